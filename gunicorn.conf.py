@@ -1,0 +1,32 @@
+"""How the standalone service is served: a bare `gunicorn` in this folder reads this."""
+
+import os
+from typing import Any
+
+from plantstore import SettingsError
+from plantstore.settings import Settings
+
+wsgi_app = "wsgi:app"
+worker_class = "gthread"
+threads = 8
+graceful_timeout = 30  # Seconds for the requests under way when the service is stopped.
+control_socket_disable = True
+
+ONE_PROCESS = "PLANTSTORE_STORE: this store lives in one process, so it is served by one worker"
+
+
+def on_starting(server: Any) -> None:
+    """Refuse, in one line, to start what no worker could serve."""
+    try:
+        store = Settings.read(os.environ).open_store()
+    except SettingsError as error:
+        raise RuntimeError(f"plantstore: {error}") from None
+    if store.one_process and server.num_workers > 1:
+        raise RuntimeError(f"plantstore: {ONE_PROCESS}, not by {server.num_workers}")
+
+
+def nworkers_changed(server: Any, new_value: int, old_value: int | None) -> None:
+    """Stay with one worker when a signal (TTIN) asks for more than the store can have."""
+    if old_value is not None and new_value > 1 and Settings.read(os.environ).open_store().one_process:
+        server.log.error("plantstore: %s", ONE_PROCESS)
+        server.num_workers = 1

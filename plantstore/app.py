@@ -1,0 +1,38 @@
+"""The standalone service."""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from flask import Flask, Response
+from werkzeug.exceptions import NotFound
+
+from .blueprint import create_blueprint
+from .errors import answer
+from .settings import Settings
+
+
+def create_app(config: Mapping[str, Any] | None = None) -> Flask:
+    """Return the plant store as an application of its own, ``POST /plants`` at its root.
+
+    Settings come from the environment; ``config`` goes to ``app.config``, and what it
+    says of ``PLANTSTORE_*`` goes before the environment. Raises
+    :exc:`~plantstore.settings.SettingsError` when one of them is missing or bad.
+    """
+    settings = Settings.read({**os.environ, **(config or {})})
+    app = Flask(__name__, static_folder=None)
+    app.config.from_mapping(config)
+    app.url_map.merge_slashes = False  # There is no such path; a redirect would say there is.
+    app.register_error_handler(NotFound, _not_found)
+    app.register_blueprint(
+        create_blueprint(
+            store=settings.open_store(),
+            verify_token=settings.verify_token,
+            max_body=settings.max_body,
+        )
+    )
+    return app
+
+
+def _not_found(error: NotFound) -> Response:
+    return answer(40401)

@@ -1,0 +1,84 @@
+"""The operations of the plant store, as a blueprint for any Flask site."""
+
+from flask import Blueprint, Response, current_app, g, request
+from flask.sansio.blueprints import BlueprintSetupState
+from marshmallow import ValidationError
+from werkzeug.exceptions import InternalServerError
+
+from .auth import VerifyToken, authenticate
+from .body import read_json
+from .errors import ALLOW, Refused, answer, faults
+from .responses import JSONResponse
+from .schemas import new_plant, plant_response
+from .stores.base import Plant, PlantExists, Store, StoreUnavailable
+
+
+def create_blueprint(
+    *, store: Store, verify_token: VerifyToken, max_body: int = 1048576, name: str = "plantstore"
+) -> Blueprint:
+    """Return a blueprint that serves a store: ``POST /plants`` below its prefix.
+
+    ``verify_token`` turns a bearer token into its client's name, which is then at hand
+    as ``g.plantstore_client``, or into ``None`` for "not accepted". ``max_body`` is the
+    largest request body in bytes. Blueprints of different names may share a site.
+    """
+    blueprint = Blueprint(name, __name__)
+
+    @blueprint.before_request
+    def admit() -> Response | None:
+        environ = request.environ
+        # Browsers ask by OPTIONS, without credentials, whether they may send some.
+        if environ["REQUEST_METHOD"] == "OPTIONS":
+            return _options()
+        g.plantstore_client = authenticate(environ.get("HTTP_AUTHORIZATION"), verify_token)
+        if environ["REQUEST_METHOD"] != "POST":
+            raise Refused(40501)
+        return None
+
+    @blueprint.post("/plants")
+    def create_plant() -> Response:
+        incoming = request._get_current_object()  # type: ignore[attr-defined]
+        if store.one_process and incoming.environ["wsgi.multiprocess"]:
+            raise Refused(50302)
+        plant = new_plant.load(read_json(incoming, max_body))
+        store.add(Plant(**plant))
+        return JSONResponse(plant_response.dump(plant))
+
+    blueprint.record(_match_every_method)
+    _handle_errors(blueprint)
+    return blueprint
+
+
+def _options() -> Response:
+    response = Response(headers=ALLOW)
+    del response.headers["Content-Type"]  # There is no content.
+    return response
+
+
+class _EveryMethod(set[str]):
+    """The methods there are, for whoever lists routes; yet any method is in it."""
+
+    def __contains__(self, method: object) -> bool:
+        return True
+
+
+def _match_every_method(state: BlueprintSetupState) -> None:
+    """Have our rule match whatever the method, so that 405 is our answer and not the site's."""
+    endpoint = f"{state.name_prefix}.{state.name}.create_plant".lstrip(".")
+    for rule in state.app.url_map.iter_rules(endpoint):
+        rule.methods = _EveryMethod(rule.methods or ())
+
+
+def _handle_errors(blueprint: Blueprint) -> None:
+    handle = blueprint.register_error_handler
+    handle(Refused, lambda error: answer(error.error))
+    handle(ValidationError, lambda error: answer(40003, faults(error)))
+    handle(PlantExists, lambda error: answer(40004))
+    handle(StoreUnavailable, _store_unavailable)
+    # Not Exception: that would hide our faults from a developer in debug mode.
+    handle(InternalServerError, lambda error: answer(50001))
+
+
+def _store_unavailable(error: StoreUnavailable) -> Response:
+    current_app.logger.error("The store is unavailable: %s", error)
+    return answer(50301)

@@ -1,0 +1,73 @@
+"""Reading one JSON text out of a request, whole or not at all."""
+
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+import orjson
+from flask import Request
+from werkzeug.exceptions import RequestEntityTooLarge
+from werkzeug.wsgi import get_content_length
+
+from .errors import Refused
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIEnvironment
+
+
+def read_json(request: Request, limit: int) -> Any:
+    """Return what a request's body says (RFC 8259), of at most ``limit`` bytes.
+
+    Raises :exc:`~plantstore.errors.Refused`: 40001 for another media type or a coding,
+    41301 for a body over the limit, 40002 for one that is cut short or not JSON.
+    """
+    environ = request.environ
+    if not _is_json(environ):
+        raise Refused(40001)
+    declared = get_content_length(environ)
+    if declared is not None and declared > limit:
+        raise Refused(41301)
+    body = _read(request, _size(environ, declared, limit))
+    if len(body) > limit:
+        raise Refused(41301)
+    if declared is not None and len(body) < declared:
+        raise Refused(40002)
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        raise Refused(40002) from None
+
+
+def _is_json(environ: "WSGIEnvironment") -> bool:
+    media_type = environ.get("CONTENT_TYPE", "").partition(";")[0].strip(" \t").lower()
+    transfer_coding = environ.get("HTTP_TRANSFER_ENCODING", "chunked").lower()
+    return (
+        media_type == "application/json"
+        and transfer_coding == "chunked"
+        and "HTTP_CONTENT_ENCODING" not in environ
+    )
+
+
+def _size(environ: "WSGIEnvironment", declared: int | None, limit: int) -> int:
+    if declared is not None:
+        return declared
+    # The one byte more tells a body that fits from one cut at the limit. A server that
+    # doesn't terminate the input can't tell where such a body ends: it is none.
+    return limit + 1 if environ.get("wsgi.input_terminated") else 0
+
+
+def _read(request: Request, size: int) -> bytes:
+    try:
+        if "stream" in vars(request):
+            # The site has read it before us. One byte more, since werkzeug raises for a
+            # body over the site's own maximum only once the maximum is passed.
+            return request.get_data() + request.stream.read(1)
+        stream = request.environ["wsgi.input"]
+        body: bytes = stream.read(size)
+        while len(body) < size and (more := stream.read(size - len(body))):
+            body += more
+    except RequestEntityTooLarge:
+        raise Refused(41301) from None
+    except Exception as error:  # Each server has its own, for a bad chunk or a lost client.
+        raise Refused(40002) from error
+    request.environ["wsgi.input"] = BytesIO(body)  # The site may want to read it after us.
+    return body
