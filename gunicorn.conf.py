@@ -3,7 +3,7 @@
 import os
 from typing import Any
 
-from plantstore import SettingsError
+from plantstore import SettingsError, open_store
 from plantstore.settings import Settings
 
 wsgi_app = "wsgi:app"
@@ -27,6 +27,10 @@ def on_starting(server: Any) -> None:
 
 def nworkers_changed(server: Any, new_value: int, old_value: int | None) -> None:
     """Stay with one worker when a signal (TTIN) asks for more than the store can have."""
-    if old_value is not None and new_value > 1 and Settings.read(os.environ).open_store().one_process:
+    if old_value is not None and new_value > 1 and _one_process():
         server.log.error("plantstore: %s", ONE_PROCESS)
         server.num_workers = 1
+
+
+def _one_process() -> bool:
+    return open_store(os.environ.get("PLANTSTORE_STORE", Settings.store)).one_process

@@ -32,9 +32,10 @@ def constant_app() -> Flask:
 
 def requests(ids: Iterator[int]) -> Iterator[dict[str, Any]]:
     """Yield WSGI environments, each of a create with an id of its own."""
-    headers = {"Authorization": "Bearer s3cret"}
-    builder = EnvironBuilder("/plants", method="POST", headers=headers, content_type="application/json")
-    environ = builder.get_environ()
+    environ = EnvironBuilder(
+        "/plants", method="POST", content_type="application/json"
+    ).get_environ()
+    environ["HTTP_AUTHORIZATION"] = "Bearer s3cret"
     for id in ids:
         body = b'{"id":%d,"name":"Monstera","tag":"indoor"}' % id
         yield environ | {"wsgi.input": BytesIO(body), "CONTENT_LENGTH": str(len(body))}
@@ -65,9 +66,9 @@ def main() -> None:
     for _ in range(rounds):
         ours, theirs = (list(islice(requests(ids), BATCH)) for _ in range(2))
         pairs.append((cost(plants, ours), cost(constant, theirs)))
-    for name, costs in zip(("plantstore create", "constant view"), zip(*pairs)):
-        print(f"{name:<18}{statistics.median(costs):7.1f} µs")
-    print(f"{'ratio':<18}{statistics.median(a / b for a, b in pairs):7.2f}")
+    print(f"plantstore create {statistics.median(ours for ours, _ in pairs):7.1f} µs")
+    print(f"constant view     {statistics.median(theirs for _, theirs in pairs):7.1f} µs")
+    print(f"ratio             {statistics.median(ours / theirs for ours, theirs in pairs):7.2f}")
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ def create_blueprint(
 
     @blueprint.post("/plants")
     def create_plant() -> Response:
-        incoming = request._get_current_object()  # type: ignore[attr-defined]
+        incoming = request._get_current_object()  # type: ignore[attr-defined]  # noqa: SLF001
         if store.one_process and incoming.environ["wsgi.multiprocess"]:
             raise Refused(50302)
         plant = new_plant.load(read_json(incoming, max_body))

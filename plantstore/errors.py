@@ -51,7 +51,7 @@ def answer(error: int, message: str | None = None) -> JSONResponse:
 
 def faults(error: ValidationError) -> str:
     """Say in one line which members are at fault, in the order of their names."""
-    messages: dict[str, list[str]] = error.normalized_messages()
+    messages: dict[str, list[str]] = error.messages_dict
     return " ".join(
         f"{'body' if member == SCHEMA else member}: {' '.join(texts)}"
         for member, texts in sorted(messages.items())

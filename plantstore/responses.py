@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 class JSONResponse(Response):
     """An answer in JSON, with its headers complete from the start."""
 
-    def __init__(self, data: Any, status: int = 200, headers: Iterable[tuple[str, str]] = ()) -> None:
+    def __init__(
+        self, data: Any, status: int = 200, headers: Iterable[tuple[str, str]] = ()
+    ) -> None:
         body = orjson.dumps(data)
         length = ("Content-Length", str(len(body)))
         super().__init__([body], status, [("Content-Type", "application/json"), length, *headers])

@@ -1,7 +1,6 @@
 """What goes over the wire (interface section 2), and one instance of each, named by its role."""
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from marshmallow import EXCLUDE, Schema, fields
 from marshmallow.utils import get_value
@@ -14,8 +13,8 @@ class Int64(fields.Integer):
     other integers were rounded to (RFC 8259 section 6).
     """
 
-    default_error_messages: ClassVar[Mapping[str, str]] = {  # type: ignore[misc]
-        "range": "Not within int64, or not exact: from 2^53 on, write it without fraction or exponent.",
+    default_error_messages = {
+        "range": "Not within int64, or from 2^53 on and written with a fraction or an exponent.",
     }
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> int:
@@ -33,7 +32,7 @@ class Int64(fields.Integer):
 class Text(fields.String):
     """A string that every store can hold: no U+0000, no lone surrogate; it may be empty."""
 
-    default_error_messages: ClassVar[Mapping[str, str]] = {  # type: ignore[misc]
+    default_error_messages = {
         "nul": "May not contain U+0000.",
         "surrogate": "May not contain a lone surrogate.",
     }
@@ -53,10 +52,10 @@ class Text(fields.String):
 class PlantSchema(Schema):
     """A Plant: ``name``, and ``tag`` if there is one."""
 
-    class Meta:
+    class Meta:  # noqa: D106
         unknown = EXCLUDE
 
-    error_messages: ClassVar[dict[str, str]] = {"type": "Not a JSON object."}
+    error_messages = {"type": "Not a JSON object."}
 
     name = Text(required=True)
     tag = Text()

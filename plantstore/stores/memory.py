@@ -10,39 +10,45 @@ from .base import Plant, PlantExists, Store
 class MemoryStore(Store):
     """Plants in this process's memory: the fastest store, and one that forgets.
 
-    Needs under 300 bytes a plant with a short name, and as long for the ten millionth
-    plant as for the first.
+    The ten millionth plant costs what the first did: some 130 bytes with a short name,
+    twice that with a tag, and no pause of the garbage collector.
     """
 
     one_process: ClassVar[bool] = True
 
     def __init__(self) -> None:
-        # Exact tuples of strings: the garbage collector stops walking those, and would
-        # walk every Plant again at each full collection.
-        self._plants: dict[int, tuple[str, str | None]] = {}
+        # Of numbers and strings alone: the garbage collector does not walk such a dict,
+        # and it would walk all of one that holds tuples, each time.
+        self._names: dict[int, str] = {}
+        self._tags: dict[int, str] = {}
         self._lock = Lock()
 
     def add(self, plant: Plant) -> None:
         """Keep a new plant; raises :exc:`PlantExists` when its id is taken."""
+        id, name, tag = plant
         with self._lock:
-            if plant.id in self._plants:
-                raise PlantExists(plant.id)
-            self._plants[plant.id] = (plant.name, plant.tag)
+            if id in self._names:
+                raise PlantExists(id)
+            self._names[id] = name
+            if tag is not None:
+                self._tags[id] = tag
 
     def get(self, id: int) -> Plant | None:
         """Return the plant with this id, or ``None`` when there is none."""
-        kept = self._plants.get(id)
-        return None if kept is None else Plant(id, *kept)
+        with self._lock:
+            name = self._names.get(id)
+            return None if name is None else Plant(id, name, self._tags.get(id))
 
     def remove(self, id: int) -> None:
         """Forget the plant with this id; raises :exc:`KeyError` when there is none."""
         with self._lock:
-            del self._plants[id]
+            del self._names[id]
+            self._tags.pop(id, None)
 
     def __iter__(self) -> Iterator[Plant]:
         """Yield the plants in the order of their ids; needs 8 bytes a plant meanwhile."""
         with self._lock:
-            ids = list(self._plants)
+            ids = list(self._names)
         ids.sort()
         for id in ids:
             plant = self.get(id)
@@ -51,7 +57,7 @@ class MemoryStore(Store):
 
     def __len__(self) -> int:
         """Return how many plants there are."""
-        return len(self._plants)
+        return len(self._names)
 
     def ping(self) -> None:
         """Return: memory is always there."""
