@@ -9,7 +9,7 @@ from . import __version__
 
 
 @click.group()
-@click.version_option(__version__, message="%(prog)s %(version)s")
+@click.version_option(__version__, prog_name="plantstore", message="%(prog)s %(version)s")
 def main() -> None:
     """Run the plant store's chores."""
 

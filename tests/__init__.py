@@ -1,0 +1,1 @@
+"""The promises of plantstore, each test one."""

@@ -1,0 +1,83 @@
+"""What the tests share: a store, the service over it, and a client who has a token."""
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from flask import Flask
+from flask.testing import FlaskClient
+from hypothesis import settings
+from werkzeug.test import TestResponse
+
+from plantstore import MemoryStore, StaticTokens, create_app, create_blueprint
+from plantstore.schemas import error_response
+
+from .serving import Gunicorn
+
+TOKEN = "s3cret"
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+
+settings.register_profile("plantstore", deadline=None)
+settings.load_profile("plantstore")
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the settings of whoever runs the tests out of them."""
+    for name in [name for name in os.environ if name.startswith(("PLANTSTORE_", "GUNICORN_"))]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def app() -> Flask:
+    """Return the standalone service, as an operator gets it."""
+    return create_app({"PLANTSTORE_TOKENS": TOKEN})
+
+
+@pytest.fixture
+def client(app: Flask) -> FlaskClient:
+    """Return a client of the standalone service."""
+    return app.test_client()
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    """Return an empty store."""
+    return MemoryStore()
+
+
+@pytest.fixture
+def site(store: MemoryStore) -> Flask:
+    """Return somebody's site, which has a page of its own and the store at /garden."""
+    site = Flask("site")
+    site.add_url_rule("/", "home", lambda: "home")
+    garden = create_blueprint(store=store, verify_token=StaticTokens([TOKEN]))
+    site.register_blueprint(garden, url_prefix="/garden")
+    return site
+
+
+@pytest.fixture(scope="session", params=["python", "fast"])
+def server(request: pytest.FixtureRequest) -> Iterator[Gunicorn]:
+    """Serve the standalone service by a real gunicorn, with each of its parsers."""
+    if request.param == "fast":
+        pytest.importorskip("gunicorn_h1c", reason="pip install gunicorn_h1c")
+    with Gunicorn("--http-parser", request.param, PLANTSTORE_TOKENS=TOKEN) as server:
+        yield server
+
+
+def create(client: FlaskClient, json: Any, **options: Any) -> TestResponse:
+    """Ask for a new plant, with a token."""
+    return client.post("/plants", json=json, headers=BEARER, **options)
+
+
+def check_error(response: TestResponse, error: int) -> str:
+    """Check that an answer is the Error with this number; return its message."""
+    assert response.status_code == error // 100
+    assert response.content_type == "application/json"
+    assert response.json is not None
+    assert set(response.json) == {"error", "message"}
+    assert error_response.load(response.json)["error"] == error
+    message: str = response.json["message"]
+    assert 0 < len(message) <= 500
+    return message

@@ -1,0 +1,120 @@
+"""POST /plants: interface sections 2 and 4."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
+from threading import Barrier
+
+import pytest
+from flask import Flask
+from flask.testing import FlaskClient
+
+from plantstore import MemoryStore, Plant
+from plantstore.schemas import NewPlantSchema, PlantSchema, plant_response
+
+from .conftest import BEARER, check_error, create
+
+
+def test_a_new_plant_is_answered_by_the_plant(client: FlaskClient) -> None:
+    """An accepted creation is answered 200 with the Plant in JSON, and without its id."""
+    response = create(client, {"id": 1, "name": "Monstera", "tag": "indoor"})
+    assert response.status_code == 200
+    assert response.content_type == "application/json"
+    assert response.json == {"name": "Monstera", "tag": "indoor"}
+
+
+def test_the_tag_is_optional(client: FlaskClient) -> None:
+    """A plant without a tag is accepted, and answered without one."""
+    response = create(client, {"id": 1, "name": "Monstera"})
+    assert response.status_code == 200
+    assert response.json == {"name": "Monstera"}
+
+
+def test_unknown_members_are_ignored(site: Flask, store: MemoryStore) -> None:
+    """Members that a NewPlant doesn't have neither harm nor come back."""
+    new = {"id": 1, "name": "Monstera", "color": "green", "Name": 7, "": None}
+    response = site.test_client().post("/garden/plants", json=new, headers=BEARER)
+    assert (response.status_code, response.json) == (200, {"name": "Monstera"})
+    assert list(store) == [Plant(1, "Monstera")]
+
+
+@pytest.mark.parametrize(
+    "text", ["", " ", "ü", "🌵", "\u2028", "\x01\x7f", "\ufffe", "a" * 100_000, "</script>", '"\\']
+)
+def test_text_comes_back_as_it_was_sent(site: Flask, store: MemoryStore, text: str) -> None:
+    """Any text of any length goes in and comes out unchanged, in UTF-8, the empty one included."""
+    new = {"id": 1, "name": text, "tag": text}
+    response = site.test_client().post("/garden/plants", json=new, headers=BEARER)
+    assert (response.status_code, response.json) == (200, {"name": text, "tag": text})
+    assert store.get(1) == Plant(1, text, text)
+
+
+def test_the_answer_is_utf_8_unescaped(client: FlaskClient) -> None:
+    """Characters beyond ASCII are answered as UTF-8, not as escapes."""
+    response = create(client, {"id": 1, "name": "Efeutüte 🌿"})
+    assert response.data == '{"name":"Efeutüte 🌿"}'.encode()
+
+
+def test_an_id_is_taken_once(site: Flask, store: MemoryStore) -> None:
+    """A second plant with an id is refused with 40004, and the first stays as it was."""
+    client = site.test_client()
+    first = {"id": 1, "name": "Monstera", "tag": "indoor"}
+    assert client.post("/garden/plants", json=first, headers=BEARER).status_code == 200
+    for second in (first, {"id": 1, "name": "Rose"}, {"id": 1.0, "name": "Rose"}):
+        check_error(client.post("/garden/plants", json=second, headers=BEARER), 40004)
+    assert list(store) == [Plant(1, "Monstera", "indoor")]
+
+
+def test_threads_never_share_an_id(site: Flask, store: MemoryStore) -> None:
+    """Of 32 clients who create the same 1,000 ids, one gets 200 for each, and its plant is kept."""
+    start = Barrier(32)
+
+    def client(number: int) -> Iterator[tuple[int, str]]:
+        client, name = site.test_client(), f"plant of client {number}"
+        start.wait()
+        for id in range(1000):
+            new = {"id": id, "name": name}
+            response = client.post("/garden/plants", json=new, headers=BEARER)
+            if response.status_code == 200:
+                yield id, name
+            else:
+                check_error(response, 40004)
+
+    with ThreadPoolExecutor(32) as clients:
+        won = sorted(
+            win for wins in clients.map(lambda n: list(client(n)), range(32)) for win in wins
+        )
+    assert won == [(plant.id, plant.name) for plant in store]
+    assert len(won) == 1000
+
+
+def test_a_plant_dumps_without_what_it_lacks() -> None:
+    """The Plant schema leaves out the id and a missing tag, of a dict as of a Plant."""
+    for plant in (Plant(1, "Monstera"), {"id": 1, "name": "Monstera", "tag": None}):
+        assert plant_response.dump(plant) == {"name": "Monstera"}
+
+
+def test_the_schemas_have_the_fields_of_the_interface() -> None:
+    """Plant and NewPlant have the fields, and the required ones, of interface section 2."""
+    for schema, names, required in (
+        (PlantSchema(), {"name", "tag"}, {"name"}),
+        (NewPlantSchema(), {"id", "name", "tag"}, {"id", "name"}),
+    ):
+        assert set(schema.fields) == names
+        assert {name for name, field in schema.fields.items() if field.required} == required
+
+
+def test_several_stores_share_nothing(site: Flask) -> None:
+    """Two blueprints with names, stores and tokens of their own may live in one site."""
+    from plantstore import StaticTokens, create_blueprint
+
+    second = create_blueprint(
+        store=MemoryStore(), verify_token=StaticTokens(["other"]), name="second"
+    )
+    site.register_blueprint(second, url_prefix="/second")
+    client, new = site.test_client(), {"id": 1, "name": "Monstera"}
+    tokens = {"/garden": "s3cret", "/second": "other"}
+    for (prefix, right), token in product(tokens.items(), tokens.values()):
+        headers = {"Authorization": f"Bearer {token}"}
+        response = client.post(f"{prefix}/plants", json=new, headers=headers)
+        assert response.status_code == (200 if token == right else 401)

@@ -1,0 +1,171 @@
+"""Every row of the table of errors that is not a body's or a token's: methods, paths, stores."""
+
+import logging
+import re
+
+import pytest
+from flask import Flask
+from flask.cli import routes_command
+from flask.testing import FlaskClient
+
+from plantstore import (
+    MemoryStore,
+    Plant,
+    StaticTokens,
+    StoreUnavailable,
+    create_blueprint,
+)
+from plantstore.errors import ERRORS
+
+from .conftest import BEARER, TOKEN, check_error, create
+
+ROSE = {"id": 1, "name": "Rose"}
+OTHER_METHODS = ["GET", "HEAD", "PUT", "PATCH", "DELETE", "TRACE", "CONNECT", "PROPFIND", "FOO"]
+
+
+class FailingStore(MemoryStore):
+    """A store whose engine fails with what it is given."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+    def add(self, plant: Plant) -> None:
+        """Fail."""
+        raise self.error
+
+
+def failing_site(error: Exception) -> Flask:
+    """Return a site over a store that fails."""
+    site = Flask("site")
+    verify_token = StaticTokens([TOKEN])
+    site.register_blueprint(create_blueprint(store=FailingStore(error), verify_token=verify_token))
+    return site
+
+
+def test_numbers_are_statuses_and_counters() -> None:
+    """Every error's number is its status times 100 plus a counter, and fits an int32."""
+    for error in ERRORS:
+        assert 400 <= error // 100 <= 599
+        assert 0 < error % 100 < 100
+
+
+@pytest.mark.parametrize("method", OTHER_METHODS)
+@pytest.mark.parametrize("prefix", ["", "/garden", "/outer/inner"])
+def test_other_methods(app: Flask, site: Flask, prefix: str, method: str) -> None:
+    """Any other method on the path, known or not, is 405 with Allow, wherever it is mounted."""
+    from flask import Blueprint
+
+    outer = Blueprint("outer", "site", url_prefix="/outer")
+    inner = create_blueprint(store=MemoryStore(), verify_token=StaticTokens([TOKEN]), name="inner")
+    outer.register_blueprint(inner, url_prefix="/inner")
+    site.register_blueprint(outer)
+    client = (site if prefix else app).test_client()
+    response = client.open(f"{prefix}/plants", method=method, headers=BEARER)
+    assert response.headers["Allow"] == "OPTIONS, POST"
+    if method == "HEAD":
+        assert (response.status_code, response.data) == (405, b"")
+    else:
+        check_error(response, 40501)
+
+
+@pytest.mark.parametrize("headers", [{}, BEARER, {"Authorization": "Bearer wrong"}])
+def test_options_needs_no_credentials(client: FlaskClient, headers: dict[str, str]) -> None:
+    """OPTIONS is answered with or without credentials, and tells nothing but Allow."""
+    response = client.options("/plants", headers=headers)
+    assert (response.status_code, response.data) == (200, b"")
+    assert dict(response.headers) == {"Allow": "OPTIONS, POST", "Content-Length": "0"}
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/plants/", "//plants", "/plants/1", "/Plants", "/static/x", "/favicon.ico", "/%00"],
+)
+@pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS", "FOO"])
+def test_other_paths(client: FlaskClient, path: str, method: str) -> None:
+    """Every other path of the standalone service is 404, with a token or without."""
+    for headers in ({}, BEARER):
+        check_error(client.open(path, method=method, json=ROSE, headers=headers), 40401)
+
+
+def test_a_sites_own_errors_stay_its_own(site: Flask) -> None:
+    """Where it is a guest, the blueprint has no say in the site's 404 and 405."""
+    client = site.test_client()
+    for response, status in ((client.get("/garden/x"), 404), (client.post("/"), 405)):
+        assert (response.status_code, response.content_type) == (status, "text/html; charset=utf-8")
+
+
+def test_routes_are_listed_as_they_are(site: Flask) -> None:
+    """Whoever lists the site's routes finds ours with the methods that it serves."""
+    rule = next(site.url_map.iter_rules("plantstore.create_plant"))
+    assert (rule.rule, sorted(rule.methods or ())) == ("/garden/plants", ["OPTIONS", "POST"])
+    listed = site.test_cli_runner().invoke(routes_command, ["--all-methods"]).output
+    assert re.search(r"plantstore.create_plant +OPTIONS, POST +/garden/plants", listed)
+
+
+def test_our_fault(caplog: pytest.LogCaptureFixture) -> None:
+    """An unforeseen failure is 50001: the log has the traceback, the answer no detail."""
+    client = failing_site(ZeroDivisionError("hunter2")).test_client()
+    message = check_error(create(client, ROSE), 50001)
+    assert "hunter2" not in message
+    assert caplog.records[0].exc_info is not None
+    assert "ZeroDivisionError: hunter2" in caplog.text
+    assert TOKEN not in caplog.text
+
+
+@pytest.mark.parametrize("setting", ["TESTING", "DEBUG"])
+def test_our_fault_is_shown_to_developers(setting: str) -> None:
+    """In testing and debug mode an unforeseen failure is raised, for the developer to see."""
+    site = failing_site(ZeroDivisionError())
+    site.config[setting] = True
+    with pytest.raises(ZeroDivisionError):
+        create(site.test_client(), ROSE)
+
+
+def test_the_store_is_unavailable(caplog: pytest.LogCaptureFixture) -> None:
+    """When the store can't take it the answer is 50301 with Retry-After, and the log says why."""
+    client = failing_site(StoreUnavailable("connection refused")).test_client()
+    response = create(client, ROSE)
+    assert "refused" not in check_error(response, 50301)
+    assert int(response.headers["Retry-After"]) > 0
+    assert [(record.levelno, record.exc_info) for record in caplog.records] == [
+        (logging.ERROR, None)
+    ]
+    assert "connection refused" in caplog.text
+
+
+def test_one_process_store_served_by_several(site: Flask, store: MemoryStore) -> None:
+    """A store of one process refuses creations with 50302 where several processes serve."""
+    environ = {"wsgi.multiprocess": True}
+    client = site.test_client()
+    send = {"json": ROSE, "headers": BEARER, "environ_overrides": environ}
+    check_error(client.post("/garden/plants", **send), 50302)
+    assert len(store) == 0
+
+
+def test_shared_stores_may_be_served_by_several(site: Flask) -> None:
+    """A store that processes share takes creations from several."""
+
+    class SharedStore(MemoryStore):
+        one_process = False
+
+    shared = create_blueprint(
+        store=SharedStore(), verify_token=StaticTokens([TOKEN]), name="shared"
+    )
+    site.register_blueprint(shared)
+    client = site.test_client()
+    assert create(client, ROSE, environ_overrides={"wsgi.multiprocess": True}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "setting", ["TRAP_HTTP_EXCEPTIONS", "TRAP_BAD_REQUEST_ERRORS", "TESTING", "DEBUG"]
+)
+def test_site_settings_change_no_answer(site: Flask, setting: str) -> None:
+    """Settings of the site's that trap or show errors change none of our answers."""
+    site.config[setting] = True
+    client = site.test_client()
+    garden = {"path": "/garden/plants", "headers": BEARER}
+    check_error(client.post("/garden/plants"), 40101)
+    check_error(client.post(**garden), 40001)
+    check_error(client.post(**garden, json=1), 40003)
+    check_error(client.get(**garden), 40501)

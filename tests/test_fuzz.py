@@ -1,0 +1,149 @@
+"""No input gives a 500, and none is taken for another: whatever hypothesis comes up with."""
+
+import json
+from typing import Any
+
+from flask import Flask
+from hypothesis import given
+from hypothesis import strategies as st
+from werkzeug.test import TestResponse
+
+from plantstore import MemoryStore, Plant, StaticTokens, create_blueprint
+from plantstore.schemas import error_response, plant_response
+
+from .conftest import BEARER, TOKEN
+from .serving import Gunicorn, post
+
+ROSE = b'{"id":1,"name":"Rose","tag":"garden"}'
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+AROUND = st.sampled_from([0, 2**31, 2**53, 2**63, 2**64]).flatmap(
+    lambda middle: st.integers(middle - 3, middle + 3) | st.integers(-middle - 3, -middle + 3)
+)
+
+
+class Service:
+    """A service over a store of its own, whose every answer is checked."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        app = Flask("service")
+        verify_token = StaticTokens([TOKEN])
+        app.register_blueprint(create_blueprint(store=self.store, verify_token=verify_token))
+        self.client = app.test_client()
+
+    def post(self, body: bytes, **environ: Any) -> TestResponse:
+        """Send a body; check that a Plant comes back, or an Error by the client's fault."""
+        options = {"content_type": "application/json", "headers": BEARER}
+        response = self.client.post("/plants", data=body, environ_overrides=environ, **options)
+        assert response.content_type == "application/json"
+        assert response.json is not None
+        if response.status_code == 200:
+            assert plant_response.validate(response.json) == {}
+            assert set(response.json) <= {"name", "tag"}
+            assert len(self.store) == 1
+        else:
+            assert response.status_code in {400, 401, 413}
+            assert error_response.validate(response.json) == {}
+            assert response.json["error"] // 100 == response.status_code
+            assert len(response.json["message"]) <= 500
+            assert len(self.store) == 0
+        return response
+
+
+@given(st.binary())
+def test_any_bytes(body: bytes) -> None:
+    """Any bytes as a body are a plant or the client's fault."""
+    Service().post(body)
+
+
+@given(st.integers(0, len(ROSE)), st.integers(0, 3), st.binary(max_size=3))
+def test_any_mutation(at: int, cut: int, put: bytes) -> None:
+    """A plant's JSON with any few bytes replaced is a plant or the client's fault."""
+    Service().post(ROSE[:at] + put + ROSE[at + cut :])
+
+
+@given(ANYTHING)
+def test_any_json(value: Any) -> None:
+    """Any JSON value is a plant or the client's fault."""
+    Service().post(json.dumps(value).encode())
+
+
+@given(st.fixed_dictionaries({}, optional=dict.fromkeys(("id", "name", "tag", "x"), ANYTHING)))
+def test_any_members(new: dict[str, Any]) -> None:
+    """An object with any values for a plant's members is a plant or the client's fault."""
+    Service().post(json.dumps(new).encode())
+
+
+@given(AROUND | st.integers())
+def test_any_integer(id: int) -> None:
+    """An integer is taken exactly when it is within int64, and is then kept as it is."""
+    service = Service()
+    response = service.post(b'{"id":%d,"name":""}' % id)
+    assert (response.status_code == 200) == (-(2**63) <= id < 2**63)
+    assert [plant.id for plant in service.store] == [id] * (response.status_code == 200)
+
+
+@given(AROUND | st.integers(-(2**60), 2**60), st.sampled_from([".0", "e0", ".00E+0"]))
+def test_any_integer_with_a_fraction_or_exponent(id: int, ending: str) -> None:
+    """An integer written as a float is kept as it is, or refused: never is it another."""
+    service = Service()
+    response = service.post(f'{{"id":{id}{ending},"name":""}}'.encode())
+    assert (response.status_code == 200) == (abs(id) < 2**53)
+    assert [plant.id for plant in service.store] == [id] * (response.status_code == 200)
+
+
+@given(st.floats())
+def test_any_float(id: float) -> None:
+    """A float is an id only where it is an integer."""
+    response = Service().post(json.dumps({"id": id, "name": ""}).encode())
+    assert (response.status_code == 200) == (id.is_integer() and abs(id) < 2**53)
+
+
+@given(st.text(st.characters(exclude_categories=())))
+def test_any_text(text: str) -> None:
+    """Any text comes back unchanged, but for U+0000 and lone surrogates, which are refused."""
+    service = Service()
+    response = service.post(json.dumps({"id": 1, "name": text, "tag": text}).encode())
+    text = json.loads(json.dumps(text))  # Two surrogates that make a pair are one character.
+    fine = "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
+    assert (response.status_code == 200) == fine
+    assert list(service.store) == [Plant(1, text, text)] * fine
+
+
+@given(st.text(st.characters(max_codepoint=255)) | st.from_regex(r"(?i)bearer *[!-~]*"))
+def test_any_credentials(credentials: str) -> None:
+    """Any bytes as credentials are answered 401, but for the one token there is."""
+    response = Service().post(ROSE, HTTP_AUTHORIZATION=credentials)
+    words = credentials.split(" ")
+    right = words[0].lower() == "bearer" and [word for word in words[1:] if word] == [TOKEN]
+    assert (response.status_code == 200) == (right and words[-1] != "")
+    assert response.status_code in {200, 401}
+
+
+@given(st.sampled_from(["CONTENT_TYPE", "CONTENT_LENGTH", "HTTP_CONTENT_ENCODING"]), st.text())
+def test_any_header(name: str, value: str) -> None:
+    """Any text in a header that we read is fine or the client's fault."""
+    Service().post(ROSE, **{name: value})
+
+
+@given(st.binary(max_size=200))
+def test_any_credentials_over_the_socket(server: Gunicorn, credentials: bytes) -> None:
+    """Any bytes as credentials, sent to a real server, are refused as the client's fault."""
+    line = b"Authorization: " + credentials.replace(b"\n", b"").replace(b"\r", b"")
+    answer = server.ask(post(ROSE).replace(b"Authorization: Bearer s3cret", line))
+    assert answer.status in {400, 401}
+    assert "Traceback" not in server.log
+
+
+@given(st.lists(st.binary(max_size=20), max_size=5))
+def test_any_chunks_over_the_socket(server: Gunicorn, pieces: list[bytes]) -> None:
+    """Any bytes as a chunked body, sent to a real server, are refused as the client's fault."""
+    head = post(b"").replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
+    with server.connect() as connection:
+        connection.send(head + b"".join(pieces))
+        connection.finish()
+        assert connection.receive().status in {400, 413}
+    assert "Traceback" not in server.log

@@ -1,0 +1,114 @@
+"""What is a NewPlant and what isn't: interface section 2, design decisions on 40003."""
+
+from typing import Any
+
+import pytest
+from flask import Flask
+from flask.testing import FlaskClient
+from marshmallow import ValidationError
+
+from plantstore import MemoryStore, Plant
+from plantstore.schemas import new_plant
+
+from .conftest import BEARER, check_error, create
+
+INT64 = (-(2**63), 2**63 - 1)
+
+
+def send(site: Flask, text: str) -> Any:
+    """Send a body as it stands to the site's garden."""
+    return site.test_client().post(
+        "/garden/plants", data=text, content_type="application/json", headers=BEARER
+    )
+
+
+@pytest.mark.parametrize(
+    ("literal", "id"),
+    [
+        *((str(id), id) for id in (0, 1, -1, 2**53, 2**53 + 1, -(2**53) - 1, *INT64)),
+        ("-0", 0),
+        ("1.0", 1),
+        ("-1.000", -1),
+        ("1e2", 100),
+        ("1E+2", 100),
+        ("1200e-2", 12),
+        ("-0.0", 0),
+        ("9007199254740991.0", 2**53 - 1),
+        ("-9007199254740991.0", 1 - 2**53),
+    ],
+)
+def test_an_integer_is_an_id(site: Flask, store: MemoryStore, literal: str, id: int) -> None:
+    """Every integer of int64 is an id, exactly, also when written as 1.0 or 1e2 (JSON Schema)."""
+    assert send(site, f'{{"id":{literal},"name":"Rose"}}').status_code == 200
+    assert [(plant.id, type(plant.id)) for plant in store] == [(id, int)]
+
+
+@pytest.mark.parametrize(
+    "literal",
+    [
+        "-9223372036854775809",
+        "9223372036854775808",
+        "18446744073709551615",
+        "18446744073709551616",
+        "9007199254740993.0",
+        "9007199254740992.0",
+        "-9223372036854775808.0",
+        "9.3e18",
+        "1e300",
+    ],
+)
+def test_an_integer_is_never_rounded_into_another(
+    site: Flask, store: MemoryStore, literal: str
+) -> None:
+    """An integer beyond int64, or one that floats can't tell from its neighbour, is refused."""
+    message = check_error(send(site, f'{{"id":{literal},"name":"Rose"}}'), 40003)
+    assert message.startswith("id: Not within int64")
+    assert len(store) == 0
+
+
+@pytest.mark.parametrize(
+    "id", ["1", " 5 ", "٣", "", 1.5, -0.5, 5e-324, True, False, None, [], [1], {}, {"id": 1}]
+)
+def test_anything_else_is_no_id(client: FlaskClient, id: Any) -> None:
+    """Strings, fractions, booleans, null, arrays and objects are no ids."""
+    message = check_error(create(client, {"id": id, "name": "Rose"}), 40003)
+    assert message.startswith("id: ")
+
+
+@pytest.mark.parametrize("text", [None, 1, 1.5, True, [], ["a"], {}, "\0", "a\0b"])
+@pytest.mark.parametrize("member", ["name", "tag"])
+def test_anything_else_is_no_text(client: FlaskClient, member: str, text: Any) -> None:
+    """Null, numbers, booleans, arrays, objects and text with U+0000 are neither name nor tag."""
+    message = check_error(create(client, {"id": 1, "name": "Rose"} | {member: text}), 40003)
+    assert message.startswith(f"{member}: ")
+    assert create(client, {"id": 1, "name": "Rose"}).status_code == 200
+
+
+@pytest.mark.parametrize("body", ["[]", '"text"', "1", "null", "true", '[{"id":1,"name":"Rose"}]'])
+def test_only_an_object_is_a_new_plant(site: Flask, body: str) -> None:
+    """A body of any other JSON type is refused as no NewPlant."""
+    assert check_error(send(site, body), 40003) == "body: Not a JSON object."
+
+
+def test_every_fault_is_named(client: FlaskClient) -> None:
+    """Several faults come in one message, in the order of the members' names."""
+    message = check_error(create(client, {"tag": None, "id": "x"}), 40003)
+    assert message == (
+        "id: Not a valid integer."
+        " name: Missing data for required field."
+        " tag: Field may not be null."
+    )
+
+
+def test_messages_never_echo(client: FlaskClient) -> None:
+    """What was sent, however long, is not repeated in the message."""
+    new = {"id": "hunter2" * 1000, "name": ["hunter2"], "tag": "hunter2\0", "hunter2": 1}
+    assert "hunter2" not in check_error(create(client, new), 40003)
+
+
+@pytest.mark.parametrize("name", [b"bytes", bytearray(b"bytes"), "\ud800", "a\udfff"])
+def test_the_schema_alone_is_as_strict(name: Any) -> None:
+    """Loading a NewPlant in Python gives text that every store can hold, or ValidationError."""
+    with pytest.raises(ValidationError):
+        new_plant.load({"id": 1, "name": name})
+    assert Plant(**new_plant.load({"id": 1, "name": "Rose"})) == Plant(1, "Rose")
