@@ -19,6 +19,7 @@ TOKEN = "s3cret"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
 
 settings.register_profile("plantstore", deadline=None)
+settings.register_profile("deep", deadline=None, max_examples=5000)
 settings.load_profile("plantstore")
 
 

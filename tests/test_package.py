@@ -1,0 +1,59 @@
+"""The package: what installing and importing it does."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .fresh import copy_project, run
+
+WATCHED_IMPORT = """
+import sys
+
+def audit(event, arguments):
+    if event.split(".")[0] in {"socket", "sqlite3", "subprocess"}:
+        print(event, *arguments)
+    if event == "open" and not str(arguments[0]).endswith((".py", ".pyc", ".so")):
+        print(event, *arguments)
+
+sys.addaudithook(audit)
+import plantstore
+"""
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return an empty environment's commands after `pip install .`."""
+    folder = copy_project(tmp_path_factory.mktemp("package"))
+    subprocess.run([sys.executable, "-m", "venv", folder / "env"], check=True)
+    run("env/bin/pip install -q .", folder)
+    return folder / "env" / "bin"
+
+
+def test_importing_opens_nothing(installed: Path, tmp_path: Path) -> None:
+    """Installed into an empty environment, it imports, and opens nothing but modules at that."""
+    script = tmp_path / "watched_import.py"
+    script.write_text(WATCHED_IMPORT)
+    assert run(f"{installed}/python {script}", tmp_path) == ""
+
+
+def test_the_command_is_installed(installed: Path, tmp_path: Path) -> None:
+    """The plantstore command is installed, and makes a token without any configuration."""
+    assert len(run(f"{installed}/plantstore token", tmp_path).splitlines()) == 2
+
+
+def test_a_guest_brings_no_server(installed: Path, tmp_path: Path) -> None:
+    """Installing it into a site brings neither a web server nor a database engine."""
+    packages = run(f"{installed}/pip list --format=freeze", tmp_path).lower()
+    assert "flask==" in packages
+    assert "gunicorn" not in packages
+    assert "sqlalchemy" not in packages
+
+
+def test_its_types_are_there_for_others(installed: Path, tmp_path: Path) -> None:
+    """Type checkers find the package's types (PEP 561)."""
+    where = run(
+        f"{installed}/python -c 'import plantstore; print(plantstore.__path__[0])'", tmp_path
+    )
+    assert (Path(where.strip()) / "py.typed").exists()
