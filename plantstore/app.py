@@ -22,7 +22,6 @@ def create_app(config: Mapping[str, Any] | None = None) -> Flask:
     settings = Settings.read({**os.environ, **(config or {})})
     app = Flask(__name__, static_folder=None)
     app.config.from_mapping(config)
-    app.url_map.merge_slashes = False  # There is no such path; a redirect would say there is.
     app.register_error_handler(NotFound, _not_found)
     app.register_blueprint(
         create_blueprint(

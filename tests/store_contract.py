@@ -1,6 +1,7 @@
 """The promises that every store makes; a store's own tests say which store it is."""
 
 from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import pytest
 
@@ -69,9 +70,11 @@ class StoreContract:
 
     def test_threads_never_share_an_id(self, store: Store) -> None:
         """Of many threads that add the same ids, one succeeds for each, and its plant is kept."""
+        start = Barrier(8)
 
         def add_all(thread: int) -> list[Plant]:
             added = []
+            start.wait()
             for id in range(200):
                 plant = Plant(id, f"of thread {thread}")
                 try:

@@ -34,25 +34,30 @@ def test_without_bearer_credentials(client: FlaskClient, credentials: str | None
     assert response.headers["WWW-Authenticate"] == 'Bearer realm="plantstore"'
 
 
+MALFORMED = [
+    "Bearer",
+    "Bearer ",
+    f"Bearer {TOKEN} {TOKEN}",
+    f"Bearer {TOKEN},Bearer {TOKEN}",
+    f"Bearer \t{TOKEN}",
+    f"Bearer \xa0{TOKEN}",
+    "Bearer a=b",
+    "Bearer =",
+    "Bearer sch\xf6n",
+    "Bearer \xff",
+    f'Bearer "{TOKEN}"',
+    f"Bearer sha256:{sha256(TOKEN.encode()).hexdigest()}",
+]
+
+
 @pytest.mark.parametrize(
     "credentials",
     [
-        "Bearer",
-        "Bearer ",
+        *MALFORMED,
         "Bearer wrong",
         f"Bearer {TOKEN}x",
         f"Bearer {TOKEN[:-1]}",
         f"Bearer {TOKEN.upper()}",
-        f"Bearer {TOKEN} {TOKEN}",
-        f"Bearer {TOKEN},Bearer {TOKEN}",
-        f"Bearer \t{TOKEN}",
-        f"Bearer \xa0{TOKEN}",
-        "Bearer a=b",
-        "Bearer =",
-        "Bearer sch\xf6n",
-        "Bearer \xff",
-        f'Bearer "{TOKEN}"',
-        f"Bearer sha256:{sha256(TOKEN.encode()).hexdigest()}",
         f"Bearer {sha256(TOKEN.encode()).hexdigest()}",
         "Bearer " + "x" * 8000,
     ],
@@ -65,6 +70,15 @@ def test_with_bad_bearer_credentials(client: FlaskClient, credentials: str) -> N
     challenge = response.headers["WWW-Authenticate"]
     assert challenge == 'Bearer realm="plantstore", error="invalid_token"'
     assert TOKEN not in message
+
+
+@pytest.mark.parametrize("credentials", MALFORMED)
+def test_a_site_is_asked_of_tokens_alone(store: MemoryStore, credentials: str) -> None:
+    """Malformed credentials are refused before the site's own verify_token is asked."""
+    site = Flask("site")
+    site.register_blueprint(create_blueprint(store=store, verify_token=lambda token: "anyone"))
+    environ = {"HTTP_AUTHORIZATION": credentials}
+    check_error(site.test_client().post("/plants", json=ROSE, environ_overrides=environ), 40102)
 
 
 def test_tokens_elsewhere_count_for_nothing(client: FlaskClient) -> None:

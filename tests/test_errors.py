@@ -79,7 +79,17 @@ def test_options_needs_no_credentials(client: FlaskClient, headers: dict[str, st
 
 @pytest.mark.parametrize(
     "path",
-    ["/", "/plants/", "//plants", "/plants/1", "/Plants", "/static/x", "/favicon.ico", "/%00"],
+    [
+        "/",
+        "/plants/",
+        "/plants//",
+        "/x//plants",
+        "/plants/1",
+        "/Plants",
+        "/static/x",
+        "/favicon.ico",
+        "/%00",
+    ],
 )
 @pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS", "FOO"])
 def test_other_paths(client: FlaskClient, path: str, method: str) -> None:
