@@ -8,4 +8,4 @@ try:
     app = create_app()
 except SettingsError as error:
     print(f"plantstore: {error}", file=sys.stderr)
-    sys.exit(3)  # Any other status has gunicorn start the worker again, for ever.
+    sys.exit(3)  # By which gunicorn knows not to try again.

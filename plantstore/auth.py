@@ -17,9 +17,9 @@ class StaticTokens:
     """Accepts the tokens it is given, each plain or as ``sha256:<64 hex>``.
 
     ``tokens`` is an iterable of them, whose clients are then called ``token-1`` and so
-    on, or a mapping from each to its client's name. Raises :exc:`ValueError`, which never
-    shows it, for what can't be a bearer token (RFC 6750 section 2.1), and
-    :exc:`TypeError` for one bare string, whose every letter would be a token.
+    on, or a mapping from each to its client's name. Raises :exc:`ValueError` for what
+    can't be a bearer token (RFC 6750 section 2.1), with a message that doesn't show it,
+    and :exc:`TypeError` for one bare string, whose every letter would be a token.
     """
 
     def __init__(self, tokens: Iterable[str] | Mapping[str, str]) -> None:
@@ -31,8 +31,7 @@ class StaticTokens:
 
     def __call__(self, token: str) -> str | None:
         """Return the name of the token's client, or ``None`` when it is not accepted."""
-        # What this takes tells only of digests, and whoever could choose those would
-        # not need to guess.
+        # The time that a look-up takes tells of digests alone, which nobody can choose.
         return self._clients.get(sha256(token.encode()).digest())
 
     def __len__(self) -> int:
@@ -46,13 +45,16 @@ class StaticTokens:
 def token_digest(token: str) -> bytes:
     """Return the SHA-256 digest of a token, given plain or as ``sha256:<64 hex>``.
 
-    Raises :exc:`ValueError`, which never shows it, for what is neither.
+    Raises :exc:`ValueError` for anything else, with a message that doesn't show it.
     """
     hashed = _DIGEST.fullmatch(token)
     if hashed is not None:
         return bytes.fromhex(hashed[1])
     if _B64TOKEN.fullmatch(token) is None:
-        raise ValueError("neither a bearer token (RFC 6750 section 2.1) nor sha256:<64 hex>")
+        raise ValueError(
+            "neither a bearer token (letters, digits and -._~+/ only, then = or not)"
+            " nor sha256:<64 hex>"
+        )
     return sha256(token.encode()).digest()
 
 
@@ -60,7 +62,8 @@ def authenticate(authorization: str | None, verify_token: VerifyToken) -> str:
     """Return the name of the client that a raw ``Authorization`` header stands for.
 
     Raises :exc:`~plantstore.errors.Refused` with 40101 when there are no bearer
-    credentials at all, and with 40102 when they are malformed or not accepted.
+    credentials at all, and with 40102 when they are malformed or not accepted; and
+    :exc:`TypeError` when ``verify_token`` returns anything but a name or ``None``.
     """
     scheme, _, token = (authorization or "").partition(" ")
     if scheme.lower() != "bearer":
@@ -69,4 +72,7 @@ def authenticate(authorization: str | None, verify_token: VerifyToken) -> str:
     client = verify_token(token) if _B64TOKEN.fullmatch(token) else None
     if client is None:
         raise Refused(40102)
+    if not isinstance(client, str):
+        # A False that means "no" must not let anybody in.
+        raise TypeError(f"verify_token returned a {type(client).__name__}, not a name or None")
     return client

@@ -6,28 +6,32 @@ from marshmallow import ValidationError
 from werkzeug.exceptions import InternalServerError
 
 from .auth import VerifyToken, authenticate
-from .body import read_json
-from .errors import ALLOW, Refused, answer, faults
+from .body import DEFAULT_MAX_BODY, read_json
+from .errors import ALLOW, Refused, answer, describe_faults
 from .responses import JSONResponse
-from .schemas import new_plant, plant_response
+from .schemas import new_plant_schema, plant_schema
 from .stores.base import Plant, PlantExists, Store, StoreUnavailable
 
 
 def create_blueprint(
-    *, store: Store, verify_token: VerifyToken, max_body: int = 1048576, name: str = "plantstore"
+    *,
+    store: Store,
+    verify_token: VerifyToken,
+    max_body: int = DEFAULT_MAX_BODY,
+    name: str = "plantstore",
 ) -> Blueprint:
     """Return a blueprint that serves a store: ``POST /plants`` below its prefix.
 
-    ``verify_token`` turns a bearer token into its client's name, which is then at hand
-    as ``g.plantstore_client``, or into ``None`` for "not accepted". ``max_body`` is the
-    largest request body in bytes. Blueprints of different names may share a site.
+    ``verify_token`` turns a bearer token into its client's name, then found in
+    ``g.plantstore_client``, or into ``None`` for "not accepted". ``max_body`` is the
+    largest request body in bytes. Several may share a site, each under its own ``name``.
     """
     blueprint = Blueprint(name, __name__)
 
     @blueprint.before_request
     def admit() -> Response | None:
         environ = request.environ
-        # Browsers ask by OPTIONS, without credentials, whether they may send some.
+        # A browser asks by OPTIONS, without credentials, whether it may send them.
         if environ["REQUEST_METHOD"] == "OPTIONS":
             return _options()
         g.plantstore_client = authenticate(environ.get("HTTP_AUTHORIZATION"), verify_token)
@@ -37,12 +41,13 @@ def create_blueprint(
 
     @blueprint.post("/plants")
     def create_plant() -> Response:
+        # The request itself: each look through the proxy costs time.
         incoming = request._get_current_object()  # type: ignore[attr-defined]  # noqa: SLF001
         if store.one_process and incoming.environ["wsgi.multiprocess"]:
             raise Refused(50302)
-        plant = new_plant.load(read_json(incoming, max_body))
-        store.add(Plant(**plant))
-        return JSONResponse(plant_response.dump(plant))
+        loaded = new_plant_schema.load(read_json(incoming, max_body))
+        store.add(Plant(**loaded))
+        return JSONResponse(plant_schema.dump(loaded))
 
     blueprint.record(_match_every_method)
     _handle_errors(blueprint)
@@ -56,14 +61,18 @@ def _options() -> Response:
 
 
 class _EveryMethod(set[str]):
-    """The methods there are, for whoever lists routes; yet any method is in it."""
+    """The methods of a rule for whoever lists them; but any method is ``in`` it.
+
+    werkzeug asks ``method in rule.methods``. Its own way to match any method is
+    ``rule.methods = None``, on which sites that list their routes would stumble.
+    """
 
     def __contains__(self, method: object) -> bool:
         return True
 
 
 def _match_every_method(state: BlueprintSetupState) -> None:
-    """Have our rule match whatever the method, so that 405 is our answer and not the site's."""
+    """Have our rule match any method, so that 405 is our answer and not the site's."""
     endpoint = f"{state.name_prefix}.{state.name}.create_plant".lstrip(".")
     for rule in state.app.url_map.iter_rules(endpoint):
         rule.methods = _EveryMethod(rule.methods or ())
@@ -71,12 +80,18 @@ def _match_every_method(state: BlueprintSetupState) -> None:
 
 def _handle_errors(blueprint: Blueprint) -> None:
     handle = blueprint.register_error_handler
-    handle(Refused, lambda error: answer(error.error))
-    handle(ValidationError, lambda error: answer(40003, faults(error)))
+    handle(Refused, _refused)
+    handle(ValidationError, lambda error: answer(40003, describe_faults(error)))
     handle(PlantExists, lambda error: answer(40004))
     handle(StoreUnavailable, _store_unavailable)
-    # Not Exception: that would hide our faults from a developer in debug mode.
+    # Not Exception, which would hide our faults from a developer in debug mode.
     handle(InternalServerError, lambda error: answer(50001))
+
+
+def _refused(error: Refused) -> Response:
+    if error.number >= 50000:
+        current_app.logger.error("%s: %s", *error.args)
+    return answer(error.number)
 
 
 def _store_unavailable(error: StoreUnavailable) -> Response:

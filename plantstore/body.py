@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
 
 
+DEFAULT_MAX_BODY = 1048576
+
+
 def read_json(request: Request, limit: int) -> Any:
     """Return what a request's body says (RFC 8259), of at most ``limit`` bytes.
 
@@ -21,7 +24,7 @@ def read_json(request: Request, limit: int) -> Any:
     41301 for a body over the limit, 40002 for one that is cut short or not JSON.
     """
     environ = request.environ
-    if not _is_json(environ):
+    if not _is_plain_json(environ):
         raise Refused(40001)
     declared = get_content_length(environ)
     if declared is not None and declared > limit:
@@ -37,7 +40,7 @@ def read_json(request: Request, limit: int) -> Any:
         raise Refused(40002) from None
 
 
-def _is_json(environ: "WSGIEnvironment") -> bool:
+def _is_plain_json(environ: "WSGIEnvironment") -> bool:
     media_type = environ.get("CONTENT_TYPE", "").partition(";")[0].strip(" \t").lower()
     transfer_coding = environ.get("HTTP_TRANSFER_ENCODING", "chunked").lower()
     return (
@@ -50,16 +53,16 @@ def _is_json(environ: "WSGIEnvironment") -> bool:
 def _size(environ: "WSGIEnvironment", declared: int | None, limit: int) -> int:
     if declared is not None:
         return declared
-    # The one byte more tells a body that fits from one cut at the limit. A server that
-    # doesn't terminate the input can't tell where such a body ends: it is none.
+    # One byte more than allowed tells a body that fits from one that was cut. Where the
+    # server doesn't mark the end of the input, reading on could wait for ever.
     return limit + 1 if environ.get("wsgi.input_terminated") else 0
 
 
 def _read(request: Request, size: int) -> bytes:
     try:
         if "stream" in vars(request):
-            # The site has read it before us. One byte more, since werkzeug raises for a
-            # body over the site's own maximum only once the maximum is passed.
+            # werkzeug keeps the stream there once the site has opened it. It cuts a body
+            # at the site's own maximum, and raises for that only at the next byte.
             return request.get_data() + request.stream.read(1)
         stream = request.environ["wsgi.input"]
         body: bytes = stream.read(size)

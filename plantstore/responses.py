@@ -1,4 +1,4 @@
-"""Answers in JSON, which no setting of the site's changes."""
+"""Answers in JSON, whatever JSON provider the site has."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -22,5 +22,8 @@ class JSONResponse(Response):
         super().__init__([body], status, [("Content-Type", "application/json"), length, *headers])
 
     def get_wsgi_headers(self, environ: "WSGIEnvironment") -> Headers:
-        """Return the headers as they are; werkzeug would copy them in search of a Location."""
+        """Return the headers as they are: nothing in them depends on the request.
+
+        werkzeug would copy them first, and look for a Location to complete.
+        """
         return self.headers

@@ -14,7 +14,7 @@ class Int64(fields.Integer):
     """
 
     default_error_messages = {
-        "range": "Not within int64, or from 2^53 on and written with a fraction or an exponent.",
+        "range": "Must be within -2^63 and 2^63-1, and from 2^53 on be written as digits only.",
     }
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> int:
@@ -79,6 +79,6 @@ class ErrorSchema(Schema):
     message = fields.String(required=True)
 
 
-new_plant = NewPlantSchema()
-plant_response = PlantSchema()
-error_response = ErrorSchema()
+new_plant_schema = NewPlantSchema()
+plant_schema = PlantSchema()
+error_schema = ErrorSchema()

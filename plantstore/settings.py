@@ -1,4 +1,4 @@
-"""``PLANTSTORE_*``, the same names in the environment and in ``app.config``."""
+"""``PLANTSTORE_*``, by the same names from the environment and from ``create_app``'s config."""
 
 import re
 from collections.abc import Mapping
@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from .auth import StaticTokens, token_digest
+from .body import DEFAULT_MAX_BODY
 from .stores import Store, open_store
-
-DEFAULT_MAX_BODY = 1048576
 
 
 class SettingsError(ValueError):
@@ -20,12 +19,12 @@ class SettingsError(ValueError):
 class Settings:
     """What an operator can set; its ``repr`` shows no secret.
 
-    ``verify_token`` accepts the configured tokens, ``store`` is the store's URL,
-    ``max_body`` the largest request body in bytes.
+    ``verify_token`` accepts the configured tokens, ``store_url`` names the store, and
+    ``max_body`` is the largest request body in bytes.
     """
 
     verify_token: StaticTokens
-    store: str = field(default="memory://", repr=False)
+    store_url: str = field(default="memory://", repr=False)
     max_body: int = DEFAULT_MAX_BODY
 
     @classmethod
@@ -37,26 +36,26 @@ class Settings:
         """
         return cls(
             verify_token=_verify_token(source),
-            store=str(source.get("PLANTSTORE_STORE", cls.store)),
+            store_url=str(source.get("PLANTSTORE_STORE", cls.store_url)),
             max_body=_max_body(str(source.get("PLANTSTORE_MAX_BODY", cls.max_body))),
         )
 
     def open_store(self) -> Store:
         """Open the store that was set; raises :exc:`SettingsError` when there is no such store."""
         try:
-            return open_store(self.store)
+            return open_store(self.store_url)
         except ValueError as error:
             raise SettingsError(f"PLANTSTORE_STORE: {error}") from None
 
 
 def _max_body(value: str) -> int:
     if re.fullmatch("[1-9][0-9]{0,17}", value) is None:
-        raise SettingsError("PLANTSTORE_MAX_BODY: not a number of bytes, 1 or more")
+        raise SettingsError("PLANTSTORE_MAX_BODY must be a whole number of bytes, at least 1")
     return int(value)
 
 
 def _verify_token(source: Mapping[str, Any]) -> StaticTokens:
-    listed = _listed(str(source.get("PLANTSTORE_TOKENS") or ""))
+    listed = _in_variable(str(source.get("PLANTSTORE_TOKENS") or ""))
     in_file = _in_file(str(source.get("PLANTSTORE_TOKENS_FILE") or ""))
     if not listed and not in_file:
         raise SettingsError(
@@ -66,10 +65,10 @@ def _verify_token(source: Mapping[str, Any]) -> StaticTokens:
     return StaticTokens(listed | in_file)
 
 
-def _listed(value: str) -> dict[str, str]:
+def _in_variable(value: str) -> dict[str, str]:
     tokens = [token for token in re.split(r"[,\s]+", value) if token]
     for number, token in enumerate(tokens, 1):
-        _check(token, f"PLANTSTORE_TOKENS: number {number}")
+        _check_token(token, f"PLANTSTORE_TOKENS: number {number}")
     return {token: f"token-{number}" for number, token in enumerate(tokens, 1)}
 
 
@@ -78,7 +77,7 @@ def _in_file(path: str) -> dict[str, str]:
     for number, line in enumerate(_lines(path) if path else [], 1):
         token, *client = line.partition("#")[0].split(maxsplit=1) or [""]
         if token:
-            _check(token, f"PLANTSTORE_TOKENS_FILE: line {number}")
+            _check_token(token, f"PLANTSTORE_TOKENS_FILE: line {number}")
             tokens[token] = client[0].strip() if client else f"line-{number}"
     return tokens
 
@@ -93,7 +92,7 @@ def _lines(path: str) -> list[str]:
         raise SettingsError("PLANTSTORE_TOKENS_FILE: not UTF-8 text") from None
 
 
-def _check(token: str, where: str) -> None:
+def _check_token(token: str, where: str) -> None:
     try:
         token_digest(token)
     except ValueError as error:

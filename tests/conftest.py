@@ -11,7 +11,7 @@ from hypothesis import settings
 from werkzeug.test import TestResponse
 
 from plantstore import MemoryStore, StaticTokens, create_app, create_blueprint
-from plantstore.schemas import error_response
+from plantstore.schemas import error_schema
 
 from .serving import Gunicorn
 
@@ -65,6 +65,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Gunicorn]:
         pytest.importorskip("gunicorn_h1c", reason="pip install gunicorn_h1c")
     with Gunicorn("--http-parser", request.param, PLANTSTORE_TOKENS=TOKEN) as server:
         yield server
+        assert "Traceback" not in server.log
 
 
 def create(client: FlaskClient, json: Any, **options: Any) -> TestResponse:
@@ -78,7 +79,7 @@ def check_error(response: TestResponse, error: int) -> str:
     assert response.content_type == "application/json"
     assert response.json is not None
     assert set(response.json) == {"error", "message"}
-    assert error_response.load(response.json)["error"] == error
+    assert error_schema.load(response.json)["error"] == error
     message: str = response.json["message"]
     assert 0 < len(message) <= 500
     return message

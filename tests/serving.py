@@ -15,7 +15,7 @@ from typing import NamedTuple, Self
 import orjson
 
 ROOT = Path(__file__).parent.parent
-LIMIT = 20  # Seconds that anything may take before a test gives up on it.
+LIMIT = 60  # Seconds that anything may take before a test gives up on it.
 
 
 class Answer(NamedTuple):

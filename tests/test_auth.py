@@ -1,6 +1,7 @@
-"""Who is it: interface section 5, RFC 6750, design decisions on 40101 and 40102."""
+"""Who is it: interface section 5, RFC 6750, errors 40101 and 40102."""
 
 from hashlib import sha256
+from typing import Any
 
 import pytest
 from flask import Flask, g
@@ -121,6 +122,19 @@ def test_a_site_verifies_its_own_tokens(store: MemoryStore) -> None:
         )
     assert seen == ["Flora", "", None]
     assert len(store) == 2
+
+
+@pytest.mark.parametrize("answer", [True, False, 0, b"Flora"])
+def test_a_site_answers_with_a_name(store: MemoryStore, answer: Any) -> None:
+    """A verify_token that returns neither a name nor None lets nobody in: it is a fault to see."""
+    site = Flask("site")
+    site.testing = True
+    site.register_blueprint(create_blueprint(store=store, verify_token=lambda token: answer))
+    with pytest.raises(TypeError, match="not a name or None"):
+        site.test_client().post("/plants", json=ROSE, headers=BEARER)
+    site.testing = False
+    check_error(site.test_client().post("/plants", json=ROSE, headers=BEARER), 50001)
+    assert len(store) == 0
 
 
 def test_digests_stand_for_tokens() -> None:

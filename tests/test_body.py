@@ -1,4 +1,4 @@
-"""How a body is read: design decisions on 40001, 40002 and 41301."""
+"""How a body is read: errors 40001, 40002 and 41301."""
 
 import gzip
 from io import BytesIO

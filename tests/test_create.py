@@ -10,7 +10,7 @@ from flask import Flask
 from flask.testing import FlaskClient
 
 from plantstore import MemoryStore, Plant
-from plantstore.schemas import NewPlantSchema, PlantSchema, plant_response
+from plantstore.schemas import NewPlantSchema, PlantSchema, plant_schema
 
 from .conftest import BEARER, check_error, create
 
@@ -91,7 +91,7 @@ def test_threads_never_share_an_id(site: Flask, store: MemoryStore) -> None:
 def test_a_plant_dumps_without_what_it_lacks() -> None:
     """The Plant schema leaves out the id and a missing tag, of a dict as of a Plant."""
     for plant in (Plant(1, "Monstera"), {"id": 1, "name": "Monstera", "tag": None}):
-        assert plant_response.dump(plant) == {"name": "Monstera"}
+        assert plant_schema.dump(plant) == {"name": "Monstera"}
 
 
 def test_the_schemas_have_the_fields_of_the_interface() -> None:

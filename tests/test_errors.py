@@ -144,13 +144,16 @@ def test_the_store_is_unavailable(caplog: pytest.LogCaptureFixture) -> None:
     assert "connection refused" in caplog.text
 
 
-def test_one_process_store_served_by_several(site: Flask, store: MemoryStore) -> None:
-    """A store of one process refuses creations with 50302 where several processes serve."""
+def test_one_process_store_served_by_several(
+    site: Flask, store: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A store of one process refuses creations with 50302 where several serve; the log says so."""
     environ = {"wsgi.multiprocess": True}
     client = site.test_client()
     send = {"json": ROSE, "headers": BEARER, "environ_overrides": environ}
     check_error(client.post("/garden/plants", **send), 50302)
     assert len(store) == 0
+    assert "50302: " in caplog.text
 
 
 def test_shared_stores_may_be_served_by_several(site: Flask) -> None:

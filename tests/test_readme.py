@@ -98,6 +98,6 @@ def test_the_table_of_settings() -> None:
     assert {name: default for name, _, default in rows("name")} == {
         "PLANTSTORE_TOKENS": "none",
         "PLANTSTORE_TOKENS_FILE": "none",
-        "PLANTSTORE_STORE": Settings.store,
+        "PLANTSTORE_STORE": Settings.store_url,
         "PLANTSTORE_MAX_BODY": str(Settings.max_body),
     }

@@ -1,4 +1,4 @@
-"""Settings, from the environment and from app.config: design section 4."""
+"""Settings, from the environment and from create_app's config."""
 
 import os
 from hashlib import sha256
@@ -122,7 +122,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
 def test_a_bad_limit_is_refused(limit: Any) -> None:
     """A limit that is not a whole number of bytes from 1 on is refused by the setting's name."""
     message = refusal(PLANTSTORE_TOKENS="t", PLANTSTORE_MAX_BODY=limit)
-    assert message.startswith("PLANTSTORE_MAX_BODY: ")
+    assert message.startswith("PLANTSTORE_MAX_BODY must be ")
 
 
 @pytest.mark.parametrize("limit", [1, "1", 10**17, "1048576"])

@@ -10,7 +10,7 @@ __all__ = ["MemoryStore", "Plant", "PlantExists", "Store", "StoreUnavailable", "
 
 def _memory(url: str) -> Store:
     if url != "memory://":
-        raise ValueError("a memory store has no more to its URL than memory://")
+        raise ValueError("the URL of a memory store is memory://, with nothing behind it")
     return MemoryStore()
 
 
