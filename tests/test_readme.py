@@ -80,9 +80,9 @@ def test_the_command_that_tests_is_the_one_of_ci() -> None:
 def test_embedding() -> None:
     """The lines for one's own site embed the store at the path that they name."""
     (lines,) = blocks("python")
-    namespace: dict[str, Flask] = {"__name__": "site"}  # type: ignore[dict-item]
+    namespace: dict[str, Flask] = {"__name__": "app"}  # type: ignore[dict-item]
     exec(lines, namespace)
-    client = namespace["site"].test_client()
+    client = namespace["app"].test_client()
     new = {"id": 1, "name": "Monstera"}
     assert client.post("/garden/plants", json=new, headers=BEARER).status_code == 200
 
