@@ -46,7 +46,7 @@ def _is_plain_json(environ: "WSGIEnvironment") -> bool:
     return (
         media_type == "application/json"
         and transfer_coding == "chunked"
-        and "HTTP_CONTENT_ENCODING" not in environ
+        and not environ.get("HTTP_CONTENT_ENCODING")
     )
 
 

@@ -1,7 +1,7 @@
 """``PLANTSTORE_*``, by the same names from the environment and from ``create_app``'s config."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,7 @@ def _max_body(value: str) -> int:
 
 
 def _verify_token(source: Mapping[str, Any]) -> StaticTokens:
-    listed = _in_variable(str(source.get("PLANTSTORE_TOKENS") or ""))
+    listed = _in_variable(source.get("PLANTSTORE_TOKENS") or "")
     in_file = _in_file(str(source.get("PLANTSTORE_TOKENS_FILE") or ""))
     if not listed and not in_file:
         raise SettingsError(
@@ -65,8 +65,9 @@ def _verify_token(source: Mapping[str, Any]) -> StaticTokens:
     return StaticTokens(listed | in_file)
 
 
-def _in_variable(value: str) -> dict[str, str]:
-    tokens = [token for token in re.split(r"[,\s]+", value) if token]
+def _in_variable(value: str | Iterable[object]) -> dict[str, str]:
+    text = value if isinstance(value, str) else ",".join(map(str, value))
+    tokens = [token for token in re.split(r"[,\s]+", text) if token]
     for number, token in enumerate(tokens, 1):
         _check_token(token, f"PLANTSTORE_TOKENS: number {number}")
     return {token: f"token-{number}" for number, token in enumerate(tokens, 1)}

@@ -58,6 +58,11 @@ def test_tokens_are_listed(token: str) -> None:
     assert accepts(token, PLANTSTORE_TOKENS=f" one,two\n, three\tsha256:{DIGEST},")
 
 
+def test_config_may_hold_a_list() -> None:
+    """In create_app's config the tokens may also stand in a list."""
+    assert accepts("two", PLANTSTORE_TOKENS=["one", "two"])
+
+
 def test_tokens_come_from_a_file(tmp_path: Path) -> None:
     """A file has a token or digest a line, then perhaps the client's name, and comments after #."""
     path = tmp_path / "tokens"
