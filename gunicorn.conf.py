@@ -12,6 +12,10 @@ wsgi_app = "wsgi:app"
 worker_class = "gthread"
 threads = 8
 graceful_timeout = 30  # Seconds for the requests under way when the service is stopped.
+# A worker is never killed for being slow. The main thread, which would have to report, also
+# waits for clients to close; and with the worker would go the plants in its memory.
+timeout = 0
+forwarder_headers = ""  # No header says where the service is mounted.
 control_socket_disable = True
 
 READ_TIMEOUT = struct.pack("ll", 10, 0)  # Seconds, microseconds.

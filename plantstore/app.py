@@ -4,8 +4,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from flask import Flask, Response
-from werkzeug.exceptions import NotFound
+from flask import Flask
+from werkzeug.exceptions import BadRequest, NotFound
 
 from .blueprint import create_blueprint
 from .errors import answer
@@ -22,7 +22,8 @@ def create_app(config: Mapping[str, Any] | None = None) -> Flask:
     settings = Settings.read({**os.environ, **(config or {})})
     app = Flask(__name__, static_folder=None)
     app.config.from_mapping(config)
-    app.register_error_handler(NotFound, _not_found)
+    app.register_error_handler(NotFound, lambda error: answer(40401))
+    app.register_error_handler(BadRequest, lambda error: answer(40005))  # Routing's own.
     app.register_blueprint(
         create_blueprint(
             store=settings.open_store(),
@@ -31,7 +32,3 @@ def create_app(config: Mapping[str, Any] | None = None) -> Flask:
         )
     )
     return app
-
-
-def _not_found(error: NotFound) -> Response:
-    return answer(40401)

@@ -1,12 +1,14 @@
 """The operations of the plant store, as a blueprint for any Flask site."""
 
+from typing import Any
+
 from flask import Blueprint, Response, current_app, g, request
 from flask.sansio.blueprints import BlueprintSetupState
 from marshmallow import ValidationError
 from werkzeug.exceptions import InternalServerError
 
 from .auth import VerifyToken, authenticate
-from .body import DEFAULT_MAX_BODY, read_json
+from .body import DEFAULT_MAX_BODY, read_body
 from .errors import ALLOW, Refused, answer, describe_faults
 from .responses import JSONResponse
 from .schemas import new_plant_schema, plant_schema
@@ -35,19 +37,23 @@ def create_blueprint(
         if environ["REQUEST_METHOD"] == "OPTIONS":
             return _options()
         g.plantstore_client = authenticate(environ.get("HTTP_AUTHORIZATION"), verify_token)
-        if environ["REQUEST_METHOD"] != "POST":
-            raise Refused(40501)
         return None
 
     @blueprint.post("/plants")
-    def create_plant() -> Response:
+    def create_plant(**_: Any) -> Response:
         # The request itself: each look through the proxy costs time.
         incoming = request._get_current_object()  # type: ignore[attr-defined]  # noqa: SLF001
         if store.one_process and incoming.environ["wsgi.multiprocess"]:
             raise Refused(50302)
-        loaded = new_plant_schema.load(read_json(incoming, max_body))
+        loaded = _load(read_body(incoming, max_body))
         store.add(Plant(**loaded))
         return JSONResponse(plant_schema.dump(loaded))
+
+    # A converter, since routing prefers plain paths: whatever the site itself has there
+    # comes first, and nobody takes this for a page.
+    @blueprint.route("/<any(plants):path>")
+    def no_operation(**_: Any) -> Response:
+        raise Refused(40501)
 
     blueprint.record(_match_every_method)
     _handle_errors(blueprint)
@@ -60,11 +66,21 @@ def _options() -> Response:
     return response
 
 
-class _EveryMethod(set[str]):
-    """The methods of a rule for whoever lists them; but any method is ``in`` it.
+def _load(body: bytes) -> dict[str, Any]:
+    try:
+        loaded: dict[str, Any] = new_plant_schema.loads(body)
+    except ValidationError as error:
+        raise Refused(40003, describe_faults(error)) from None
+    except ValueError:
+        raise Refused(40002) from None
+    return loaded
 
-    werkzeug asks ``method in rule.methods``. Its own way to match any method is
-    ``rule.methods = None``, on which sites that list their routes would stumble.
+
+class _EveryMethod(set[str]):
+    """What ``rule.methods`` is for a rule that matches any method.
+
+    werkzeug's own value for that is ``None``, on which a site that lists its routes
+    would stumble.
     """
 
     def __contains__(self, method: object) -> bool:
@@ -72,16 +88,14 @@ class _EveryMethod(set[str]):
 
 
 def _match_every_method(state: BlueprintSetupState) -> None:
-    """Have our rule match any method, so that 405 is our answer and not the site's."""
-    endpoint = f"{state.name_prefix}.{state.name}.create_plant".lstrip(".")
+    endpoint = f"{state.name_prefix}.{state.name}.no_operation".lstrip(".")
     for rule in state.app.url_map.iter_rules(endpoint):
-        rule.methods = _EveryMethod(rule.methods or ())
+        rule.methods = _EveryMethod()
 
 
 def _handle_errors(blueprint: Blueprint) -> None:
     handle = blueprint.register_error_handler
     handle(Refused, _refused)
-    handle(ValidationError, lambda error: answer(40003, describe_faults(error)))
     handle(PlantExists, lambda error: answer(40004))
     handle(StoreUnavailable, _store_unavailable)
     # Not Exception, which would hide our faults from a developer in debug mode.
@@ -90,10 +104,10 @@ def _handle_errors(blueprint: Blueprint) -> None:
 
 def _refused(error: Refused) -> Response:
     if error.number >= 50000:
-        current_app.logger.error("%s: %s", *error.args)
-    return answer(error.number)
+        current_app.logger.error("%s", error)
+    return answer(error.number, error.message)
 
 
 def _store_unavailable(error: StoreUnavailable) -> Response:
-    current_app.logger.error("The store is unavailable: %s", error)
+    current_app.logger.error("The store is unavailable: %r from %r", error, error.__cause__)
     return answer(50301)

@@ -1,9 +1,8 @@
-"""Reading one JSON text out of a request, whole or not at all."""
+"""Reading the body of a request, whole or not at all."""
 
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
-import orjson
 from flask import Request
 from werkzeug.exceptions import RequestEntityTooLarge
 from werkzeug.wsgi import get_content_length
@@ -17,11 +16,11 @@ if TYPE_CHECKING:
 DEFAULT_MAX_BODY = 1048576
 
 
-def read_json(request: Request, limit: int) -> Any:
-    """Return what a request's body says (RFC 8259), of at most ``limit`` bytes.
+def read_body(request: Request, limit: int) -> bytes:
+    """Return a request's body of plain ``application/json``, at most ``limit`` bytes.
 
     Raises :exc:`~plantstore.errors.Refused`: 40001 for another media type or a coding,
-    41301 for a body over the limit, 40002 for one that is cut short or not JSON.
+    41301 for a body over the limit, 40002 for one that was cut short.
     """
     environ = request.environ
     if not _is_plain_json(environ):
@@ -34,10 +33,7 @@ def read_json(request: Request, limit: int) -> Any:
         raise Refused(41301)
     if declared is not None and len(body) < declared:
         raise Refused(40002)
-    try:
-        return orjson.loads(body)
-    except orjson.JSONDecodeError:
-        raise Refused(40002) from None
+    return body
 
 
 def _is_plain_json(environ: "WSGIEnvironment") -> bool:
@@ -59,18 +55,22 @@ def _size(environ: "WSGIEnvironment", declared: int | None, limit: int) -> int:
 
 
 def _read(request: Request, size: int) -> bytes:
+    opened = "stream" in vars(request)  # Kept there by werkzeug, once the site has asked for it.
     try:
-        if "stream" in vars(request):
-            # werkzeug keeps the stream there once the site has opened it. It cuts a body
-            # at the site's own maximum, and raises for that only at the next byte.
-            return request.get_data() + request.stream.read(1)
-        stream = request.environ["wsgi.input"]
-        body: bytes = stream.read(size)
-        while len(body) < size and (more := stream.read(size - len(body))):
-            body += more
+        body = _read_stream(request.stream if opened else request.environ["wsgi.input"], size)
+        if opened and not body:
+            body = request.get_data()  # What the site has read and kept.
     except RequestEntityTooLarge:
         raise Refused(41301) from None
     except Exception as error:  # Each server has its own, for a bad chunk or a lost client.
         raise Refused(40002) from error
-    request.environ["wsgi.input"] = BytesIO(body)  # The site may want to read it after us.
+    if not opened:
+        request.environ["wsgi.input"] = BytesIO(body)  # The site may want to read it after us.
+    return body
+
+
+def _read_stream(stream: IO[bytes], size: int) -> bytes:
+    body = stream.read(size)
+    while len(body) < size and (more := stream.read(size - len(body))):
+        body += more
     return body

@@ -1,11 +1,11 @@
 """The ``plantstore`` command."""
 
 import secrets
-from hashlib import sha256
 
 import click
 
 from . import __version__
+from .auth import token_digest
 
 
 @click.group()
@@ -23,4 +23,4 @@ def token() -> None:
     """
     made = secrets.token_urlsafe(32)
     click.echo(made)
-    click.echo(f"sha256:{sha256(made.encode()).hexdigest()}")
+    click.echo(f"sha256:{token_digest(made).hex()}")

@@ -18,6 +18,7 @@ ERRORS: dict[int, tuple[str, dict[str, str]]] = {
     40002: ("The body must be one whole JSON text in UTF-8, not nested too deeply.", {}),
     40003: ("The body must be a NewPlant.", {}),
     40004: ("A plant with this id is already there.", {}),
+    40005: ("The host, or the protocol asked for, is not served here.", {}),
     40101: (
         "Send Authorization: Bearer <ACCESS_TOKEN>.",
         {"WWW-Authenticate": 'Bearer realm="plantstore"'},
@@ -40,11 +41,15 @@ ERRORS: dict[int, tuple[str, dict[str, str]]] = {
 
 
 class Refused(Exception):
-    """Raised with a number of :data:`ERRORS`, to end the request with that answer."""
+    """Raised with a number of :data:`ERRORS`, to end the request with that answer.
 
-    def __init__(self, number: int) -> None:
-        super().__init__(number, ERRORS[number][0])
+    ``message`` replaces the table's, where more can be said.
+    """
+
+    def __init__(self, number: int, message: str | None = None) -> None:
         self.number = number
+        self.message = ERRORS[number][0] if message is None else message
+        super().__init__(f"{number}: {self.message}")
 
 
 def answer(number: int, message: str | None = None) -> JSONResponse:

@@ -1,30 +1,36 @@
 """What goes over the wire (interface section 2), and one instance of each, named by its role."""
 
+import json
+from decimal import Context, Decimal
+from math import isfinite
 from typing import Any
 
+import orjson
 from marshmallow import EXCLUDE, Schema, fields
 from marshmallow.utils import get_value
+from marshmallow.validate import Range
 
 
 class Int64(fields.Integer):
     """An integer as JSON Schema 2020-12 has it, ``1.0`` included, within 64 bits.
 
-    A float stands for an integer only below 2**53: from there on, floats are what
-    other integers were rounded to (RFC 8259 section 6).
+    With a fraction or an exponent it may go up to 2**53, where those who read such
+    numbers as floats still read the same (RFC 8259 section 6).
     """
 
     default_error_messages = {
-        "range": "Must be within -2^63 and 2^63-1, and from 2^53 on be written as digits only.",
+        "range": "Must be within -2^63 and 2^63-1, and beyond 2^53 be written as digits only.",
     }
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> int:
-        if type(value) is float and value.is_integer():
-            if abs(value) >= 2**53:
-                raise self.make_error("range")
-            return int(value)
-        if type(value) is not int:
+        if type(value) is int:
+            return self._within(value, -(2**63), 2**63 - 1)
+        if type(value) not in {float, Decimal} or not isfinite(value) or value != int(value):
             raise self.make_error("invalid")
-        if not -(2**63) <= value < 2**63:
+        return self._within(int(value), -(2**53), 2**53)
+
+    def _within(self, value: int, lowest: int, highest: int) -> int:
+        if not lowest <= value <= highest:
             raise self.make_error("range")
         return value
 
@@ -71,11 +77,32 @@ class NewPlantSchema(PlantSchema):
 
     id = Int64(required=True)
 
+    def loads(self, text: str | bytes | bytearray, /, **kwargs: Any) -> Any:
+        """Load a NewPlant from JSON text, its id exactly as it is written there.
+
+        Raises :exc:`ValueError` for what is not one JSON text (RFC 8259), or nests too
+        deeply, and :exc:`~marshmallow.ValidationError` for one that is not a NewPlant.
+        """
+        data = orjson.loads(text)
+        if isinstance(data, dict) and isinstance(data.get("id"), float):
+            data["id"] = _written(text, "id")
+        return self.load(data, **kwargs)
+
+
+def _written(text: str | bytes | bytearray, member: str) -> Decimal:
+    """Return a member's number as it is written, which a float might have rounded."""
+    try:
+        numbers = json.loads(text, parse_float=str, parse_int=str)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    # Without traps, what is beyond even a Decimal is NaN.
+    return Decimal(numbers[member], Context(traps=[]))
+
 
 class ErrorSchema(Schema):
     """An Error: ``error``, a number within int32, and ``message``."""
 
-    error = fields.Integer(required=True)
+    error = fields.Integer(strict=True, required=True, validate=Range(-(2**31), 2**31 - 1))
     message = fields.String(required=True)
 
 

@@ -85,7 +85,7 @@ def _in_file(path: str) -> dict[str, str]:
 
 def _lines(path: str) -> list[str]:
     try:
-        return Path(path).read_text(encoding="utf-8-sig").splitlines()
+        return Path(path).read_text(encoding="utf-8-sig").split("\n")
     except OSError as error:
         # The path stays out of it: it may be a token that went to the wrong setting.
         raise SettingsError(f"PLANTSTORE_TOKENS_FILE: {error.strerror}") from None

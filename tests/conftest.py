@@ -18,16 +18,14 @@ from .serving import Gunicorn
 TOKEN = "s3cret"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
 
+# The settings of whoever runs the tests stay out of them.
+for variable in [*os.environ]:
+    if variable.startswith(("FLASK_", "GUNICORN_", "PLANTSTORE_", "PORT", "WEB_CONCURRENCY")):
+        del os.environ[variable]
+
 settings.register_profile("plantstore", deadline=None)
 settings.register_profile("deep", deadline=None, max_examples=5000)
 settings.load_profile("plantstore")
-
-
-@pytest.fixture(autouse=True)
-def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep the settings of whoever runs the tests out of them."""
-    for name in [name for name in os.environ if name.startswith(("PLANTSTORE_", "GUNICORN_"))]:
-        monkeypatch.delenv(name)
 
 
 @pytest.fixture

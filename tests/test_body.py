@@ -97,7 +97,7 @@ def test_a_content_encoding_is_refused(client: FlaskClient, coding: str) -> None
     ],
 )
 def test_what_is_not_json_is_refused(client: FlaskClient, body: bytes) -> None:
-    """A body that is not one JSON text in UTF-8, or nests too deeply, is refused with 40002."""
+    """A body that is not JSON in UTF-8, or too deep or large in numbers, is refused with 40002."""
     check_error(send(client, body), 40002)
     assert send(client, ROSE).status_code == 200
 
@@ -207,6 +207,20 @@ def test_a_site_that_reads_first_cuts_nothing(site: Flask) -> None:
     padded = ROSE.ljust(60)
     response = send(site.test_client(), padded, "/garden/plants", environ_overrides=CHUNKED)
     check_error(response, 41301)
+
+
+def test_a_site_that_reads_first_lifts_no_limit(site: Flask) -> None:
+    """A site that opens the body first doesn't have us read more of it than our limit."""
+
+    @site.before_request
+    def open_body() -> None:
+        assert not request.form
+
+    endless = BytesIO(b" " * 3_000_000)
+    environ = CHUNKED | {"wsgi.input": endless}
+    response = send(site.test_client(), b"", "/garden/plants", environ_overrides=environ)
+    check_error(response, 41301)
+    assert endless.tell() == 1_048_577
 
 
 def test_a_site_may_read_the_body_afterwards(site: Flask) -> None:

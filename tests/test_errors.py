@@ -7,6 +7,7 @@ import pytest
 from flask import Flask
 from flask.cli import routes_command
 from flask.testing import FlaskClient
+from marshmallow import ValidationError
 
 from plantstore import (
     MemoryStore,
@@ -107,10 +108,65 @@ def test_a_sites_own_errors_stay_its_own(site: Flask) -> None:
 
 def test_routes_are_listed_as_they_are(site: Flask) -> None:
     """Whoever lists the site's routes finds ours with the methods that it serves."""
-    rule = next(site.url_map.iter_rules("plantstore.create_plant"))
-    assert (rule.rule, sorted(rule.methods or ())) == ("/garden/plants", ["OPTIONS", "POST"])
     listed = site.test_cli_runner().invoke(routes_command, ["--all-methods"]).output
     assert re.search(r"plantstore.create_plant +OPTIONS, POST +/garden/plants", listed)
+
+
+def test_no_sitemap_takes_us_for_a_page(site: Flask) -> None:
+    """Whoever looks among the site's routes for pages to visit finds the site's alone."""
+    pages = [
+        rule.rule
+        for rule in site.url_map.iter_rules()
+        if "GET" in (rule.methods or ()) and not rule.arguments
+    ]
+    assert pages == ["/"]
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_site_may_have_a_page_there(store: MemoryStore, before: bool) -> None:
+    """A page of the site's own at our path stays the site's; all else there is still ours."""
+    site = Flask("site", static_folder=None)
+    garden = create_blueprint(store=store, verify_token=StaticTokens([TOKEN]))
+    if before:
+        site.register_blueprint(garden, url_prefix="/garden")
+    site.add_url_rule("/garden/plants", "page", lambda: "my plants")
+    if not before:
+        site.register_blueprint(garden, url_prefix="/garden")
+    client = site.test_client()
+    assert client.get("/garden/plants").data == b"my plants"
+    assert client.post("/garden/plants", json=ROSE, headers=BEARER).status_code == 200
+    check_error(client.delete("/garden/plants", headers=BEARER), 40501)
+
+
+def test_a_prefix_may_have_parameters(store: MemoryStore) -> None:
+    """A site whose prefix has a parameter, such as a language, is served like any other."""
+    site = Flask("site")
+    garden = create_blueprint(store=store, verify_token=StaticTokens([TOKEN]))
+    site.register_blueprint(garden, url_prefix="/<lang>")
+    client = site.test_client()
+    assert client.post("/de/plants", json=ROSE, headers=BEARER).status_code == 200
+    check_error(client.get("/de/plants", headers=BEARER), 40501)
+
+
+def test_what_cannot_be_routed(app: Flask) -> None:
+    """In the standalone service a host that is none, or that is not trusted, is 40005."""
+    client = app.test_client()
+    check_error(client.post("/plants", headers={"Host": "a..b"}), 40005)
+    app.config["TRUSTED_HOSTS"] = ["example.com"]
+    message = check_error(client.post("/plants", headers={"Host": "hunter2"}), 40005)
+    assert "hunter2" not in message
+
+
+def test_a_sites_own_validation_errors_are_its_own(store: MemoryStore) -> None:
+    """A ValidationError of the site's own code is the site's fault, and its message is not sent."""
+
+    def verify_token(token: str) -> str:
+        raise ValidationError({"token": [f"bad {token}"]})
+
+    site = Flask("site")
+    site.register_blueprint(create_blueprint(store=store, verify_token=verify_token))
+    message = check_error(create(site.test_client(), ROSE), 50001)
+    assert TOKEN not in message
 
 
 def test_our_fault(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,6 +1,7 @@
 """No input gives a 500, and none is taken for another: whatever hypothesis comes up with."""
 
 import json
+from decimal import Decimal
 from typing import Any
 
 from flask import Flask
@@ -91,7 +92,7 @@ def test_any_integer_with_a_fraction_or_exponent(id: int, ending: str) -> None:
     """An integer written as a float is kept as it is, or refused: never is it another."""
     service = Service()
     response = service.post(f'{{"id":{id}{ending},"name":""}}'.encode())
-    assert (response.status_code == 200) == (abs(id) < 2**53)
+    assert (response.status_code == 200) == (abs(id) <= 2**53)
     assert [plant.id for plant in service.store] == [id] * (response.status_code == 200)
 
 
@@ -99,7 +100,16 @@ def test_any_integer_with_a_fraction_or_exponent(id: int, ending: str) -> None:
 def test_any_float(id: float) -> None:
     """A float is an id only where it is an integer."""
     response = Service().post(json.dumps({"id": id, "name": ""}).encode())
-    assert (response.status_code == 200) == (id.is_integer() and abs(id) < 2**53)
+    assert (response.status_code == 200) == (id.is_integer() and abs(id) <= 2**53)
+
+
+@given(st.decimals(-(2**53), 2**53) | st.integers(-9, 9).map(lambda n: n + Decimal("1e-30")))
+def test_any_decimal(number: Decimal) -> None:
+    """A number of any precision is an id only where it is an integer, and then that one."""
+    service = Service()
+    response = service.post(f'{{"id":{number:e},"name":""}}'.encode())
+    assert (response.status_code == 200) == (number == int(number))
+    assert [plant.id for plant in service.store] == [number] * (response.status_code == 200)
 
 
 @given(st.text(st.characters(exclude_categories=())))

@@ -148,6 +148,33 @@ def test_a_transfer_coding_is_not_json(server: Gunicorn) -> None:
 
 
 @pytest.mark.parametrize(
+    "header", ["SCRIPT_NAME: /zzz", "PATH_INFO: /zzz", "X-Forwarded-Prefix: /zzz", "REMOTE_USER: x"]
+)
+def test_no_header_moves_the_service(server: Gunicorn, header: str) -> None:
+    """No header of the client's changes where the service is, or brings it down."""
+    assert server.ask(post(rose(), header)).status == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        ("Connection: Upgrade", "Upgrade: websocket"),
+        ("Host: a..b",),
+        ("Host: .",),
+        (f"Host: {'a' * 64}.b",),
+        ("Host: [",),
+    ],
+)
+def test_what_cannot_be_routed_is_an_error(server: Gunicorn, headers: tuple[str, ...]) -> None:
+    """A host that is none, or another protocol, is 40005, if the server lets it through at all."""
+    request = post(rose(), *headers)
+    if headers[0].startswith("Host"):
+        request = request.replace(b"Host: localhost\r\n", b"")
+    answer = server.ask(request)
+    assert answer.status == 200 or answer.error == 40005
+
+
+@pytest.mark.parametrize(
     ("header", "error"),
     [
         (b"Authorization: Bearer s3cret\r\nAuthorization: Bearer s3cret", 40102),
@@ -259,13 +286,28 @@ def test_requests_under_way_are_finished() -> None:
     """A service that is told to stop answers what it has begun to read."""
     with Gunicorn(PLANTSTORE_TOKENS=TOKEN) as server, server.connect() as connection:
         body = rose()
-        connection.send(post(b"", length=len(body)))
+        connection.send(post(b"", "Expect: 100-continue", length=len(body)))
+        assert connection.receive_head().status == 100
         connection.send(body[:5])
-        server.wait_for("Booting worker")
         server.signal(signal.SIGTERM)
         server.wait_for("Handling signal: term")
         connection.send(body[5:])
         assert connection.receive().status == 200
+
+
+def test_slow_closing_loses_nothing() -> None:
+    """Clients who don't close their connections, however many, cost the service no plant."""
+    with Gunicorn(PLANTSTORE_TOKENS=TOKEN) as server:
+        config = start("--print-config", PLANTSTORE_TOKENS=TOKEN).stdout
+        assert re.search(r"^timeout += 0$", config, re.MULTILINE)
+        first, again = post(b'{"id":1,"name":"Rose"}'), post(b'{"id":1,"name":"Lily"}')
+        assert server.ask(first).status == 200
+        with ExitStack() as open_connections:
+            for _ in range(3):
+                connection = open_connections.enter_context(server.connect())
+                connection.send(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                assert connection.receive().status == 404
+            assert server.ask(again).error == 40004
 
 
 def test_silent_clients_stop_nobody() -> None:

@@ -1,10 +1,13 @@
 """MemoryStore, and what opens it."""
 
 import gc
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 
-from plantstore import MemoryStore, Plant, open_store
+from plantstore import MemoryStore, Plant, PlantExists, open_store
 
 from .store_contract import StoreContract
 
@@ -16,6 +19,31 @@ class TestMemoryStore(StoreContract):
     def store(self) -> MemoryStore:
         """Return an empty store."""
         return MemoryStore()
+
+
+class SlowId(int):
+    """An id that lets other threads go first whenever it is looked up."""
+
+    def __hash__(self) -> int:
+        """Return an int's hash, after a while."""
+        time.sleep(0)
+        return int(self)
+
+
+def test_no_thread_comes_between() -> None:
+    """Looking whether an id is taken and taking it is one step, however threads take turns."""
+    store = MemoryStore()
+
+    def add_all(thread: int) -> int:
+        added = 0
+        for id in range(200):
+            with suppress(PlantExists):
+                store.add(Plant(SlowId(id), f"of thread {thread}"))
+                added += 1
+        return added
+
+    with ThreadPoolExecutor(8) as threads:
+        assert sum(threads.map(add_all, range(8))) == len(store) == 200
 
 
 def test_the_collector_has_nothing_to_walk() -> None:

@@ -33,8 +33,9 @@ def send(site: Flask, text: str) -> Any:
         ("1E+2", 100),
         ("1200e-2", 12),
         ("-0.0", 0),
-        ("9007199254740991.0", 2**53 - 1),
-        ("-9007199254740991.0", 1 - 2**53),
+        ("9007199254740992.0", 2**53),
+        ("-90071992547409920e-1", -(2**53)),
+        ("1.00000000000000000000000000000", 1),
     ],
 )
 def test_an_integer_is_an_id(site: Flask, store: MemoryStore, literal: str, id: int) -> None:
@@ -51,7 +52,8 @@ def test_an_integer_is_an_id(site: Flask, store: MemoryStore, literal: str, id: 
         "18446744073709551615",
         "18446744073709551616",
         "9007199254740993.0",
-        "9007199254740992.0",
+        "-9007199254740993.0",
+        "90071992547409930e-1",
         "-9223372036854775808.0",
         "9.3e18",
         "1e300",
@@ -73,6 +75,31 @@ def test_anything_else_is_no_id(client: FlaskClient, id: Any) -> None:
     """Strings, fractions, booleans, null, arrays and objects are no ids."""
     message = check_error(create(client, {"id": id, "name": "Rose"}), 40003)
     assert message.startswith("id: ")
+
+
+@pytest.mark.parametrize(
+    "literal",
+    [
+        "1.00000000000000000001",
+        "2.9999999999999999999",
+        "9007199254740991.4",
+        "1e-400",
+        "1e-99999999999999999999",
+        f"1.{'0' * 1_000_030}1",
+    ],
+)
+def test_a_fraction_is_never_rounded_into_an_id(site: Flask, literal: str) -> None:
+    """A number that is no integer is refused, however close to one it is."""
+    message = check_error(send(site, f'{{"id":{literal},"name":"Rose"}}'), 40003)
+    assert message == "id: Not a valid integer."
+
+
+def test_nesting_is_limited_beside_any_id(site: Flask) -> None:
+    """A body that nests too deeply is refused with 40002, however its id is written."""
+    for literal in ("1", "1.0"):
+        body = f'{{"id":{literal},"name":"Rose","x":{"[" * 2000}{"]" * 2000}}}'
+        check_error(send(site, body), 40002)
+    assert send(site, f'{{"id":1.0,"name":"Rose","x":{"[" * 1020}{"]" * 1020}}}').status_code == 400
 
 
 @pytest.mark.parametrize("text", [None, 1, 1.5, True, [], ["a"], {}, "\0", "a\0b"])

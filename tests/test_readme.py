@@ -101,3 +101,5 @@ def test_the_table_of_settings() -> None:
         "PLANTSTORE_STORE": Settings.store_url,
         "PLANTSTORE_MAX_BODY": str(Settings.max_body),
     }
+    source = (ROOT / "plantstore" / "settings.py").read_text()
+    assert {name for name, *_ in rows("name")} == set(re.findall("PLANTSTORE_[A-Z_]+", source))

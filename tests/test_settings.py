@@ -67,11 +67,13 @@ def test_tokens_come_from_a_file(tmp_path: Path) -> None:
     """A file has a token or digest a line, then perhaps the client's name, and comments after #."""
     path = tmp_path / "tokens"
     path.write_text(
-        f"\ufeffone # the first\n\n# nothing\n two\tFlora of the Garden # here \nsha256:{DIGEST}\n"
+        "\ufeffone # the first\n\n# nothing\n two\tFlora of the Garden # here \n"
+        f"sha256:{DIGEST}\r\nlast Fauna\u2028nobody\x0cnobody\r\n"
     )
     verify = Settings.read({"PLANTSTORE_TOKENS_FILE": path}).verify_token
-    clients = [verify("one"), verify("two"), verify("hashed"), verify("nothing")]
+    clients = [verify("one"), verify("two"), verify("hashed"), verify("nobody")]
     assert clients == ["line-1", "Flora of the Garden", "line-5", None]
+    assert verify("last") is not None
 
 
 def test_both_sources_of_tokens_count(tmp_path: Path) -> None:
