@@ -221,10 +221,10 @@ def test_a_client_may_ask_before_it_sends(server: Gunicorn) -> None:
         assert connection.receive().status == 200
 
 
-def start(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Start gunicorn in the project's folder where it should refuse to start."""
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run gunicorn in the project's folder until it ends by itself."""
     return subprocess.run(
-        [sys.executable, "-m", "gunicorn", "--bind", "127.0.0.1:0", *arguments],
+        [sys.executable, "-m", "gunicorn", *arguments],
         cwd=ROOT,
         env={**os.environ, **environment},
         capture_output=True,
@@ -232,6 +232,11 @@ def start(*arguments: str, **environment: str) -> subprocess.CompletedProcess[st
         timeout=LIMIT,
         check=False,
     )
+
+
+def start(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Start gunicorn where it should refuse to."""
+    return run("--bind", "127.0.0.1:0", *arguments, **environment)
 
 
 def test_it_refuses_to_start_open() -> None:
@@ -298,8 +303,7 @@ def test_requests_under_way_are_finished() -> None:
 def test_slow_closing_loses_nothing() -> None:
     """Clients who don't close their connections, however many, cost the service no plant."""
     with Gunicorn(PLANTSTORE_TOKENS=TOKEN) as server:
-        config = start("--print-config", PLANTSTORE_TOKENS=TOKEN).stdout
-        assert re.search(r"^timeout += 0$", config, re.MULTILINE)
+        assert configuration()["timeout"] == "0"
         first, again = post(b'{"id":1,"name":"Rose"}'), post(b'{"id":1,"name":"Lily"}')
         assert server.ask(first).status == 200
         with ExitStack() as open_connections:
@@ -318,10 +322,20 @@ def test_silent_clients_stop_nobody() -> None:
         assert server.ask(post(rose())).status == 200
 
 
+def configuration(**environment: str) -> dict[str, str]:
+    """Return what a bare gunicorn in the project's folder takes for its configuration."""
+    printed = run("--print-config", PLANTSTORE_TOKENS=TOKEN, **environment).stdout
+    return dict(re.findall(r"^(\w+) += (.*)$", printed, re.MULTILINE))
+
+
 def test_it_serves_as_it_is_configured() -> None:
-    """A bare gunicorn serves by threads in one worker, with no control socket."""
-    printed = start("--print-config", PLANTSTORE_TOKENS=TOKEN).stdout
-    config = dict(re.findall(r"^(\w+) += (.*)$", printed, re.MULTILINE))
-    assert (config["wsgi_app"], config["worker_class"]) == ("wsgi:app", "gthread")
-    assert (config["workers"], config["threads"]) == ("1", "8")
-    assert config["control_socket_disable"] == "True"
+    """A bare gunicorn serves on port 8000 by threads in one worker, with no control socket."""
+    config = configuration()
+    assert (config["wsgi_app"], config["bind"]) == ("wsgi:app", "['127.0.0.1:8000']")
+    assert (config["worker_class"], config["threads"]) == ("gthread", "8")
+    assert (config["workers"], config["control_socket_disable"]) == ("1", "True")
+
+
+def test_the_port_may_be_given() -> None:
+    """PORT in the environment has it listen on that port of all interfaces."""
+    assert configuration(PORT="80")["bind"] == "['0.0.0.0:80']"
