@@ -92,7 +92,7 @@ class NewPlantSchema(PlantSchema):
 def _written(text: str | bytes | bytearray, member: str) -> Decimal:
     """Return a member's number as it is written, which a float might have rounded."""
     try:
-        numbers = json.loads(text, parse_float=str, parse_int=str)
+        numbers = json.loads(text, parse_float=str)
     except RecursionError:
         raise ValueError("nested too deeply") from None
     # Without traps, what is beyond even a Decimal is NaN.

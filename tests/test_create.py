@@ -10,7 +10,7 @@ from flask import Flask
 from flask.testing import FlaskClient
 
 from plantstore import MemoryStore, Plant
-from plantstore.schemas import NewPlantSchema, PlantSchema, plant_schema
+from plantstore.schemas import NewPlantSchema, PlantSchema, error_schema, plant_schema
 
 from .conftest import BEARER, check_error, create
 
@@ -102,6 +102,13 @@ def test_the_schemas_have_the_fields_of_the_interface() -> None:
     ):
         assert set(schema.fields) == names
         assert {name for name, field in schema.fields.items() if field.required} == required
+
+
+@pytest.mark.parametrize("number", [2**31, -(2**31) - 1, "40001", 1.5, None])
+def test_the_error_schema_is_exact(number: object) -> None:
+    """The Error schema takes a number within int32 with a message, and nothing else."""
+    assert error_schema.validate({"error": 40001, "message": "no"}) == {}
+    assert {*error_schema.validate({"error": number})} == {"error", "message"}
 
 
 def test_several_stores_share_nothing(site: Flask) -> None:

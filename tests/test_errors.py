@@ -114,6 +114,7 @@ def test_routes_are_listed_as_they_are(site: Flask) -> None:
 
 def test_no_sitemap_takes_us_for_a_page(site: Flask) -> None:
     """Whoever looks among the site's routes for pages to visit finds the site's alone."""
+    assert None not in [rule.methods for rule in site.url_map.iter_rules()]
     pages = [
         rule.rule
         for rule in site.url_map.iter_rules()
