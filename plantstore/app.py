@@ -15,9 +15,9 @@ from .settings import Settings
 def create_app(config: Mapping[str, Any] | None = None) -> Flask:
     """Return the plant store as an application of its own, ``POST /plants`` at its root.
 
-    Settings come from the environment; ``config`` goes to ``app.config``, and what it
-    says of ``PLANTSTORE_*`` goes before the environment. Raises
-    :exc:`~plantstore.settings.SettingsError` when one of them is missing or bad.
+    Settings come from the environment; ``config`` overrides them by the same names, and
+    goes to ``app.config``. Raises :exc:`~plantstore.settings.SettingsError` when one is
+    missing or bad.
     """
     settings = Settings.read({**os.environ, **(config or {})})
     app = Flask(__name__, static_folder=None)

@@ -14,8 +14,9 @@ class StoreContract:
     """What any store does; a subclass has the `store` fixture, an empty store."""
 
     def test_a_new_store_is_empty(self, store: Store) -> None:
-        """A new store holds nothing."""
+        """A new store holds nothing, and is a store all the same."""
         assert (len(store), list(store), store.get(1)) == (0, [], None)
+        assert store
 
     def test_what_was_added_is_there(self, store: Store) -> None:
         """A plant that was added comes back as it was, with a tag or without."""

@@ -62,6 +62,10 @@ class Store(ABC):
     def __len__(self) -> int:
         """Return how many plants there are."""
 
+    def __bool__(self) -> bool:
+        """Return True, however few plants there are: an empty store is still a store."""
+        return True
+
     @abstractmethod
     def ping(self) -> None:
         """Return when the store can be used now."""
