@@ -58,7 +58,7 @@ class StoreContract:
         seen = []
         for plant in store:
             seen.append(plant.id)
-            if plant.id % 2 == 0:
+            if plant.id in {0, 2, 4, 6, 8}:
                 store.remove(plant.id + 1)
                 store.add(Plant(100 + plant.id, ""))
         assert {0, 2, 4, 6, 8} <= set(seen)
