@@ -32,6 +32,7 @@ def create_blueprint(
 
     @blueprint.before_request
     def admit() -> Response | None:
+        """Find out who it is before anything else is read (interface section 5)."""
         environ = request.environ
         # A browser asks by OPTIONS, without credentials, whether it may send them.
         if environ["REQUEST_METHOD"] == "OPTIONS":
@@ -41,6 +42,7 @@ def create_blueprint(
 
     @blueprint.post("/plants")
     def create_plant(**_: Any) -> Response:
+        """Create a new plant in the store (interface section 4)."""
         # The request itself: each look through the proxy costs time.
         incoming = request._get_current_object()  # type: ignore[attr-defined]  # noqa: SLF001
         if store.one_process and incoming.environ["wsgi.multiprocess"]:
@@ -53,6 +55,7 @@ def create_blueprint(
     # comes first, and nobody takes this for a page.
     @blueprint.route("/<any(plants):path>")
     def no_operation(**_: Any) -> Response:
+        """Answer any other method."""
         raise Refused(40501)
 
     blueprint.record(_match_every_method)

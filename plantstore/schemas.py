@@ -58,7 +58,9 @@ class Text(fields.String):
 class PlantSchema(Schema):
     """A Plant: ``name``, and ``tag`` if there is one."""
 
-    class Meta:  # noqa: D106
+    class Meta:
+        """The interface's objects are open: other members are ignored."""
+
         unknown = EXCLUDE
 
     error_messages = {"type": "Not a JSON object."}
