@@ -1,7 +1,7 @@
 """``PLANTSTORE_*``, by the same names from the environment and from ``create_app``'s config."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -65,8 +65,8 @@ def _verify_token(source: Mapping[str, Any]) -> StaticTokens:
     return StaticTokens(listed | in_file)
 
 
-def _in_variable(value: str | Iterable[object]) -> dict[str, str]:
-    text = value if isinstance(value, str) else ",".join(map(str, value))
+def _in_variable(value: object) -> dict[str, str]:
+    text = ",".join(map(str, value)) if isinstance(value, list | tuple | set) else str(value)
     tokens = [token for token in re.split(r"[,\s]+", text) if token]
     for number, token in enumerate(tokens, 1):
         _check_token(token, f"PLANTSTORE_TOKENS: number {number}")

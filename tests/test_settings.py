@@ -59,8 +59,9 @@ def test_tokens_are_listed(token: str) -> None:
 
 
 def test_config_may_hold_a_list() -> None:
-    """In create_app's config the tokens may also stand in a list."""
+    """In create_app's config the tokens may also stand in a list, and one may be a number."""
     assert accepts("two", PLANTSTORE_TOKENS=["one", "two"])
+    assert accepts("123", PLANTSTORE_TOKENS=123)
 
 
 def test_tokens_come_from_a_file(tmp_path: Path) -> None:
