@@ -1,16 +1,52 @@
 """The ``plantstore`` command."""
 
+import json
+import os
 import secrets
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from functools import wraps
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
+from marshmallow import ValidationError
 
 from . import __version__
 from .auth import token_digest
+from .errors import describe_faults
+from .formats import FORMATS, BadLine, Format, Numbered, as_json
+from .schemas import new_plant_schema
+from .settings import Settings
+from .stores import Plant, PlantExists, StoreUnavailable, open_store
+
+if TYPE_CHECKING:
+    from click._termui_impl import ProgressBar
+
+    from .stores.sql import SQLStore
+
+T = TypeVar("T")
+Command = Callable[..., None]
+
+OUT_OF_REACH = (
+    "the plants of memory:// are in the service's own process, out of reach from here."
+    " Set PLANTSTORE_STORE or --store to the URL of a database, such as sqlite:///plants.db."
+)
+ID = click.IntRange(-(2**63), 2**63 - 1)
+# An id may be negative, and then looks like an option.
+NEGATIVE = {"ignore_unknown_options": True}
 
 
 @click.group()
 @click.version_option(__version__, prog_name="plantstore", message="%(prog)s %(version)s")
-def main() -> None:
+@click.option(
+    "--store",
+    metavar="URL",
+    envvar="PLANTSTORE_STORE",
+    default=Settings.store_url,
+    help="Where the plants are; else PLANTSTORE_STORE says so.",
+)
+def main(store: str) -> None:
     """Run the plant store's chores."""
 
 
@@ -24,3 +60,196 @@ def token() -> None:
     made = secrets.token_urlsafe(32)
     click.echo(made)
     click.echo(f"sha256:{token_digest(made).hex()}")
+
+
+def _on_the_store(command: Command) -> Command:
+    """Hand a command the store that is named, and say in one line what fails there."""
+
+    @click.option("--store", metavar="URL", help="Where the plants are, as before the command.")
+    @wraps(command)
+    def run(store: str | None, **arguments: Any) -> None:
+        opened = _open(store or click.get_current_context().find_root().params["store"])
+        try:
+            command(opened, **arguments)
+        except BrokenPipeError:
+            raise  # Whoever read has read enough.
+        except StoreUnavailable as error:
+            raise click.ClickException(f"the store can't be used now: {error}") from None
+        except PlantExists as error:
+            raise click.ClickException(f"plant {error} is already there.") from None
+        except OSError as error:
+            raise click.ClickException(str(error)) from None
+        finally:
+            opened.close()
+
+    return run
+
+
+def _open(url: str) -> "SQLStore":
+    try:
+        store = open_store(url)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--store") from None
+    if store.one_process:
+        raise click.BadParameter(OUT_OF_REACH, param_hint="--store")
+    return store  # type: ignore[return-value]
+
+
+@main.command(context_settings=NEGATIVE)
+@click.argument("id", type=ID)
+@click.argument("name")
+@click.option("--tag", help="The type of the plant.")
+@_on_the_store
+def add(store: "SQLStore", id: int, name: str, tag: str | None) -> None:
+    """Add the plant ID with a NAME."""
+    given = {"id": id, "name": name} | ({} if tag is None else {"tag": tag})
+    try:
+        store.add(Plant(**new_plant_schema.load(given)))
+    except ValidationError as error:
+        raise click.UsageError(describe_faults(error)) from None
+
+
+@main.command(context_settings=NEGATIVE)
+@click.argument("id", type=ID)
+@_on_the_store
+def show(store: "SQLStore", id: int) -> None:
+    """Print the plant ID as JSON."""
+    plant = store.get(id)
+    if plant is None:
+        raise _missing(id)
+    click.echo(_printable(as_json(plant).decode()))
+
+
+@main.command("list")
+@_on_the_store
+def list_(store: "SQLStore") -> None:
+    """Print the plants by rising id: id, name and tag, with tabs between them."""
+    for plant in store:
+        cells = (str(plant.id), plant.name, plant.tag or "")
+        sys.stdout.buffer.write("\t".join(map(_printable, cells)).encode() + b"\n")
+
+
+@main.command()
+@_on_the_store
+def count(store: "SQLStore") -> None:
+    """Print how many plants there are."""
+    click.echo(len(store))
+
+
+@main.command(context_settings=NEGATIVE)
+@click.argument("id", type=ID)
+@_on_the_store
+def remove(store: "SQLStore", id: int) -> None:
+    """Remove the plant ID."""
+    try:
+        store.remove(id)
+    except KeyError:
+        raise _missing(id) from None
+
+
+FORMAT = click.option(
+    "--format",
+    type=click.Choice([*FORMATS]),
+    help="JSON Lines or CSV; else the FILE's name decides, and without one JSON Lines.",
+)
+
+
+def _with_format(command: Command) -> Command:
+    """Give a command the format that is named, or else that of the file's name."""
+
+    @click.option(
+        "--format",
+        type=click.Choice([*FORMATS]),
+        help="JSON Lines or CSV. Without it the FILE's name decides; the default is jsonl.",
+    )
+    @wraps(command)
+    def run(file: IO[bytes], format: str | None, **arguments: Any) -> None:
+        ending = "csv" if str(getattr(file, "name", "")).lower().endswith(".csv") else "jsonl"
+        command(file=file, format=FORMATS[format or ending], **arguments)
+
+    return run
+
+
+@main.command()
+@click.argument("file", type=click.File("wb"), default="-")
+@_with_format
+@_on_the_store
+def export(store: "SQLStore", file: IO[bytes], format: Format) -> None:
+    """Write all plants to FILE, or to standard output."""
+    store.ping()  # Before the file is emptied.
+    watched = sys.stderr.isatty() and not file.isatty()
+    with _progress(store, "Exporting", len(store) if watched else 0, 1000, watched) as plants:
+        format.write(plants, file)
+
+
+@main.command("import")
+@click.argument("file", type=click.File("rb"))
+@click.option("--skip-existing", is_flag=True, help="Pass over plants whose id is there already.")
+@_with_format
+@_on_the_store
+def import_(store: "SQLStore", file: IO[bytes], format: Format, skip_existing: bool) -> None:
+    """Add the plants of FILE, or of standard input for -: all of them, or none.
+
+    A line is a plant in JSON, such as {"id": 1, "name": "Monstera", "tag": "indoor"}. In CSV
+    the first line names the columns: id, name, and perhaps tag; an empty tag is none.
+    """
+    seen = 0
+    recent: deque[Numbered] = deque(maxlen=store.PAGE)
+
+    def plants() -> Iterator[Plant]:
+        nonlocal seen
+        with _progress(file, "Importing", _size(file), 1 << 16, sys.stderr.isatty()) as bar:
+            for numbered in format.read(_counted(file, bar)):
+                seen += 1
+                recent.append(numbered)
+                yield numbered[1]
+
+    try:
+        added = store.add_all(plants(), skip_existing=skip_existing)
+    except BadLine as error:
+        raise click.ClickException(f"{error} Nothing was imported.") from None
+    except PlantExists as error:
+        (id,) = error.args
+        line = next(line for line, plant in reversed(recent) if plant.id == id)
+        raise click.ClickException(
+            f"line {line}: plant {id} is already there. Nothing was imported."
+        ) from None
+    click.echo(f"{added} added" + f", {seen - added} already there" * skip_existing)
+
+
+def _progress(
+    items: Iterable[T], label: str, length: int | None, steps: int, watched: bool
+) -> "ProgressBar[T]":
+    """Return a bar on standard error, drawn every so many steps while a person watches."""
+    return click.progressbar(
+        items,
+        label=label,
+        length=length,
+        update_min_steps=steps,
+        hidden=not watched,
+        file=sys.stderr,
+    )
+
+
+def _counted(file: Iterable[bytes], bar: "ProgressBar[bytes]") -> Iterator[bytes]:
+    """Yield the lines of a file, and have the bar count their bytes."""
+    for line in file:
+        bar.update(len(line))
+        yield line
+
+
+def _size(file: IO[bytes]) -> int | None:
+    """Return a file's size in bytes, or None for what has none, such as a pipe."""
+    try:
+        return os.fstat(file.fileno()).st_size or None
+    except OSError:
+        return None
+
+
+def _missing(id: int) -> click.ClickException:
+    return click.ClickException(f"there is no plant {id}.")
+
+
+def _printable(text: str) -> str:
+    """Escape, as JSON does, what would move a terminal's cursor instead of being seen."""
+    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
