@@ -1,5 +1,7 @@
 """The Plant Store interface 1.0.0, as a service or as a blueprint for any Flask site."""
 
+from typing import TYPE_CHECKING
+
 __version__ = "0.1.0"
 
 from .app import create_app
@@ -7,6 +9,9 @@ from .auth import StaticTokens
 from .blueprint import create_blueprint
 from .settings import SettingsError
 from .stores import MemoryStore, Plant, PlantExists, Store, StoreUnavailable, open_store
+
+if TYPE_CHECKING:
+    from .stores.sql import SQLStore as SQLStore
 
 __all__ = [
     "MemoryStore",
@@ -20,3 +25,12 @@ __all__ = [
     "create_blueprint",
     "open_store",
 ]
+
+
+def __getattr__(name: str) -> object:
+    # SQLAlchemy is imported where it is used, and may be missing.
+    if name == "SQLStore":
+        from .stores.sql import SQLStore
+
+        return SQLStore
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

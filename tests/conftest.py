@@ -1,7 +1,9 @@
 """What the tests share: a store, the service over it, and a client who has a token."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
+from functools import cache
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from werkzeug.test import TestResponse
 from plantstore import MemoryStore, StaticTokens, create_app, create_blueprint
 from plantstore.schemas import error_schema
 
+from .databases import Place
 from .serving import Gunicorn
 
 TOKEN = "s3cret"
@@ -64,6 +67,13 @@ def server(request: pytest.FixtureRequest) -> Iterator[Gunicorn]:
     with Gunicorn("--http-parser", request.param, PLANTSTORE_TOKENS=TOKEN) as server:
         yield server
         assert "Traceback" not in server.log
+
+
+@pytest.fixture(scope="session")
+def keep() -> Iterator[Callable[[Callable[[], AbstractContextManager[Place]]], Place]]:
+    """Return what opens a place for plants, and keeps it open until the tests end."""
+    with ExitStack() as places:
+        yield cache(lambda open_place: places.enter_context(open_place()))
 
 
 def create(client: FlaskClient, json: Any, **options: Any) -> TestResponse:

@@ -9,59 +9,113 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
+from sqlalchemy import create_engine, text
 
 from .serving import LIMIT
 
 
-class Database(NamedTuple):
-    """An empty database, by the URL of its store; ``pid`` is its server's process, if any."""
+@dataclass
+class Server:
+    """The process of a database server."""
 
-    url: str
-    pid: int = 0
+    command: list[Any]
+    asked: list[Any]  # A command that succeeds when the server answers.
+    end: signal.Signals  # At which it doesn't wait for its clients to leave.
+    user: dict[str, Any]
+
+    def start(self) -> None:
+        """Return once it answers."""
+        self.process = subprocess.Popen(self.command, stderr=subprocess.DEVNULL, **self.user)
+        until = time.monotonic() + LIMIT
+        while subprocess.run(self.asked, capture_output=True, check=False).returncode != 0:
+            assert self.process.poll() is None, "the server ended"
+            assert time.monotonic() < until, "the server doesn't answer"
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """Return once it has ended."""
+        self.process.send_signal(self.end)
+        self.process.wait(LIMIT)
+
+    @contextmanager
+    def running(self) -> Iterator["Server"]:
+        """Run it meanwhile."""
+        self.start()
+        try:
+            yield self
+        finally:
+            self.stop()
+
+    @contextmanager
+    def down(self) -> Iterator[None]:
+        """Have it stopped meanwhile."""
+        self.stop()
+        try:
+            yield
+        finally:
+            self.start()
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Stop the server, with all its connections open."""
-        stopped = [self.pid, *_children(self.pid)]
-        for pid in stopped:
+        """Have it stand still meanwhile, with all its connections open."""
+        parts = [self.process.pid, *_children(self.process.pid)]
+        for pid in parts:
             os.kill(pid, signal.SIGSTOP)
         try:
             yield
         finally:
-            for pid in stopped:
+            for pid in parts:
                 os.kill(pid, signal.SIGCONT)
 
 
-def _children(parent: int) -> list[int]:
-    listed = subprocess.run(["pgrep", "-P", str(parent)], capture_output=True, check=False)
-    return [int(pid) for pid in listed.stdout.split()]
+@dataclass
+class Place:
+    """Where plants may be kept, by the URL of the store; ``server`` is there if it has one."""
+
+    url: str
+    _server: Server | None = None
+
+    @property
+    def server(self) -> Server:
+        """The server, where there is one."""
+        assert self._server is not None
+        return self._server
+
+    def clear(self) -> None:
+        """Make it as if it was new."""
+        if self.url != "memory://":
+            engine = create_engine(self.url)
+            with engine.begin() as connection:
+                connection.execute(text("DROP TABLE IF EXISTS plants"))
+            engine.dispose()
 
 
 @contextmanager
-def memory() -> Iterator[Database]:
+def memory() -> Iterator[Place]:
     """Give this process's memory."""
-    yield Database("memory://")
+    yield Place("memory://")
 
 
 @contextmanager
-def sqlite() -> Iterator[Database]:
-    """Give a database in a file."""
+def sqlite() -> Iterator[Place]:
+    """Give a file."""
     with tempfile.TemporaryDirectory(prefix="plantstore-") as folder:
-        yield Database(f"sqlite:///{folder}/plants.db")
+        yield Place(f"sqlite:///{folder}/plants.db")
 
 
 @contextmanager
-def postgresql() -> Iterator[Database]:
+def postgresql() -> Iterator[Place]:
     """Run a PostgreSQL server."""
     bins = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
     if not bins:
         pytest.skip("apt-get install postgresql")
     with _folder("postgres") as (folder, user):
-        data, port = folder / "data", _free_port()
+        data, port = folder / "data", str(_free_port())
         make: list[Any] = [
             bins[-1] / "initdb",
             "-D",
@@ -70,18 +124,18 @@ def postgresql() -> Iterator[Database]:
             "plants",
             "-A",
             "trust",
-            "--no-sync",
+            "-E",
+            "UTF8",
         ]
-        subprocess.run([*make, "-E", "UTF8", "--locale=C"], check=True, capture_output=True, **user)
-        serve: list[Any] = [bins[-1] / "postgres", "-D", data, "-p", str(port), "-k", str(folder)]
-        asked = [bins[-1] / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]
-        serve += ["-c", "listen_addresses=127.0.0.1"]
-        with _serving(serve, asked, signal.SIGINT, user) as pid:
-            yield Database(f"postgresql+psycopg://plants@127.0.0.1:{port}/postgres", pid)
+        subprocess.run([*make, "--locale=C"], check=True, capture_output=True, **user)
+        serve = [bins[-1] / "postgres", "-D", data, "-p", port, "-k", folder]
+        asked = [bins[-1] / "pg_isready", "-q", "-h", "127.0.0.1", "-p", port]
+        with Server(serve, asked, signal.SIGINT, user).running() as server:
+            yield Place(f"postgresql://plants@127.0.0.1:{port}/postgres", server)
 
 
 @contextmanager
-def mariadb() -> Iterator[Database]:
+def mariadb() -> Iterator[Place]:
     """Run a MariaDB server."""
     if shutil.which("mariadbd") is None:
         pytest.skip("apt-get install mariadb-server")
@@ -93,9 +147,10 @@ def mariadb() -> Iterator[Database]:
         subprocess.run(make, check=True, capture_output=True, **user)
         serve = ["mariadbd", "--no-defaults", data, f"--port={port}", "--bind-address=127.0.0.1"]
         serve += [f"--socket={folder / 'socket'}", f"--pid-file={folder / 'pid'}"]
-        with _serving(serve, ["mariadb-admin", *at, "ping"], signal.SIGTERM, user) as pid:
+        asked = ["mariadb-admin", *at, "ping"]
+        with Server(serve, asked, signal.SIGTERM, user).running() as server:
             subprocess.run(["mariadb", *at, "-e", "CREATE DATABASE plants"], check=True)
-            yield Database(f"mysql+pymysql://root@127.0.0.1:{port}/plants", pid)
+            yield Place(f"mysql+pymysql://root@127.0.0.1:{port}/plants", server)
 
 
 SERVERS = [postgresql, mariadb]
@@ -121,24 +176,6 @@ def _folder(user: str) -> Iterator[tuple[Path, dict[str, Any]]]:
             yield Path(name), {"cwd": name, "user": user, "group": user, "extra_groups": []}
 
 
-@contextmanager
-def _serving(
-    command: list[Any], asked: list[Any], stop: signal.Signals, user: dict[str, Any]
-) -> Iterator[int]:
-    """Run a server from when it answers until it has stopped; give its process's number.
-
-    ``stop`` is the signal at which it doesn't wait for its clients to leave.
-    """
-    with subprocess.Popen(
-        command, stderr=subprocess.DEVNULL, start_new_session=True, **user
-    ) as server:
-        until = time.monotonic() + LIMIT
-        while subprocess.run(asked, capture_output=True, check=False).returncode != 0:
-            assert server.poll() is None, f"{command[0]} ended"
-            assert time.monotonic() < until, f"{command[0]} doesn't answer"
-            time.sleep(0.05)
-        try:
-            yield server.pid
-        finally:
-            server.send_signal(stop)
-            server.wait(LIMIT)
+def _children(parent: int) -> list[int]:
+    listed = subprocess.run(["pgrep", "-P", str(parent)], capture_output=True, check=False)
+    return [int(pid) for pid in listed.stdout.split()]

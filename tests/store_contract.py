@@ -1,6 +1,7 @@
 """The promises that every store makes; a store's own tests say which store it is."""
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from threading import Barrier
 
 import pytest
@@ -63,7 +64,28 @@ class StoreContract:
                 store.add(Plant(100 + plant.id, ""))
         assert {0, 2, 4, 6, 8} <= set(seen)
 
-    @pytest.mark.parametrize("text", ["", " ", "é", "🌵" * 1000, "a" * 1_000_000, "'\"\\%_;--"])
+    def test_an_id_beyond_64_bits_is_nowhere(self, store: Store) -> None:
+        """Looking for a plant by an id that none can have finds none, at either end."""
+        for id in (2**63, -(2**63) - 1, 10**30):
+            assert store.get(id) is None
+            with pytest.raises(KeyError):
+                store.remove(id)
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "",
+            " ",
+            "é",
+            "\r\n",
+            "\x01",
+            "🌵" * 1000,
+            "a" * 1_000_000,
+            "🌵" * 1_000_000,
+            "'\"\\%_;--",
+        ],
+        ids=lambda text: text[:9].encode("unicode_escape").decode(),
+    )
     def test_text_comes_back_unchanged(self, store: Store, text: str) -> None:
         """Names and tags come back as they were, of whatever length and characters."""
         store.add(Plant(1, text, text))
@@ -89,6 +111,32 @@ class StoreContract:
             added = sorted(sum(threads.map(add_all, range(8)), []))
         assert added == list(store)
         assert len(added) == 200
+
+    def test_threads_may_add_and_remove_the_same_plant(self, store: Store) -> None:
+        """However threads add and remove one plant, each hears what is so, and nothing else."""
+        start = Barrier(8)
+
+        def change(thread: int) -> int:
+            start.wait()
+            balance = 0
+            for _ in range(50):
+                with suppress(PlantExists):
+                    store.add(ROSE)
+                    balance += 1
+                with suppress(KeyError):
+                    store.remove(1)
+                    balance -= 1
+            return balance
+
+        with ThreadPoolExecutor(8) as threads:
+            assert sum(threads.map(change, range(8))) == len(store)
+
+    def test_letters_are_told_apart(self, store: Store) -> None:
+        """Text comes back to the letter: case, accents, spaces at the end."""
+        names = ["rose", "Rose", "rosé", "rose\u0301", "rose ", "ß", "ss"]
+        for id, name in enumerate(names):
+            store.add(Plant(id, name, name))
+        assert [(plant.name, plant.tag) for plant in store] == [(name, name) for name in names]
 
     def test_it_can_be_pinged(self, store: Store) -> None:
         """A store that can be used returns from ping."""

@@ -9,17 +9,6 @@ import pytest
 
 from plantstore import MemoryStore, Plant, PlantExists, open_store
 
-from .store_contract import StoreContract
-
-
-class TestMemoryStore(StoreContract):
-    """MemoryStore keeps every store's promises."""
-
-    @pytest.fixture
-    def store(self) -> MemoryStore:
-        """Return an empty store."""
-        return MemoryStore()
-
 
 class SlowId(int):
     """An id that lets other threads go first whenever it is looked up."""

@@ -1,77 +1,82 @@
-"""SQLStore, over every engine: a file, and real servers."""
+"""SQLStore over every engine: a file, and real servers."""
 
 import sqlite3
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from itertools import count
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Barrier
+from typing import Any
 
 import pytest
-from sqlalchemy import MetaData, create_engine, exc, inspect, text
+from sqlalchemy import Engine, MetaData, Table, create_engine, event, exc, inspect, text
 
-from plantstore import Plant, PlantExists, Store, StoreUnavailable, open_store
-from plantstore.stores.sql import SQLStore
+from plantstore import Plant, PlantExists, SQLStore, StoreUnavailable, open_store
 
-from .databases import DATABASES, SERVERS, Database
-from .serving import Answer, Gunicorn, post
-from .store_contract import ROSE, StoreContract
-
-ids = count(1000)
+from .databases import DATABASES, SERVERS, Place, mariadb, postgresql
+from .race import race
+from .serving import LIMIT, Gunicorn, post
+from .store_contract import LILY, ROSE
 
 
-@pytest.fixture(scope="session", params=DATABASES, ids=lambda database: database.__name__)
-def database(request: pytest.FixtureRequest) -> Iterator[Database]:
-    """Give a database of each engine in turn."""
-    with request.param() as database:
-        yield database
+@pytest.fixture(params=DATABASES, ids=lambda place: place.__name__)
+def place(request: pytest.FixtureRequest, keep: Callable[[Any], Place]) -> Place:
+    """Return an empty database of each engine in turn."""
+    place = keep(request.param)
+    place.clear()
+    return place
 
 
 @pytest.fixture
-def store(database: Database) -> Iterator[SQLStore]:
+def store(place: Place) -> Iterator[SQLStore]:
     """Return an empty store."""
-    store = open_store(database.url)
-    assert isinstance(store, SQLStore)
-    for plant in store:
-        store.remove(plant.id)
+    store = open_sql(place.url)
     yield store
     store.close()
 
 
-class TestSQLStore(StoreContract):
-    """SQLStore keeps every store's promises, on every engine."""
+@pytest.fixture
+def engine(place: Place) -> Iterator[Engine]:
+    """Return an engine such as a site has, for the same database."""
+    engine = create_engine(place.url.replace("postgresql://", "postgresql+psycopg://"))
+    yield engine
+    engine.dispose()
 
 
-def test_plants_outlive_the_store(database: Database, store: SQLStore) -> None:
+def open_sql(url: str) -> SQLStore:
+    """Open the store of a database."""
+    store = open_store(url)
+    assert isinstance(store, SQLStore)
+    return store
+
+
+def only(*places: Any) -> pytest.MarkDecorator:
+    """Run a test on these databases alone."""
+    return pytest.mark.parametrize("place", places, indirect=True)
+
+
+def test_plants_outlive_the_store(place: Place, store: SQLStore) -> None:
     """What one store has kept, the next one finds, under the same URL."""
     store.add(ROSE)
     store.close()
-    again = open_store(database.url)
+    again = open_store(place.url)
     assert list(again) == [ROSE]
     again.close()
 
 
 def test_pages_make_one_list(store: SQLStore) -> None:
     """Iterating yields each plant once, also where there are more than it fetches at a time."""
-    with ThreadPoolExecutor(4) as threads:
-        list(threads.map(lambda id: store.add(Plant(id, "")), range(-1100, 1100)))
-    assert [plant.id for plant in store] == [*range(-1100, 1100)]
-    assert len(store) == 2200
+    store.add_all(Plant(id, "") for id in range(-250, 250))
+    assert [plant.id for plant in store] == [*range(-250, 250)]
+    assert len(store) == 500
 
 
-def drop_table(database: Database) -> None:
-    """Remove the table, as if the database was new."""
-    engine = create_engine(database.url)
-    with engine.begin() as connection:
-        connection.execute(text("DROP TABLE plants"))
-    engine.dispose()
-
-
-def test_many_may_open_at_once(database: Database, store: SQLStore) -> None:
+def test_many_may_open_at_once(place: Place) -> None:
     """Of many that find no table at the same time, each can use the one that is made."""
-    drop_table(database)
-    stores, start = [open_store(database.url) for _ in range(8)], Barrier(8)
+    stores, start = [open_store(place.url) for _ in range(8)], Barrier(8)
 
     def use(number: int) -> None:
         start.wait()
@@ -79,43 +84,146 @@ def test_many_may_open_at_once(database: Database, store: SQLStore) -> None:
 
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(use, range(8)))
-    assert len(store) == 8
-    for opened in stores:
-        opened.close()
+    assert len(stores[0]) == 8
+    for store in stores:
+        store.close()
 
 
-def test_only_a_duplicate_is_one(store: SQLStore) -> None:
+@pytest.mark.parametrize(
+    "broken", [(None, "x"), (2, None), (2**63, "x"), (2, "\ud800")], ids=["id", "name", "64", "utf"]
+)
+def test_only_a_duplicate_is_one(store: SQLStore, broken: Any) -> None:
     """A plant that breaks another rule of the table is not taken for a duplicate, nor kept."""
     store.add(ROSE)
-    for broken in (Plant(None, "x"), Plant(2, None)):  # type: ignore[arg-type]
-        with pytest.raises(exc.IntegrityError):
-            store.add(broken)
+    with pytest.raises((exc.IntegrityError, exc.DataError, OverflowError, UnicodeEncodeError)):
+        store.add(Plant(*broken))
+    store.add(LILY)
+    assert list(store) == [ROSE, LILY]
+
+
+def test_all_or_none(store: SQLStore) -> None:
+    """Of many plants added together all are kept, or none if one of them can't be."""
+    assert store.add_all(Plant(id, "") for id in range(250)) == 250
+    for taken in ([Plant(300, ""), Plant(5, "")], [Plant(300, ""), Plant(300, "")]):
+        with pytest.raises(PlantExists, match=str(taken[1].id)):
+            store.add_all([*(Plant(id, "") for id in range(1000, 1250)), *taken])
+
+    def interrupted() -> Iterator[Plant]:
+        yield from (Plant(id, "") for id in range(1000, 1250))
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        store.add_all(interrupted())
+    assert len(store) == 250
+    assert store.add_all([]) == 0
+
+
+def test_taken_ids_can_be_passed_over(store: SQLStore) -> None:
+    """Adding many may pass over taken ids; then it says how many it has added."""
+    store.add(ROSE)
+    many = [LILY, Plant(1, "Not a rose"), Plant(2, "Not a lily"), Plant(3, "Tulip")]
+    assert store.add_all(many, skip_existing=True) == 2
+    assert list(store) == [ROSE, LILY, Plant(3, "Tulip")]
+
+
+def waiting(place: Place) -> int:
+    """Return how many of the others wait for a lock."""
+    queries = {
+        "postgresql": "SELECT COUNT(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'",
+        "mysql": "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'",
+    }
+    engine = create_engine(place.url.replace("postgresql://", "postgresql+psycopg://"))
+    with engine.connect() as connection:
+        number: int = connection.execute(text(queries[engine.dialect.name])).scalar_one()
+    engine.dispose()
+    return number
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Return once something is so."""
+    until = time.monotonic() + LIMIT
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+@contextmanager
+def started(*calls: Callable[[], Any]) -> Iterator[list[Future[Any]]]:
+    """Have calls made in threads of their own."""
+    with ThreadPoolExecutor(len(calls)) as threads:
+        yield [threads.submit(call) for call in calls]
+
+
+@only(*SERVERS)
+@pytest.mark.parametrize("skip_existing", [True, False])
+def test_somebody_is_quicker(
+    place: Place, store: SQLStore, engine: Engine, skip_existing: bool
+) -> None:
+    """A plant that another adds while many are added is found taken, as if it had been there."""
+    store.ping()
+    many = [Plant(id, "mine") for id in range(300)]
+    with engine.connect() as other:
+        other.execute(text("INSERT INTO plants (id, name) VALUES (150, 'theirs')"))
+        with started(lambda: store.add_all(many, skip_existing=skip_existing)) as (adding,):
+            wait_until(lambda: waiting(place) == 1)
+            other.commit()
+    if skip_existing:
+        assert adding.result() == 299
+        assert len(store) == 300
+    else:
+        with pytest.raises(PlantExists, match="150"):
+            adding.result()
+        assert list(store) == [Plant(150, "theirs")]
+    assert store.get(150) == Plant(150, "theirs")
+    store.add(Plant(1000, "Rose"))
+
+
+@only(mariadb)
+def test_a_lock_is_waited_for(store: SQLStore, engine: Engine) -> None:
+    """An add whose id another transaction holds for over a second succeeds when that gives up."""
+    store.ping()
+    with engine.connect() as other, engine.connect() as observer:
+
+        def waits() -> int:
+            row = observer.execute(text("SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_waits'")).one()
+            return int(row[1])
+
+        other.execute(text("INSERT INTO plants (id, name) VALUES (1, 'theirs')"))
+        before = waits()
+        with started(lambda: store.add(ROSE)) as (adding,):
+            wait_until(lambda: waits() == before + 2)
+            other.rollback()
+    adding.result()
     assert list(store) == [ROSE]
 
 
-def test_letters_are_told_apart(store: SQLStore) -> None:
-    """Text comes back to the letter: case, accents, trailing spaces, four-byte characters."""
-    for id, name in enumerate(("rose", "Rose", "rosé", "rose ", "🌹")):
-        store.add(Plant(id, name, name))
-    assert [plant.name for plant in store] == ["rose", "Rose", "rosé", "rose ", "🌹"]
+@only(mariadb)
+def test_a_lock_is_not_waited_for_long(store: SQLStore, engine: Engine) -> None:
+    """An add whose id another transaction holds on to is StoreUnavailable within five seconds."""
+    store.ping()
+    with engine.connect() as other:
+        other.execute(text("INSERT INTO plants (id, name) VALUES (1, 'theirs')"))
+        start = time.monotonic()
+        with pytest.raises(StoreUnavailable):
+            store.add(ROSE)
+        assert time.monotonic() - start < 5
 
 
-@pytest.mark.parametrize("database", SERVERS, indirect=True)
-def test_a_frozen_database_is_unavailable(database: Database, store: SQLStore) -> None:
-    """A server that stops answering is StoreUnavailable within seconds, and usable afterwards."""
-    store.add(ROSE)
-    with database.frozen():
-        for operation in (store.ping, lambda: store.add(Plant(2, "Lily"))):
-            start = time.monotonic()
-            with pytest.raises(StoreUnavailable):
-                operation()
-            assert time.monotonic() - start < 10
-    store.add(Plant(3, "Tulip"))
-    assert store.get(1) == ROSE
+@only(mariadb)
+def test_a_deadlock_is_tried_again(place: Place, store: SQLStore, engine: Engine) -> None:
+    """Two adds of one id that the database takes for a deadlock are one success, one duplicate."""
+    store.ping()
+    with engine.connect() as other:
+        other.execute(text("INSERT INTO plants (id, name) VALUES (1, 'theirs')"))
+        with started(lambda: store.add(ROSE), lambda: store.add(ROSE)) as adding:
+            wait_until(lambda: waiting(place) == 2)
+            other.rollback()
+    assert sorted(repr(call.exception()) for call in adding) == ["None", "PlantExists(1)"]
+    assert list(store) == [ROSE]
 
 
-@pytest.mark.parametrize("database", SERVERS, indirect=True)
-def test_a_lost_connection_costs_nobody(database: Database, store: SQLStore) -> None:
+@only(*SERVERS)
+def test_a_lost_connection_costs_nobody(store: SQLStore, engine: Engine) -> None:
     """A connection that the server has closed meanwhile is replaced before it is used."""
     kill = {
         "postgresql": "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
@@ -124,20 +232,36 @@ def test_a_lost_connection_costs_nobody(database: Database, store: SQLStore) -> 
         " WHERE user = 'root' AND id <> CONNECTION_ID()",
     }
     store.add(ROSE)
-    engine = create_engine(database.url)
     with engine.connect() as connection:
         for (order,) in connection.execute(text(kill[connection.dialect.name])).all():
             if isinstance(order, str):
                 connection.execute(text(order))
-    engine.dispose()
-    store.add(Plant(2, "Lily"))
+    store.add(LILY)
     assert len(store) == 2
 
 
-def test_a_site_has_its_own_engine(database: Database, store: SQLStore) -> None:
-    """A store on a site's own engine and metadata leaves the table to the site to make."""
-    drop_table(database)
-    engine, metadata = create_engine(database.url), MetaData()
+@only(postgresql)
+def test_a_database_that_may_only_be_read(place: Place, store: SQLStore, engine: Engine) -> None:
+    """A database that takes no changes is StoreUnavailable for adding, and can still be read."""
+    store.add(ROSE)
+    with engine.connect() as connection:
+        connection.execute(text("ALTER DATABASE postgres SET default_transaction_read_only = on"))
+        connection.commit()
+    reader = open_store(place.url)
+    try:
+        with pytest.raises(StoreUnavailable):
+            reader.add(LILY)
+        assert list(reader) == [ROSE]
+    finally:
+        reader.close()
+        with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+            connection.execute(text("SET default_transaction_read_only = off"))
+            connection.execute(text("ALTER DATABASE postgres RESET default_transaction_read_only"))
+
+
+def test_a_site_has_its_own_engine(place: Place, store: SQLStore, engine: Engine) -> None:
+    """A store on a site's engine and metadata leaves the table to the site to make."""
+    metadata = MetaData()
     guest = SQLStore(engine, metadata)
     assert list(metadata.tables) == ["plants"]
     with pytest.raises((exc.DBAPIError, StoreUnavailable)):
@@ -145,52 +269,101 @@ def test_a_site_has_its_own_engine(database: Database, store: SQLStore) -> None:
     assert not inspect(engine).has_table("plants")
     metadata.create_all(engine)
     guest.add(ROSE)
-    assert list(guest) == list(store) == [ROSE]
-    engine.dispose()
+    assert guest.add_all([LILY]) == 1
+    assert list(SQLStore(engine, metadata)) == list(store) == [ROSE, LILY]
 
 
-@pytest.mark.parametrize("preload", [[], ["--preload"]])
-def test_workers_share_it(database: Database, store: SQLStore, preload: list[str]) -> None:
+def test_a_sites_transactions_stay_its_own(store: SQLStore, engine: Engine) -> None:
+    """On the engine that a store shares, the site's own changes still wait for its commit."""
+    guest = SQLStore(engine)
+    guest.add(ROSE)
+    with engine.connect() as connection:
+        connection.execute(text("INSERT INTO plants (id, name) VALUES (2, 'x')"))
+        connection.rollback()
+    guest.add_all([LILY])
+    with engine.connect() as connection:
+        connection.execute(text("DELETE FROM plants"))
+    assert list(store) == list(guest) == [ROSE, LILY]
+
+
+def test_a_sites_own_table_is_left_alone() -> None:
+    """A site that has another table named plants is told so, and keeps it."""
+    metadata = MetaData()
+    theirs = Table("plants", metadata)
+    with pytest.raises(ValueError, match="another table"):
+        SQLStore(create_engine("sqlite://"), metadata)
+    assert metadata.tables["plants"] is theirs
+    assert not theirs.columns
+
+
+def test_no_connection_left(store: SQLStore, engine: Engine) -> None:
+    """When a site's pool has no connection left in time, that is StoreUnavailable."""
+    scarce = create_engine(engine.url, pool_size=1, max_overflow=0, pool_timeout=0.1)
+    guest = SQLStore(scarce)
+    with scarce.connect(), pytest.raises(StoreUnavailable):
+        guest.add(ROSE)
+    guest.add(ROSE)
+    scarce.dispose()
+    assert list(store) == [ROSE]
+
+
+FORK = """
+import os, sys
+from plantstore import Plant, open_store
+store = open_store(sys.argv[1])
+store.add(Plant(-1, ""))
+child = os.fork()
+for id in range(200):
+    store.add(Plant(id + 1000 * (child == 0), ""))
+    assert store.get(id + 1000 * (child == 0)) is not None
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+os._exit(0)
+"""
+
+
+def test_a_fork_shares_no_connection(place: Place, store: SQLStore) -> None:
+    """A process that is forked off a store's can use the store, as its parent can meanwhile."""
+    subprocess.run([sys.executable, "-c", FORK, place.url], check=True, timeout=LIMIT)
+    assert len(store) == 401
+
+
+@pytest.mark.parametrize("preload", [[], ["--preload"]], ids=["", "preload"])
+def test_workers_share_it(place: Place, preload: list[str]) -> None:
     """Of many clients who create the same ids at four workers, one gets 200 for each."""
-    environment = {"PLANTSTORE_TOKENS": "s3cret", "PLANTSTORE_STORE": database.url}
-    with Gunicorn("-w", "4", *preload, **environment) as server:
-
-        def client(number: int) -> list[tuple[int, str]]:
-            name, won = f"of client {number}", []
-            with server.connect() as connection:
-                for id in range(50):
-                    connection.send(post(b'{"id":%d,"name":"%s"}' % (id, name.encode())))
-                    answer: Answer = connection.receive()
-                    if answer.status == 200:
-                        won.append((id, name))
-                    else:
-                        assert answer.error == 40004
-            return won
-
-        with ThreadPoolExecutor(16) as clients:
-            won = sorted(sum(clients.map(client, range(16)), []))
+    with Gunicorn("-w", "4", *preload, **environment(place)) as server:
+        won = race([server], clients=16, ids=50)
         assert "Traceback" not in server.log
+    store = open_store(place.url)
     assert won == [(plant.id, plant.name) for plant in store]
     assert len(won) == 50
+    store.close()
 
 
-@pytest.mark.parametrize("database", SERVERS, indirect=True)
-def test_a_frozen_database_is_503(database: Database, store: SQLStore) -> None:
-    """While the database doesn't answer, the service answers 50301; then again 200."""
-    environment = {"PLANTSTORE_TOKENS": "s3cret", "PLANTSTORE_STORE": database.url}
-    with Gunicorn("-w", "2", **environment) as server:
+def environment(place: Place) -> dict[str, str]:
+    """Return the settings of a service that keeps its plants there."""
+    return {"PLANTSTORE_TOKENS": "s3cret", "PLANTSTORE_STORE": place.url}
+
+
+@only(*SERVERS)
+@pytest.mark.parametrize("how", ["frozen", "down"])
+def test_a_database_that_is_gone_is_503(place: Place, how: str) -> None:
+    """Without its database the service answers 50301 within five seconds; with it again, 200."""
+    with Gunicorn("-w", "1", **environment(place)) as server:
         assert server.ask(post(b'{"id":1,"name":"Rose"}')).status == 200
-        with database.frozen():
-            answer = server.ask(post(b'{"id":2,"name":"Lily"}'))
-            assert (answer.error, answer.headers["retry-after"]) == (50301, "5")
+        with getattr(place.server, how)():
+            for _ in range(2):  # On a connection that there is, and on a new one.
+                start = time.monotonic()
+                answer = server.ask(post(b'{"id":2,"name":"Lily"}'))
+                assert (answer.error, answer.headers["retry-after"]) == (50301, "5")
+                assert time.monotonic() - start < 5
         assert server.ask(post(b'{"id":3,"name":"Tulip"}')).status == 200
         assert "Traceback" not in server.log
 
 
 def test_a_file_is_kept_safe(tmp_path: Path) -> None:
     """SQLite syncs every add to disk, and has a write-ahead log only where that is sound."""
-    store = open_store(f"sqlite:///{tmp_path}/plants.db")
-    assert isinstance(store, SQLStore)
+    store = open_sql(f"sqlite:///{tmp_path}/plants.db")
     with store._engine.connect() as connection:  # noqa: SLF001
         pragmas = [
             connection.exec_driver_sql(f"PRAGMA {pragma}").scalar()
@@ -203,7 +376,7 @@ def test_a_file_is_kept_safe(tmp_path: Path) -> None:
 
 def test_a_file_that_cannot_be_is_unavailable(tmp_path: Path) -> None:
     """A file in a folder that is missing is StoreUnavailable, and there once the folder is."""
-    store: Store = open_store(f"sqlite:///{tmp_path}/missing/plants.db")
+    store = open_sql(f"sqlite:///{tmp_path}/missing/plants.db")
     with pytest.raises(StoreUnavailable):
         store.add(ROSE)
     (tmp_path / "missing").mkdir()
@@ -213,12 +386,52 @@ def test_a_file_that_cannot_be_is_unavailable(tmp_path: Path) -> None:
     store.close()
 
 
+def test_a_file_that_is_no_database_is_unavailable(tmp_path: Path) -> None:
+    """A file of something else is StoreUnavailable, and stays as it was."""
+    file = tmp_path / "plants.db"
+    file.write_text("Rose, Lily, Tulip" * 100)
+    store = open_sql(f"sqlite:///{file}")
+    with pytest.raises(StoreUnavailable):
+        store.add(ROSE)
+    store.close()
+    assert file.read_text() == "Rose, Lily, Tulip" * 100
+
+
+def test_a_locked_file_is_unavailable(tmp_path: Path) -> None:
+    """A file that another keeps locked is StoreUnavailable after the time that its URL names."""
+    store = open_sql(f"sqlite:///{tmp_path}/plants.db?timeout=0.1")
+    store.ping()
+    other = sqlite3.connect(tmp_path / "plants.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    for add in (lambda: store.add(ROSE), lambda: store.add_all([ROSE])):
+        with pytest.raises(StoreUnavailable, match="locked"):
+            add()
+    other.execute("ROLLBACK")
+    other.close()
+    store.add(ROSE)
+    store.close()
+
+
+def test_a_full_disk_is_unavailable(tmp_path: Path) -> None:
+    """A plant for which there is no room is StoreUnavailable, and those before it stay."""
+    engine = create_engine(f"sqlite:///{tmp_path}/plants.db")
+    event.listen(engine, "connect", lambda it, _: it.execute("PRAGMA max_page_count = 20").close())
+    store = SQLStore(engine)
+    store.add(ROSE)
+    for add in (store.add, lambda plant: store.add_all([LILY, plant])):
+        with pytest.raises(StoreUnavailable, match="full"):
+            add(Plant(3, "x" * 1_000_000))
+    assert list(store) == [ROSE]
+    engine.dispose()
+
+
 @pytest.mark.parametrize(
     "url",
     [
         "sqlite://",
         "sqlite:///",
         "sqlite:///:memory:",
+        "sqlite:///plants.db?timeout=soon",
         "postgresql+asyncpg://me:hunter2@host/db",
         "mysql+nothing://me:hunter2@host/db",
         "postgresql+psycopg://me:hunter2@host:port/db",
@@ -226,6 +439,26 @@ def test_a_file_that_cannot_be_is_unavailable(tmp_path: Path) -> None:
 )
 def test_other_urls_open_nothing(url: str) -> None:
     """A URL that no store can honour is refused, and its password not shown."""
-    with pytest.raises(ValueError, match=r"SQLite needs a file|no driver|not a database") as caught:
+    with pytest.raises(ValueError, match=r"sqlite://") as caught:
+        open_store(url)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("missing", "url", "extra"),
+    [
+        ("plantstore.stores.sql", "sqlite:///plants.db", "sqlite"),
+        ("psycopg", "postgresql://me:hunter2@host/db", "postgresql"),
+        ("psycopg", "postgres://me:hunter2@host/db", "postgresql"),
+        ("pymysql", "mysql+pymysql://me:hunter2@host/db", "mysql"),
+        ("pymysql", "mariadb://me:hunter2@host/db", "mysql"),
+    ],
+)
+def test_a_missing_driver_is_named(
+    monkeypatch: pytest.MonkeyPatch, missing: str, url: str, extra: str
+) -> None:
+    """A URL whose driver is not installed is refused with what to install, and no password."""
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(ValueError, match=rf"pip install 'plantstore\[{extra}\]'") as caught:
         open_store(url)
     assert "hunter2" not in str(caught.value)

@@ -1,6 +1,7 @@
 """Every store there is: the promises of all stores, and a search for a difference between them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import hypothesis.strategies as st
 import pytest
@@ -17,25 +18,18 @@ from hypothesis.stateful import (
 from plantstore import Plant, PlantExists, Store, open_store
 from plantstore.stores.sql import SQLStore
 
-from .databases import STORES, Database
+from .databases import STORES, Place
 from .store_contract import StoreContract
 
 STEPS = 5000
 
 
-@pytest.fixture(scope="module", params=STORES, ids=lambda store: store.__name__)
-def place(request: pytest.FixtureRequest) -> Iterator[Database]:
-    """Give each place in turn where plants may be kept."""
-    with request.param() as place:
-        yield place
-
-
-@pytest.fixture
-def store(place: Database) -> Iterator[Store]:
-    """Return an empty store."""
+@pytest.fixture(params=STORES, ids=lambda place: place.__name__)
+def store(request: pytest.FixtureRequest, keep: Callable[[Any], Place]) -> Iterator[Store]:
+    """Return an empty store of each kind in turn."""
+    place = keep(request.param)
+    place.clear()
     store = open_store(place.url)
-    for plant in store:
-        store.remove(plant.id)
     yield store
     store.close()
 

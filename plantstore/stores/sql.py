@@ -29,7 +29,9 @@ from sqlalchemy.dialects.mysql import LONGTEXT
 
 from .base import Plant, PlantExists, Store, StoreUnavailable
 
-PAUSES = (0.05, 0.2)  # Seconds, at most, before each new attempt.
+ATTEMPTS = 10  # Of an operation that gets into another's way,
+PATIENCE = 2  # all begun within so many seconds,
+PAUSE = 0.02  # and so many apart at most.
 
 
 def plants_table(metadata: MetaData) -> Table:
@@ -65,25 +67,23 @@ def _tried_again(operation: Operation[T]) -> Operation[T]:
 
     @wraps(operation)
     def tried(store: "SQLStore", about: T) -> None:
-        for pause in PAUSES:
+        until = time.monotonic() + PATIENCE
+        for left in reversed(range(ATTEMPTS)):
             try:
-                return operation(store, about)
+                operation(store, about)
+                break
             except (exc.IntegrityError, StoreUnavailable) as error:
-                if not _undone(error):
+                if not left or time.monotonic() > until or not _undone(error):
                     raise
-            time.sleep(random.uniform(0, pause))  # noqa: S311
-        return operation(store, about)
+            time.sleep(random.uniform(0, PAUSE))  # noqa: S311
 
     return tried
 
 
 def _undone(error: Exception) -> bool:
     engines = getattr(error.__cause__, "orig", error)
-    return (
-        isinstance(error, exc.IntegrityError)
-        or getattr(engines, "sqlstate", None) in {"40001", "40P01"}  # PostgreSQL
-        or engines.args[:1] in {(1205,), (1213,)}  # MySQL and MariaDB
-    )
+    # MySQL's and MariaDB's numbers for a lock not had in time, and for a deadlock.
+    return isinstance(error, exc.IntegrityError) or engines.args[:1] in {(1205,), (1213,)}
 
 
 def _autocommitting(engine: Engine) -> Engine:
@@ -143,14 +143,17 @@ class SQLStore(Store):
 
     def get(self, id: int) -> Plant | None:
         """Return the plant with this id, or ``None`` when there is none."""
+        if not _in_int64(id):
+            return None
         with self._connect() as connection:
             return self._find(connection, id)
 
     @_tried_again
     def remove(self, id: int) -> None:
         """Forget the plant with this id; raises :exc:`KeyError` when there is none."""
+        this = delete(self._table).where(self._table.c.id == id)
         with self._connect() as connection:
-            if connection.execute(delete(self._table).where(self._table.c.id == id)).rowcount == 0:
+            if not _in_int64(id) or connection.execute(this).rowcount == 0:
                 raise KeyError(id)
 
     def __iter__(self) -> Iterator[Plant]:
@@ -268,6 +271,10 @@ class SQLStore(Store):
             # Another worker made it between our look and our attempt.
         connection.commit()
         self._made = True
+
+
+def _in_int64(id: int) -> bool:
+    return -(2**63) <= id < 2**63  # Beyond it SQLite's driver raises OverflowError.
 
 
 def _insert_new(table: Table, dialect: str) -> Insert:
