@@ -7,7 +7,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import wraps
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from marshmallow import ValidationError
@@ -71,6 +71,7 @@ def _on_the_store(command: Command) -> Command:
         opened = _open(store or click.get_current_context().find_root().params["store"])
         try:
             command(opened, **arguments)
+            sys.stdout.flush()
         except BrokenPipeError:
             raise  # Whoever read has read enough.
         except StoreUnavailable as error:
@@ -163,31 +164,32 @@ def _with_format(command: Command) -> Command:
         help="JSON Lines or CSV. Without it the FILE's name decides; the default is jsonl.",
     )
     @wraps(command)
-    def run(file: IO[bytes], format: str | None, **arguments: Any) -> None:
-        ending = "csv" if str(getattr(file, "name", "")).lower().endswith(".csv") else "jsonl"
+    def run(file: str, format: str | None, **arguments: Any) -> None:
+        ending = "csv" if file.lower().endswith(".csv") else "jsonl"
         command(file=file, format=FORMATS[format or ending], **arguments)
 
     return run
 
 
 @main.command()
-@click.argument("file", type=click.File("wb"), default="-")
+@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True), default="-")
 @_with_format
 @_on_the_store
-def export(store: "SQLStore", file: IO[bytes], format: Format) -> None:
+def export(store: "SQLStore", file: str, format: Format) -> None:
     """Write all plants to FILE, or to standard output."""
     store.ping()  # Before the file is emptied.
-    watched = sys.stderr.isatty() and not file.isatty()
-    with _progress(store, "Exporting", len(store) if watched else 0, 1000, watched) as plants:
-        format.write(plants, file)
+    with click.open_file(file, "wb") as output:
+        watched = sys.stderr.isatty() and not output.isatty()
+        with _progress(store, "Exporting", len(store) if watched else 0, 1000, watched) as plants:
+            format.write(plants, output)
 
 
 @main.command("import")
-@click.argument("file", type=click.File("rb"))
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option("--skip-existing", is_flag=True, help="Pass over plants whose id is there already.")
 @_with_format
 @_on_the_store
-def import_(store: "SQLStore", file: IO[bytes], format: Format, skip_existing: bool) -> None:
+def import_(store: "SQLStore", file: str, format: Format, skip_existing: bool) -> None:
     """Add the plants of FILE, or of standard input for -: all of them, or none.
 
     A line is a plant in JSON, such as {"id": 1, "name": "Monstera", "tag": "indoor"}. In CSV
@@ -198,11 +200,10 @@ def import_(store: "SQLStore", file: IO[bytes], format: Format, skip_existing: b
 
     def plants() -> Iterator[Plant]:
         nonlocal seen
-        with _progress(file, "Importing", _size(file), 1 << 16, sys.stderr.isatty()) as bar:
-            for numbered in format.read(_counted(file, bar)):
-                seen += 1
-                recent.append(numbered)
-                yield numbered[1]
+        for numbered in format.read(_lines(file)):
+            seen += 1
+            recent.append(numbered)
+            yield numbered[1]
 
     try:
         added = store.add_all(plants(), skip_existing=skip_existing)
@@ -231,19 +232,16 @@ def _progress(
     )
 
 
-def _counted(file: Iterable[bytes], bar: "ProgressBar[bytes]") -> Iterator[bytes]:
-    """Yield the lines of a file, and have the bar count their bytes."""
-    for line in file:
-        bar.update(len(line))
-        yield line
-
-
-def _size(file: IO[bytes]) -> int | None:
-    """Return a file's size in bytes, or None for what has none, such as a pipe."""
-    try:
-        return os.fstat(file.fileno()).st_size or None
-    except OSError:
-        return None
+def _lines(file: str) -> Iterator[bytes]:
+    """Yield the lines of a file, and have a bar count their bytes."""
+    size = 0 if file == "-" else os.path.getsize(file)
+    with (
+        click.open_file(file, "rb") as lines,
+        _progress(lines, "Importing", size or None, 1 << 16, sys.stderr.isatty()) as bar,
+    ):
+        for line in lines:
+            bar.update(len(line))
+            yield line
 
 
 def _missing(id: int) -> click.ClickException:

@@ -15,9 +15,10 @@ from werkzeug.test import TestResponse
 from plantstore import MemoryStore, StaticTokens, create_app, create_blueprint
 from plantstore.schemas import error_schema
 
-from .databases import Place
+from .databases import DATABASES, Place
 from .serving import Gunicorn
 
+OpenPlace = Callable[[], AbstractContextManager[Place]]
 TOKEN = "s3cret"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
 
@@ -70,10 +71,18 @@ def server(request: pytest.FixtureRequest) -> Iterator[Gunicorn]:
 
 
 @pytest.fixture(scope="session")
-def keep() -> Iterator[Callable[[Callable[[], AbstractContextManager[Place]]], Place]]:
+def keep() -> Iterator[Callable[[OpenPlace], Place]]:
     """Return what opens a place for plants, and keeps it open until the tests end."""
     with ExitStack() as places:
         yield cache(lambda open_place: places.enter_context(open_place()))
+
+
+@pytest.fixture(params=DATABASES, ids=lambda place: place.__name__)
+def place(request: pytest.FixtureRequest, keep: Callable[[OpenPlace], Place]) -> Place:
+    """Return an empty database of each engine in turn."""
+    place = keep(request.param)
+    place.clear()
+    return place
 
 
 def create(client: FlaskClient, json: Any, **options: Any) -> TestResponse:

@@ -63,7 +63,7 @@ class Server:
     @contextmanager
     def frozen(self) -> Iterator[None]:
         """Have it stand still meanwhile, with all its connections open."""
-        parts = [self.process.pid, *_children(self.process.pid)]
+        parts = [self.process.pid, *children(self.process.pid)]
         for pid in parts:
             os.kill(pid, signal.SIGSTOP)
         try:
@@ -176,6 +176,7 @@ def _folder(user: str) -> Iterator[tuple[Path, dict[str, Any]]]:
             yield Path(name), {"cwd": name, "user": user, "group": user, "extra_groups": []}
 
 
-def _children(parent: int) -> list[int]:
+def children(parent: int) -> list[int]:
+    """Return the processes that a process has started."""
     listed = subprocess.run(["pgrep", "-P", str(parent)], capture_output=True, check=False)
     return [int(pid) for pid in listed.stdout.split()]

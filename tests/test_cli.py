@@ -1,11 +1,15 @@
 """The plantstore command."""
 
 from hashlib import sha256
+from pathlib import Path
 
-from click.testing import CliRunner
+import pytest
+from click.testing import CliRunner, Result
 
 from plantstore import StaticTokens, __version__
 from plantstore.cli import main
+
+from .test_files import Run, run, url  # noqa: F401
 
 
 def test_a_new_token() -> None:
@@ -28,6 +32,89 @@ def test_the_version() -> None:
     assert result.output == f"plantstore {__version__}\n"
 
 
-def test_wrong_usage() -> None:
-    """A command that there is not is a usage error, exit code 2."""
-    assert CliRunner().invoke(main, ["water"]).exit_code == 2
+def test_one_plant(run: Run) -> None:  # noqa: F811
+    """A plant can be added, shown, listed, counted and removed, whatever its id."""
+    for id in ("0", "-5", "-9223372036854775808", "9223372036854775807"):
+        assert run("add", id, "Rosé", "--tag", "").exit_code == 0
+        assert run("show", id).output == f'{{"id":{id},"name":"Rosé","tag":""}}\n'
+        assert run("list").output == f"{id}\tRosé\t\n"
+        assert run("count").output == "1\n"
+        assert run("remove", id).exit_code == 0
+        assert run("count").output == "0\n"
+
+
+def test_a_terminal_is_not_played_with(run: Run) -> None:  # noqa: F811
+    """What would move a terminal's cursor is shown in escapes, and what can be seen as it is."""
+    assert run("add", "1", "\x1b[2J\x9b1m\t\u202e\n🌵", "--tag", 'a"b\\c').exit_code == 0
+    name = r"\u001b[2J\u009b1m\t\u202e\n🌵"
+    assert run("list").output == f'1\t{name}\ta"b\\c\n'
+    assert run("show", "1").output == f'{{"id":1,"name":"{name}","tag":"a\\"b\\\\c"}}\n'
+
+
+def failure(result: Result, code: int) -> str:
+    """Check that a command failed with this code and no traceback; return what it said."""
+    assert result.exit_code == code
+    assert isinstance(result.exception, SystemExit)
+    assert result.stdout == ""
+    return result.stderr
+
+
+def test_what_is_not_so(run: Run) -> None:  # noqa: F811
+    """Adding what is there, and showing or removing what is not, fails with exit code 1."""
+    assert run("add", "1", "Monstera").exit_code == 0
+    assert failure(run("add", "1", "Rose"), 1) == "Error: plant 1 is already there.\n"
+    assert failure(run("show", "2"), 1) == "Error: there is no plant 2.\n"
+    assert failure(run("remove", "-2"), 1) == "Error: there is no plant -2.\n"
+    assert run("show", "1").output == '{"id":1,"name":"Monstera"}\n'
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["water"],
+        ["show", "one"],
+        ["show", "9223372036854775808"],
+        ["add", "1"],
+        ["add", "1", "lone \udc80 surrogate"],
+        ["import", "missing.jsonl"],
+        ["import", "-", "--format", "xml"],
+        ["list", "--store", "foo://me:hunter2@host/db"],
+    ],
+)
+def test_wrong_usage(run: Run, arguments: list[str]) -> None:  # noqa: F811
+    """What makes no sense is a usage error, exit code 2, and shows no password."""
+    assert "hunter2" not in failure(run(*arguments), 2)
+
+
+COMMANDS = ["add 1 x", "show 1", "list", "count", "remove 1", "export", "import -"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_memory_is_out_of_reach(command: str) -> None:
+    """With memory://, which is also the default, a command says why it can't serve, and what can.
+
+    So it is for every command that needs a store.
+    """
+    for before, after in ([], []), (["--store", "memory://"], []), ([], ["--store", "memory://"]):
+        result = CliRunner().invoke(main, [*before, *command.split(), *after])
+        said = failure(result, 2)
+        assert "in the service's own process" in said
+        assert "sqlite:///plants.db" in said
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("scheme", ["postgresql", "mysql"])
+def test_a_store_that_is_away(run: Run, command: str, scheme: str) -> None:  # noqa: F811
+    """A store that can't be reached is a failure, exit code 1, and shows no password."""
+    url = f"{scheme}://me:hunter2@127.0.0.1:1/plants"  # noqa: F811
+    said = failure(run(*command.split(), "--store", url), 1)
+    assert said.startswith("Error: the store can't be used now: ")
+    assert "hunter2" not in said
+
+
+def test_where_the_store_is(run: Run, tmp_path: Path) -> None:  # noqa: F811
+    """--store goes before PLANTSTORE_STORE, and may stand before the command or after it."""
+    other = f"sqlite:///{tmp_path}/other.db"
+    assert run("--store", other, "add", "1", "Monstera").exit_code == 0
+    assert run("count", "--store", other).output == "1\n"
+    assert run("count").output == "0\n"

@@ -16,18 +16,11 @@ from sqlalchemy import Engine, MetaData, Table, create_engine, event, exc, inspe
 
 from plantstore import Plant, PlantExists, SQLStore, StoreUnavailable, open_store
 
-from .databases import DATABASES, SERVERS, Place, mariadb, postgresql
+from .databases import SERVERS, Place, mariadb, postgresql
 from .race import race
 from .serving import LIMIT, Gunicorn, post
 from .store_contract import LILY, ROSE
-
-
-@pytest.fixture(params=DATABASES, ids=lambda place: place.__name__)
-def place(request: pytest.FixtureRequest, keep: Callable[[Any], Place]) -> Place:
-    """Return an empty database of each engine in turn."""
-    place = keep(request.param)
-    place.clear()
-    return place
+from .waiting import wait_until
 
 
 @pytest.fixture
@@ -137,14 +130,6 @@ def waiting(place: Place) -> int:
         number: int = connection.execute(text(queries[engine.dialect.name])).scalar_one()
     engine.dispose()
     return number
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Return once something is so."""
-    until = time.monotonic() + LIMIT
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.01)
 
 
 @contextmanager

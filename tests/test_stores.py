@@ -1,7 +1,6 @@
 """Every store there is: the promises of all stores, and a search for a difference between them."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import hypothesis.strategies as st
 import pytest
@@ -18,6 +17,7 @@ from hypothesis.stateful import (
 from plantstore import Plant, PlantExists, Store, open_store
 from plantstore.stores.sql import SQLStore
 
+from .conftest import OpenPlace
 from .databases import STORES, Place
 from .store_contract import StoreContract
 
@@ -25,7 +25,7 @@ STEPS = 5000
 
 
 @pytest.fixture(params=STORES, ids=lambda place: place.__name__)
-def store(request: pytest.FixtureRequest, keep: Callable[[Any], Place]) -> Iterator[Store]:
+def store(request: pytest.FixtureRequest, keep: Callable[[OpenPlace], Place]) -> Iterator[Store]:
     """Return an empty store of each kind in turn."""
     place = keep(request.param)
     place.clear()

@@ -1,0 +1,1 @@
+"""What takes minutes: continuous integration runs it, by `pytest tests/drills`."""

@@ -1,0 +1,246 @@
+"""Plants in files, and the commands that bring them in and out."""
+
+import os
+import pty
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+
+import hypothesis.strategies as st
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import given
+
+from plantstore import Plant, open_store
+from plantstore.cli import main
+from plantstore.formats import FORMATS
+
+from .databases import Place
+from .serving import LIMIT
+from .test_stores import PLANTS
+
+JSONL = b'{"id":-1,"name":"Rose"}\n{"id":2,"name":"Lily","tag":"white"}\n'
+CSV = b"id,name,tag\r\n-1,Rose,\r\n2,Lily,white\r\n"
+BOTH = [Plant(-1, "Rose"), Plant(2, "Lily", "white")]
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """Return the URL of a new store."""
+    return f"sqlite:///{tmp_path}/plants.db"
+
+
+@pytest.fixture
+def run(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Return what runs the command in a new folder, on that store, with this standard input."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str, input: bytes | None = None) -> Result:
+        return CliRunner().invoke(main, arguments, input=input, env={"PLANTSTORE_STORE": url})
+
+    return run
+
+
+COMMAND = [sys.executable, "-c", "from plantstore.cli import main; main()"]
+
+
+def plants(url: str) -> list[Plant]:
+    """Return the plants that a store has."""
+    store = open_store(url)
+    try:
+        return list(store)
+    finally:
+        store.close()
+
+
+@given(plants=st.lists(PLANTS))
+def test_json_lines_come_back(plants: list[Plant]) -> None:
+    """Plants that were written as JSON Lines are read as they were."""
+    file = BytesIO()
+    FORMATS["jsonl"].write(plants, file)
+    assert [plant for _, plant in FORMATS["jsonl"].read(BytesIO(file.getvalue()))] == plants
+
+
+@given(plants=st.lists(PLANTS))
+def test_csv_comes_back(plants: list[Plant]) -> None:
+    """Plants that were written as CSV are read as they were, an empty tag as none."""
+    file = BytesIO()
+    FORMATS["csv"].write(plants, file)
+    read = [plant for _, plant in FORMATS["csv"].read(BytesIO(file.getvalue()))]
+    assert read == [plant._replace(tag=plant.tag or None) for plant in plants]
+
+
+def test_export_and_import(place: Place, tmp_path: Path) -> None:
+    """What was exported from a store can be imported into another, on every engine."""
+    many = [Plant(id, f"🌵\n{id}", None if id % 2 else "a" * 70_000) for id in range(-150, 150)]
+    store = open_store(place.url)
+    for plant in many:
+        store.add(plant)
+    store.close()
+    for name in ("plants.jsonl", "plants.csv"):
+        file = str(tmp_path / name)
+        assert CliRunner().invoke(main, ["--store", place.url, "export", file]).exit_code == 0
+        place.clear()
+        result = CliRunner().invoke(main, ["import", file, "--store", place.url])
+        assert (result.exit_code, result.output) == (0, "300 added\n")
+        assert plants(place.url) == many
+
+
+@pytest.mark.parametrize(
+    ("arguments", "content"),
+    [
+        (("-",), JSONL),
+        (("-", "--format", "csv"), CSV),
+        (("plants.jsonl",), JSONL),
+        (("plants",), JSONL),
+        (("plants.csv",), CSV),
+        (("PLANTS.CSV",), CSV),
+        (("plants.csv", "--format", "jsonl"), JSONL),
+        (("plants", "--format", "csv"), CSV),
+    ],
+)
+def test_the_format(run: Run, url: str, arguments: tuple[str, ...], content: bytes) -> None:
+    """--format names the format, or else the file's name does; - is standard input or output."""
+    file = Path(arguments[0])
+    if file.name != "-":
+        file.write_bytes(content)
+    result = run("import", *arguments, input=content)
+    assert (result.exit_code, result.output) == (0, "2 added\n")
+    assert plants(url) == BOTH
+    result = run("export", *arguments)
+    assert result.exit_code == 0
+    assert (file.read_bytes() if file.name != "-" else result.stdout_bytes) == content
+
+
+@pytest.mark.parametrize(
+    ("format", "content"),
+    [
+        ("jsonl", b"\xef\xbb\xbf" + JSONL),
+        ("jsonl", JSONL.replace(b"\n", b"\r\n\r\n \r\n")),
+        ("jsonl", JSONL[:-1]),
+        ("jsonl", JSONL.replace(b'"id":2', b'"id":2.0,"age":7')),
+        ("csv", b"\xef\xbb\xbf" + CSV),
+        ("csv", CSV.replace(b"\r\n", b"\n\n")),
+        ("csv", b'tag,age,name,id\n,7,"Rose",-01\n"white",,Lily,"2"'),
+    ],
+)
+def test_other_programs_files(run: Run, url: str, format: str, content: bytes) -> None:
+    """Files as other programs write them will do: with a mark, empty lines, other members."""
+    assert run("import", "-", "--format", format, input=content).exit_code == 0
+    assert plants(url) == BOTH
+
+
+@pytest.mark.parametrize(
+    ("format", "content", "fault"),
+    [
+        ("jsonl", b"\n{}\n", "line 3: id: Missing data for required field. name:"),
+        ("jsonl", b"{\n", "line 2: Not one JSON text in UTF-8."),
+        ("jsonl", b'{"id":3,"name":"\xff"}\n', "line 2: Not one JSON text in UTF-8."),
+        ("jsonl", b'{"id":3,"name":"x","tag":null}\n', "line 2: tag: "),
+        ("jsonl", b'{"id":9223372036854775808,"name":"x"}\n', "line 2: id: "),
+        ("jsonl", b'{"id":-1,"name":"x"}\n', "line 2: plant -1 is already there."),
+        ("csv", b"3,a\n", "line 3: There are 2 cells under 3 headings."),
+        ("csv", b'4,"a\nb",\nfive,c,\n', "line 5: id: Not a valid integer."),
+        ("csv", b"9223372036854775808,a,\n", "line 3: id: Must be within"),
+        ("csv", b"9" * 5000 + b",a,\n", "line 3: id: Not a valid integer."),
+        ("csv", b'4,"a"b,\n', "line 3: Not CSV in UTF-8: "),
+        ("csv", b"4,\xff,\n", "line 3: Not CSV in UTF-8: "),
+        ("csv", b"4,\x00,\n", "line 3: name: May not contain U+0000."),
+        ("csv", b'4,"a', "line 3: Not CSV in UTF-8: "),
+        ("csv", b"-1,a,\n", "line 3: plant -1 is already there."),
+    ],
+)
+def test_a_bad_line(run: Run, url: str, format: str, content: bytes, fault: str) -> None:
+    """A bad line is named with its number and its fault, and nothing of its file is imported."""
+    first = {"jsonl": b'{"id":-1,"name":"Rose"}\n', "csv": b"id,name,tag\n-1,Rose,\n"}[format]
+    result = run("import", "-", "--format", format, input=first + content)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith(f"Error: {fault}")
+    assert result.stderr.endswith(" Nothing was imported.\n")
+    assert plants(url) == []
+
+
+@pytest.mark.parametrize("content", [b"", b"name,tag\nRose,\n", CSV[12:]])
+def test_a_csv_without_its_header(run: Run, content: bytes) -> None:
+    """CSV whose first line does not name id and name is refused with what it must name."""
+    result = run("import", "-", "--format", "csv", input=content)
+    assert result.exit_code == 1
+    assert "line 1: The header must name id and name" in result.stderr
+
+
+def test_long_names_in_csv(run: Run, url: str) -> None:
+    """CSV may have names of a million characters."""
+    assert run("import", "-", "--format=csv", input=b"id,name\n1," + b"x" * 10**6).exit_code == 0
+    assert plants(url) == [Plant(1, "x" * 10**6)]
+
+
+def test_all_or_nothing(run: Run, url: str) -> None:
+    """However far an import has come, a plant that is there already undoes all of it."""
+    assert run("add", "1", "Monstera").exit_code == 0
+    lines = [b'{"id":%d,"name":"x"}\n' % id for id in range(1000, 0, -1)]
+    result = run("import", "-", input=b"".join(lines))
+    assert result.stderr == "Error: line 1000: plant 1 is already there. Nothing was imported.\n"
+    assert plants(url) == [Plant(1, "Monstera")]
+
+
+def test_passing_over_what_is_there(run: Run, url: str) -> None:
+    """--skip-existing leaves plants that are there as they are, and says how many they were."""
+    assert run("add", "1", "Monstera").exit_code == 0
+    lines = [b'{"id":%d,"name":"x"}\n' % id for id in (*range(500), 7)]
+    result = run("import", "-", "--skip-existing", input=b"".join(lines))
+    assert (result.exit_code, result.output) == (0, "499 added, 2 already there\n")
+    assert plants(url)[1] == Plant(1, "Monstera")
+
+
+def test_export_needs_the_store(run: Run, tmp_path: Path) -> None:
+    """An export from a store that can't be used leaves the file as it was."""
+    file = tmp_path / "plants.jsonl"
+    file.write_text("precious")
+    result = run("--store", f"sqlite:///{tmp_path}/missing/plants.db", "export", str(file))
+    assert result.exit_code == 1
+    assert file.read_text() == "precious"
+
+
+def test_a_full_disk(run: Run, url: str) -> None:
+    """Output for which there is no room is a failure, in one line."""
+    assert run("add", "1", "Monstera").exit_code == 0
+    for command in ("export /dev/full", "export > /dev/full", "list > /dev/full"):
+        shell = f"{shlex.join([*COMMAND, '--store', url])} {command}"
+        done = subprocess.run(["bash", "-c", shell], capture_output=True, check=False)
+        assert done.returncode == 1
+        assert done.stderr == b"Error: [Errno 28] No space left on device\n"
+
+
+def test_whoever_has_read_enough(run: Run, url: str) -> None:
+    """A reader may leave before the end, as head does, and nobody complains."""
+    run("import", "-", input=b"".join(b'{"id":%d,"name":"x"}\n' % id for id in range(20_000)))
+    for command in ("list", "export"):
+        shell = f"{shlex.join([*COMMAND, '--store', url, command])} | head -n 1"
+        done = subprocess.run(["bash", "-c", shell], capture_output=True, check=True)
+        assert (done.stdout.count(b"\n"), done.stderr) == (1, b"")
+
+
+def test_a_person_sees_how_far_it_is(run: Run, url: str, tmp_path: Path) -> None:
+    """On a terminal a bar shows how far it is, on standard error alone; elsewhere nothing does."""
+    lines = b"".join(b'{"id":%d,"name":"x"}\n' % id for id in range(20_000))
+    (tmp_path / "plants.jsonl").write_bytes(lines)
+    for arguments, label in ((["import", "plants.jsonl"], "Importing"), (["export"], "Exporting")):
+        shown, terminal = pty.openpty()
+        done = subprocess.run(
+            [*COMMAND, "--store", url, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=terminal,
+            timeout=LIMIT,
+            check=True,
+        )
+        os.close(terminal)
+        seen = os.read(shown, 100_000).decode()
+        os.close(shown)
+        assert label in seen
+        assert "100%" in seen
+        assert done.stdout in {b"20000 added\n", lines}
+    assert run("export").stderr == ""
