@@ -112,5 +112,5 @@ def _refused(error: Refused) -> Response:
 
 
 def _store_unavailable(error: StoreUnavailable) -> Response:
-    current_app.logger.error("The store is unavailable: %r from %r", error, error.__cause__)
+    current_app.logger.error("The store is unavailable: %r", error)
     return answer(50301)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from flask import Flask
 
+from plantstore import open_store
 from plantstore.errors import ERRORS
 from plantstore.settings import Settings
 
@@ -36,11 +37,11 @@ def rows(first: str) -> list[list[str]]:
 
 
 def test_serving_and_adding_a_plant(tmp_path: Path) -> None:
-    """The command that serves works on a fresh machine, and so do the ones that add a plant."""
+    """The command that serves works on a fresh machine, and so do all that come after it."""
     if listening(8000):
         pytest.skip("port 8000, which the README names, is taken")
     folder = copy_project(tmp_path)
-    serve, _, add = blocks("sh")
+    serve, _, add, chores = blocks("sh")
     with subprocess.Popen(
         ["bash", "-c", serve], cwd=folder, env=ENVIRONMENT, start_new_session=True
     ) as serving:
@@ -51,6 +52,10 @@ def test_serving_and_adding_a_plant(tmp_path: Path) -> None:
             ]
             token, digest = run(".venv/bin/plantstore token", folder).splitlines()
             assert digest.startswith("sha256:")
+            assert run(chores, folder).splitlines()[-1] == "1\tMonstera\tindoor"
+            for store, extra in [("postgresql", "postgresql"), ("mysql", "mysql")]:
+                refused = run(f".venv/bin/plantstore --store {store}://x count 2>&1 || true", folder)
+                assert f"pip install 'plantstore[{extra}]'" in refused
         finally:
             os.killpg(serving.pid, signal.SIGTERM)
 
@@ -72,7 +77,7 @@ def wait_for_port(port: int, serving: subprocess.Popen[bytes]) -> None:
 
 def test_the_command_that_tests_is_the_one_of_ci() -> None:
     """The README's other command is the one that continuous integration runs, word for word."""
-    _, test, _ = blocks("sh")
+    test = blocks("sh")[1]
     assert re.fullmatch(r"python3 .*pytest\n", test)
     assert "grep -m 1 '^python3 .*pytest$' README.md" in (ROOT / ".ci" / "run").read_text()
 
@@ -91,6 +96,12 @@ def test_the_table_of_errors() -> None:
     """The README's table has every error there is, with its status."""
     table = [(int(error), int(status)) for error, status, _ in rows("error")]
     assert table == [(error, error // 100) for error in ERRORS]
+
+
+def test_the_table_of_stores() -> None:
+    """Each store of the README's table can be opened by a URL such as stands there."""
+    for url, *_ in rows("store"):
+        assert open_store(url).one_process == (url == "memory://")
 
 
 def test_the_table_of_settings() -> None:

@@ -346,6 +346,16 @@ def test_a_database_that_is_gone_is_503(place: Place, how: str) -> None:
         assert "Traceback" not in server.log
 
 
+@pytest.mark.parametrize("scheme", ["postgresql", "mysql"])
+def test_no_log_has_the_password(scheme: str) -> None:
+    """A service that finds no database says so in its log, without the URL's password."""
+    url = f"{scheme}://me:hunter2@127.0.0.1:1/plants"
+    with Gunicorn("-w", "1", PLANTSTORE_TOKENS="s3cret", PLANTSTORE_STORE=url) as server:
+        assert server.ask(post(b'{"id":1,"name":"Rose"}')).error == 50301
+        assert "refused" in server.wait_for(r"The store is unavailable: .*")[0]
+        assert "hunter2" not in server.log
+
+
 def test_a_file_is_kept_safe(tmp_path: Path) -> None:
     """SQLite syncs every add to disk, and has a write-ahead log only where that is sound."""
     store = open_sql(f"sqlite:///{tmp_path}/plants.db")
