@@ -365,7 +365,7 @@ def test_a_file_is_kept_safe(tmp_path: Path) -> None:
             for pragma in ("synchronous", "journal_mode", "busy_timeout")
         ]
     sound = sqlite3.sqlite_version_info >= (3, 51, 3)
-    assert pragmas == [2, "wal" if sound else "delete", 5000]
+    assert pragmas == [2, "wal" if sound else "truncate", 5000]
     store.close()
 
 

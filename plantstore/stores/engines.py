@@ -48,8 +48,9 @@ def _sqlite(url: URL) -> Engine:
 
 
 def _make_durable(connection: sqlite3.Connection, record: object) -> None:
-    # Below 3.51.3 a write-ahead log can be corrupted by two connections at once.
-    mode = "WAL" if sqlite3.sqlite_version_info >= (3, 51, 3) else "DELETE"
+    # Below 3.51.3 a write-ahead log can be corrupted by two connections at once. A journal
+    # that is deleted, not truncated, can come back after a power failure and undo a commit.
+    mode = "WAL" if sqlite3.sqlite_version_info >= (3, 51, 3) else "TRUNCATE"
     connection.execute(f"PRAGMA journal_mode={mode}")
     connection.execute("PRAGMA synchronous=FULL")
 
