@@ -54,7 +54,9 @@ def test_serving_and_adding_a_plant(tmp_path: Path) -> None:
             assert digest.startswith("sha256:")
             assert run(chores, folder).splitlines()[-1] == "1\tMonstera\tindoor"
             for store, extra in [("postgresql", "postgresql"), ("mysql", "mysql")]:
-                refused = run(f".venv/bin/plantstore --store {store}://x count 2>&1 || true", folder)
+                refused = run(
+                    f".venv/bin/plantstore --store {store}://x count 2>&1 || true", folder
+                )
                 assert f"pip install 'plantstore[{extra}]'" in refused
         finally:
             os.killpg(serving.pid, signal.SIGTERM)

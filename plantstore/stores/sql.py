@@ -29,6 +29,8 @@ from sqlalchemy.dialects.mysql import LONGTEXT
 
 from .base import Plant, PlantExists, Store, StoreUnavailable
 
+#: What an engine raises for a plant that no table can hold; all else means "not now".
+FAULTS = (exc.IntegrityError, exc.DataError)
 ATTEMPTS = 10  # Of an operation that gets into another's way,
 PATIENCE = 2  # all begun within so many seconds,
 PAUSE = 0.02  # and so many apart at most.
@@ -109,13 +111,8 @@ class SQLStore(Store):
         self._made = metadata is not None
         self._engine = _autocommitting(engine)
         self._pid = os.getpid()
-        dbapi = engine.dialect.loaded_dbapi
-        # Unwrapped where SQLAlchemy itself uses the connection.
-        self._failures = (exc.DBAPIError, exc.TimeoutError, dbapi.Error)
-        self._faults = (
-            *(exc.IntegrityError, exc.DataError, exc.ProgrammingError, exc.NotSupportedError),
-            *(dbapi.IntegrityError, dbapi.DataError, dbapi.ProgrammingError),
-        )
+        # The driver's own where it is SQLAlchemy itself that uses the connection.
+        self._failures = (exc.DBAPIError, exc.TimeoutError, engine.dialect.loaded_dbapi.Error)
 
     @_tried_again
     def add(self, plant: Plant) -> None:
@@ -244,12 +241,12 @@ class SQLStore(Store):
                 try:
                     self._make_table(connection)
                     yield connection
-                except self._faults:
+                except FAULTS:
                     raise
                 except self._failures:
                     connection.invalidate()  # It may be in the middle of anything.
                     raise
-        except self._faults:
+        except FAULTS:
             raise
         except self._failures as error:
             raise StoreUnavailable(str(getattr(error, "orig", error))) from error
