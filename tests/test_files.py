@@ -19,7 +19,7 @@ from plantstore.cli import main
 from plantstore.formats import FORMATS
 
 from .databases import Place
-from .serving import LIMIT
+from .serving import LIMIT, ROOT
 from .test_stores import PLANTS
 
 JSONL = b'{"id":-1,"name":"Rose"}\n{"id":2,"name":"Lily","tag":"white"}\n'
@@ -45,7 +45,8 @@ def run(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     return run
 
 
-COMMAND = [sys.executable, "-c", "from plantstore.cli import main; main()"]
+MAIN = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from plantstore.cli import main; main()"
+COMMAND = [sys.executable, "-c", MAIN]
 
 
 def plants(url: str) -> list[Plant]:

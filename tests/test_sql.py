@@ -18,7 +18,7 @@ from plantstore import Plant, PlantExists, SQLStore, StoreUnavailable, open_stor
 
 from .databases import SERVERS, Place, mariadb, postgresql
 from .race import race
-from .serving import LIMIT, Gunicorn, post
+from .serving import LIMIT, ROOT, Gunicorn, post
 from .store_contract import LILY, ROSE
 from .waiting import wait_until
 
@@ -326,7 +326,7 @@ os._exit(0)
 
 def test_a_fork_shares_no_connection(place: Place, store: SQLStore) -> None:
     """A process that is forked off a store's can use the store, as its parent can meanwhile."""
-    subprocess.run([sys.executable, "-c", FORK, place.url], check=True, timeout=LIMIT)
+    subprocess.run([sys.executable, "-c", FORK, place.url], cwd=ROOT, check=True, timeout=LIMIT)
     assert len(store) == 401
 
 
