@@ -148,13 +148,6 @@ def remove(store: "SQLStore", id: int) -> None:
         raise _missing(id) from None
 
 
-FORMAT = click.option(
-    "--format",
-    type=click.Choice([*FORMATS]),
-    help="JSON Lines or CSV; else the FILE's name decides, and without one JSON Lines.",
-)
-
-
 def _with_format(command: Command) -> Command:
     """Give a command the format that is named, or else that of the file's name."""
 

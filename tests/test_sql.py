@@ -4,6 +4,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Engine, MetaData, Table, create_engine, event, exc, inspect, text
+from sqlalchemy.pool import StaticPool
 
 from plantstore import Plant, PlantExists, SQLStore, StoreUnavailable, open_store
 
@@ -97,7 +99,11 @@ def test_only_a_duplicate_is_one(store: SQLStore, broken: Any) -> None:
 def test_all_or_none(store: SQLStore) -> None:
     """Of many plants added together all are kept, or none if one of them can't be."""
     assert store.add_all(Plant(id, "") for id in range(250)) == 250
-    for taken in ([Plant(300, ""), Plant(5, "")], [Plant(300, ""), Plant(300, "")]):
+    for taken in (
+        [Plant(300, ""), Plant(5, "")],
+        [Plant(300, ""), Plant(300, "x")],
+        [Plant(300, "")] * 2,
+    ):
         with pytest.raises(PlantExists, match=str(taken[1].id)):
             store.add_all([*(Plant(id, "") for id in range(1000, 1250)), *taken])
 
@@ -119,17 +125,55 @@ def test_taken_ids_can_be_passed_over(store: SQLStore) -> None:
     assert list(store) == [ROSE, LILY, Plant(3, "Tulip")]
 
 
-def waiting(place: Place) -> int:
-    """Return how many of the others wait for a lock."""
-    queries = {
-        "postgresql": "SELECT COUNT(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'",
-        "mysql": "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'",
-    }
-    engine = create_engine(place.url.replace("postgresql://", "postgresql+psycopg://"))
-    with engine.connect() as connection:
-        number: int = connection.execute(text(queries[engine.dialect.name])).scalar_one()
-    engine.dispose()
-    return number
+def test_what_does_not_fit_is_not_passed_over(store: SQLStore, engine: Engine) -> None:
+    """Passing over taken ids passes over nothing else that a site's table may forbid."""
+    store.add(ROSE)
+    name = "name(9)" if engine.dialect.name == "mysql" else "name"
+    with engine.begin() as connection:
+        connection.execute(text(f"CREATE UNIQUE INDEX names ON plants ({name})"))
+    with pytest.raises(exc.IntegrityError):
+        store.add_all([LILY, Plant(3, ROSE.name)], skip_existing=True)
+    assert list(store) == [ROSE]
+
+
+@only(mariadb)
+def test_nothing_is_cut(store: SQLStore, engine: Engine) -> None:
+    """A name for which a site's column is too short is refused, however it is added."""
+    store.ping()
+    with engine.begin() as connection:
+        connection.execute(text("ALTER TABLE plants MODIFY name VARCHAR(5) NOT NULL"))
+    for skip_existing in (True, False):
+        with pytest.raises(exc.DataError):
+            store.add_all([Plant(1, "Monstera")], skip_existing=skip_existing)
+    with pytest.raises(exc.DataError):
+        store.add(Plant(1, "Monstera"))
+    assert list(store) == []
+
+
+def test_heavy_plants_come_a_few_at_a_time(store: SQLStore) -> None:
+    """Plants of a megabyte each are added and read with no more than a few in memory."""
+    tracemalloc.start()
+    assert store.add_all(Plant(id, f"{id:<1000000}") for id in range(60)) == 60
+    assert sum(plant.name.strip() == str(plant.id) for plant in store) == 60
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 20_000_000
+
+
+@contextmanager
+def waits(engine: Engine) -> Iterator[Callable[[], int]]:
+    """Give what tells how many have begun to wait for a lock meanwhile."""
+    query = {
+        "postgresql": "SELECT 0, COUNT(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'",
+        "mysql": "SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_waits'",
+    }[engine.dialect.name]
+    with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+
+        def number() -> int:
+            return int(connection.execute(text(query)).one()[1])
+
+        before = number()
+        yield lambda: number() - before
 
 
 @contextmanager
@@ -141,16 +185,14 @@ def started(*calls: Callable[[], Any]) -> Iterator[list[Future[Any]]]:
 
 @only(*SERVERS)
 @pytest.mark.parametrize("skip_existing", [True, False])
-def test_somebody_is_quicker(
-    place: Place, store: SQLStore, engine: Engine, skip_existing: bool
-) -> None:
+def test_somebody_is_quicker(store: SQLStore, engine: Engine, skip_existing: bool) -> None:
     """A plant that another adds while many are added is found taken, as if it had been there."""
     store.ping()
     many = [Plant(id, "mine") for id in range(300)]
-    with engine.connect() as other:
+    with engine.connect() as other, waits(engine) as waiting:
         other.execute(text("INSERT INTO plants (id, name) VALUES (150, 'theirs')"))
         with started(lambda: store.add_all(many, skip_existing=skip_existing)) as (adding,):
-            wait_until(lambda: waiting(place) == 1)
+            wait_until(lambda: waiting() == 1)
             other.commit()
     if skip_existing:
         assert adding.result() == 299
@@ -167,16 +209,10 @@ def test_somebody_is_quicker(
 def test_a_lock_is_waited_for(store: SQLStore, engine: Engine) -> None:
     """An add whose id another transaction holds for over a second succeeds when that gives up."""
     store.ping()
-    with engine.connect() as other, engine.connect() as observer:
-
-        def waits() -> int:
-            row = observer.execute(text("SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_waits'")).one()
-            return int(row[1])
-
+    with engine.connect() as other, waits(engine) as waiting:
         other.execute(text("INSERT INTO plants (id, name) VALUES (1, 'theirs')"))
-        before = waits()
         with started(lambda: store.add(ROSE)) as (adding,):
-            wait_until(lambda: waits() == before + 2)
+            wait_until(lambda: waiting() == 2)
             other.rollback()
     adding.result()
     assert list(store) == [ROSE]
@@ -195,13 +231,13 @@ def test_a_lock_is_not_waited_for_long(store: SQLStore, engine: Engine) -> None:
 
 
 @only(mariadb)
-def test_a_deadlock_is_tried_again(place: Place, store: SQLStore, engine: Engine) -> None:
+def test_a_deadlock_is_tried_again(store: SQLStore, engine: Engine) -> None:
     """Two adds of one id that the database takes for a deadlock are one success, one duplicate."""
     store.ping()
-    with engine.connect() as other:
+    with engine.connect() as other, waits(engine) as waiting:
         other.execute(text("INSERT INTO plants (id, name) VALUES (1, 'theirs')"))
         with started(lambda: store.add(ROSE), lambda: store.add(ROSE)) as adding:
-            wait_until(lambda: waiting(place) == 2)
+            wait_until(lambda: waiting() == 2)
             other.rollback()
     assert sorted(repr(call.exception()) for call in adding) == ["None", "PlantExists(1)"]
     assert list(store) == [ROSE]
@@ -223,6 +259,49 @@ def test_a_lost_connection_costs_nobody(store: SQLStore, engine: Engine) -> None
                 connection.execute(text(order))
     store.add(LILY)
     assert len(store) == 2
+
+
+@only(*SERVERS)
+def test_a_connection_lost_before_the_first_use(engine: Engine) -> None:
+    """A store whose first use meets a dead connection of the site's is StoreUnavailable once."""
+    with engine.connect() as connection:
+        own = {"postgresql": "SELECT pg_backend_pid()", "mysql": "SELECT CONNECTION_ID()"}
+        id = connection.execute(text(own[engine.dialect.name])).scalar_one()
+    kill = {"postgresql": "SELECT pg_terminate_backend(:id)", "mysql": "KILL :id"}
+    other = create_engine(engine.url)
+    with other.connect() as connection:
+        connection.execute(text(kill[engine.dialect.name]), {"id": id})
+    other.dispose()
+    guest = SQLStore(engine)
+    with pytest.raises(StoreUnavailable):
+        guest.add(ROSE)
+    guest.add(ROSE)
+    assert list(guest) == [ROSE]
+
+
+@only(postgresql)
+def test_any_encoding_that_can_hold_it(place: Place, engine: Engine) -> None:
+    """A database of PostgreSQL that was made without an encoding holds all text as well."""
+    with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+        connection.execute(text("CREATE DATABASE ascii ENCODING 'SQL_ASCII' TEMPLATE template0"))
+    store = open_store(place.url.replace("/postgres", "/ascii"))
+    store.add(Plant(1, "Rosé 🌹"))
+    assert list(store) == [Plant(1, "Rosé 🌹")]
+    store.close()
+
+
+@only(postgresql)
+def test_a_role_without_rights(place: Place, store: SQLStore, engine: Engine) -> None:
+    """A role that may only read is StoreUnavailable for adding, and reads."""
+    store.add(ROSE)
+    with engine.begin() as connection:
+        connection.execute(text("CREATE ROLE reader LOGIN"))
+        connection.execute(text("GRANT SELECT ON plants TO reader"))
+    reader = open_store(place.url.replace("plants@", "reader@"))
+    with pytest.raises(StoreUnavailable, match="permission denied"):
+        reader.add(LILY)
+    assert list(reader) == [ROSE]
+    reader.close()
 
 
 @only(postgresql)
@@ -286,6 +365,42 @@ def test_a_sites_transactions_stay_its_own(store: SQLStore, engine: Engine) -> N
     with engine.connect() as connection:
         connection.execute(text("DELETE FROM plants"))
     assert list(store) == list(guest) == [ROSE, LILY]
+
+
+def test_a_site_may_begin_by_itself(tmp_path: Path) -> None:
+    """On an engine that begins transactions as SQLAlchemy's recipe for SQLite has it, all holds."""
+    engine = create_engine(f"sqlite:///{tmp_path}/site.db")
+    event.listen(engine, "connect", lambda it, _: setattr(it, "isolation_level", None))
+    event.listen(engine, "begin", lambda it: it.exec_driver_sql("BEGIN"))
+    guest = SQLStore(engine)
+    guest.add(ROSE)
+    guest.add(Plant(3, "Tulip"))
+    guest.remove(3)
+    assert guest.add_all([LILY]) == 1
+    engine.dispose()
+    store = open_store(f"sqlite:///{tmp_path}/site.db")
+    assert list(store) == [ROSE, LILY]
+    store.close()
+
+
+def test_a_site_in_memory_stays() -> None:
+    """A site whose database is in memory, as in its tests, does not lose it to our failures."""
+    for options in ({}, {"poolclass": StaticPool}):
+        engine = create_engine("sqlite://", **options)
+        metadata = MetaData()
+        guest = SQLStore(engine, metadata)
+        with engine.begin() as connection:
+            connection.execute(text("CREATE TABLE theirs (id INTEGER)"))
+        with pytest.raises(StoreUnavailable):
+            guest.add(ROSE)
+        metadata.create_all(engine)
+        guest.add(ROSE)
+        assert guest.add_all([LILY]) == 1
+        with pytest.raises(PlantExists):
+            guest.add_all([Plant(3, "Tulip"), ROSE])
+        assert list(guest) == [ROSE, LILY]
+        assert inspect(engine).get_table_names() == ["plants", "theirs"]
+        engine.dispose()
 
 
 def test_a_sites_own_table_is_left_alone() -> None:
@@ -386,6 +501,37 @@ def test_a_file_is_kept_safe(tmp_path: Path) -> None:
     store.close()
 
 
+def test_many_may_open_a_new_file_with_a_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where SQLite keeps a write-ahead log, many may open a new file at once all the same."""
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 51, 3))
+    for file in range(30):
+        url, start = f"sqlite:///{tmp_path}/{file}.db", Barrier(8)
+
+        def use(number: int, url: str = url, start: Barrier = start) -> None:
+            store = open_store(url)
+            start.wait()
+            store.add(Plant(number, ""))
+            store.close()
+
+        with ThreadPoolExecutor(8) as threads:
+            list(threads.map(use, range(8)))
+
+
+def test_a_file_that_was_deleted(tmp_path: Path) -> None:
+    """A file that is deleted under a store is made anew, and no plant is acknowledged in vain."""
+    store = open_store(f"sqlite:///{tmp_path}/plants.db")
+    store.add(ROSE)
+    (tmp_path / "plants.db").unlink()
+    with pytest.raises(StoreUnavailable):
+        store.add(LILY)
+    store.add(LILY)
+    assert list(store) == [LILY]
+    assert (tmp_path / "plants.db").exists()
+    store.close()
+
+
 def test_a_file_that_cannot_be_is_unavailable(tmp_path: Path) -> None:
     """A file in a folder that is missing is StoreUnavailable, and there once the folder is."""
     store = open_sql(f"sqlite:///{tmp_path}/missing/plants.db")
@@ -447,6 +593,7 @@ def test_a_full_disk_is_unavailable(tmp_path: Path) -> None:
         "postgresql+asyncpg://me:hunter2@host/db",
         "mysql+nothing://me:hunter2@host/db",
         "postgresql+psycopg://me:hunter2@host:port/db",
+        "postgresql://me:se@hunter2@host/db",
     ],
 )
 def test_other_urls_open_nothing(url: str) -> None:

@@ -1,6 +1,7 @@
 """SQLAlchemy engines for a store of plants: what each driver needs, and why."""
 
 import sqlite3
+import time
 from collections.abc import Callable
 from selectors import EVENT_READ, DefaultSelector
 from typing import Any
@@ -22,14 +23,19 @@ def make_engine(url: str) -> Engine:
     """
     try:
         parsed = make_url(url)
-        return _MAKERS[parsed.get_backend_name()](parsed)
+        if "@" not in (parsed.host or ""):  # That would be the end of a password.
+            return _MAKERS[parsed.get_backend_name()](parsed)
     # TypeError: SQLite in memory has a pool that takes none of our arguments.
     except (exc.ArgumentError, TypeError, ValueError):
-        raise ValueError("not the URL of a database such as sqlite:///plants.db") from None
+        pass
+    raise ValueError(
+        "not the URL of a database such as sqlite:///plants.db or postgresql://user:password@host/name,"
+        " with an @ or / in the password written as %40 or %2F"
+    )
 
 
 def _engine(url: URL, **defaults: str) -> Engine:
-    """Return an engine; what the URL itself says goes before the defaults."""
+    """Return an engine; what the URL's query says goes before these defaults."""
     return create_engine(
         url.set(query={**defaults, **url.query}),
         isolation_level="AUTOCOMMIT",
@@ -51,8 +57,17 @@ def _make_durable(connection: sqlite3.Connection, record: object) -> None:
     # Below 3.51.3 a write-ahead log can be corrupted by two connections at once. A journal
     # that is deleted, not truncated, can come back after a power failure and undo a commit.
     mode = "WAL" if sqlite3.sqlite_version_info >= (3, 51, 3) else "TRUNCATE"
-    connection.execute(f"PRAGMA journal_mode={mode}")
     connection.execute("PRAGMA synchronous=FULL")
+    until = time.monotonic() + LOCK
+    while True:
+        try:
+            connection.execute(f"PRAGMA journal_mode={mode}")
+            break
+        except sqlite3.OperationalError as error:
+            # To and from WAL it doesn't wait for others by itself.
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                raise
+            time.sleep(0.01)
 
 
 def _postgresql(url: URL) -> Engine:
@@ -64,10 +79,12 @@ def _postgresql(url: URL) -> Engine:
         def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = STATEMENT) -> Any:
             return super().wait(gen, interval, timeout)
 
-    options = f"-c statement_timeout={STATEMENT}s {url.query.get('options', '')}"
+    # A little sooner than the client gives up, so that it is known what has become of it.
+    options = f"-c statement_timeout={STATEMENT * 1000 - 500} {url.query.get('options', '')}"
     engine = _engine(
         url.set(drivername="postgresql+psycopg").update_query_dict({"options": options}),
         connect_timeout=str(CONNECT),
+        client_encoding="utf8",
     )
 
     @event.listens_for(engine, "do_connect")
@@ -80,7 +97,10 @@ def _postgresql(url: URL) -> Engine:
 
 def _mysql(url: URL) -> Engine:
     # Without strict mode what doesn't fit is cut. A lock is tried for again, see SQLStore.
-    start = "SET sql_mode=CONCAT(@@sql_mode, ',STRICT_ALL_TABLES'), innodb_lock_wait_timeout=1"
+    start = (
+        "SET sql_mode=CONCAT(@@sql_mode, ',STRICT_ALL_TABLES'),"
+        " innodb_lock_wait_timeout=1, lock_wait_timeout=1"
+    )
     engine = _engine(
         url.set(drivername="mysql+pymysql").update_query_dict(
             {"charset": "utf8mb4", "init_command": start}

@@ -6,14 +6,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from sqlalchemy import (
     BigInteger,
     Column,
     Connection,
     Engine,
-    Insert,
     MetaData,
     Table,
     Text,
@@ -24,8 +23,9 @@ from sqlalchemy import (
     inspect,
     select,
 )
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects.mysql import LONGTEXT
+from sqlalchemy.pool import SingletonThreadPool, StaticPool
 
 from .base import Plant, PlantExists, Store, StoreUnavailable
 
@@ -51,7 +51,7 @@ def plants_table(metadata: MetaData) -> Table:
         Column("tag", unbounded),
         keep_existing=True,
         implicit_returning=False,
-        sqlite_with_rowid=False,  # Else a NULL id would do.
+        sqlite_with_rowid=False,  # Else there would be a second tree, for the id.
         mysql_engine="InnoDB",
         mariadb_engine="InnoDB",
     )
@@ -98,19 +98,23 @@ def _autocommitting(engine: Engine) -> Engine:
 class SQLStore(Store):
     """Plants in the table ``plants`` of a database, as durable as its engine makes them.
 
-    ``engine`` may be the one that a site has already. With ``metadata`` the table is put
-    in there and left to the site's migrations; without, it is made when it is needed.
-    Any number of threads, processes and machines may share the table.
+    ``engine`` may be the one that a site has already, with the time limits that the site
+    has set. With ``metadata`` the table is put in there and left to the site's migrations;
+    without, it is made when it is needed. Any number of threads, processes and machines
+    may share the table. Raises :exc:`ValueError` when the metadata has another such table.
     """
 
-    #: Plants in memory at a time, of which each may have a megabyte of text.
+    #: The most plants that are in memory at a time,
     PAGE: ClassVar[int] = 100
+    #: and about the most characters, unless a single plant has more.
+    WEIGHT: ClassVar[int] = 1_000_000
 
     def __init__(self, engine: Engine, metadata: MetaData | None = None) -> None:
         self._table = plants_table(MetaData() if metadata is None else metadata)
-        self._made = metadata is not None
+        self._made = self._left_to_site = metadata is not None
         self._engine = _autocommitting(engine)
         self._pid = os.getpid()
+        self._one_writer = engine.dialect.name == "sqlite"
         # The driver's own where it is SQLAlchemy itself that uses the connection.
         self._failures = (exc.DBAPIError, exc.TimeoutError, engine.dialect.loaded_dbapi.Error)
 
@@ -128,15 +132,14 @@ class SQLStore(Store):
     def add_all(self, plants: Iterable[Plant], *, skip_existing: bool = False) -> int:
         """Keep all of these new plants, or none of them; return how many were added.
 
-        Raises :exc:`PlantExists` with the first id that is taken, or that comes twice;
+        Raises :exc:`PlantExists` with an id that is taken, or that comes twice;
         ``skip_existing`` passes over such plants. Whatever the iterable itself raises
         undoes it all. Takes :attr:`PAGE` plants at a time from it.
         """
+        keep = self._add_new if skip_existing else self._add_batch
         with self._transaction() as connection:
-            return sum(
-                self._add_batch(connection, batch, skip_existing)
-                for batch in self._batches(plants, skip_existing)
-            )
+            batches = self._batches(plants, skip_existing)
+            return sum(keep(connection, batch) for batch in batches)
 
     def get(self, id: int) -> Plant | None:
         """Return the plant with this id, or ``None`` when there is none."""
@@ -148,17 +151,21 @@ class SQLStore(Store):
     @_tried_again
     def remove(self, id: int) -> None:
         """Forget the plant with this id; raises :exc:`KeyError` when there is none."""
-        this = delete(self._table).where(self._table.c.id == id)
+        if not _in_int64(id):
+            raise KeyError(id)
         with self._connect() as connection:
-            if not _in_int64(id) or connection.execute(this).rowcount == 0:
+            if connection.execute(delete(self._table).where(self._table.c.id == id)).rowcount == 0:
                 raise KeyError(id)
 
     def __iter__(self) -> Iterator[Plant]:
         """Yield the plants in the order of their ids, a page in memory at a time."""
-        page = self._page(None)
+        size = 1  # It grows, until plants turn out to be heavy.
+        page = self._page(None, size)
         while page:
             yield from page
-            page = self._page(page[-1].id)
+            heavy = sum(map(_weight, page)) > self.WEIGHT / 2
+            size = max(1, size // 2) if heavy else min(self.PAGE, size * 2)
+            page = self._page(page[-1].id, size)
 
     def __len__(self) -> int:
         """Return how many plants there are."""
@@ -178,8 +185,8 @@ class SQLStore(Store):
         row = connection.execute(select(self._table).where(self._table.c.id == id)).one_or_none()
         return None if row is None else Plant(*row)
 
-    def _page(self, after: int | None) -> list[Plant]:
-        ordered = select(self._table).order_by(self._table.c.id).limit(self.PAGE)
+    def _page(self, after: int | None, size: int) -> list[Plant]:
+        ordered = select(self._table).order_by(self._table.c.id).limit(size)
         if after is not None:
             ordered = ordered.where(self._table.c.id > after)
         with self._connect() as connection:
@@ -187,50 +194,74 @@ class SQLStore(Store):
 
     def _batches(self, plants: Iterable[Plant], skip_existing: bool) -> Iterator[dict[int, Plant]]:
         batch: dict[int, Plant] = {}
+        weight = 0
         for plant in plants:
-            if batch.setdefault(plant.id, plant) is not plant and not skip_existing:
+            if plant.id in batch and not skip_existing:
                 raise PlantExists(plant.id)
-            if len(batch) == self.PAGE:
+            batch.setdefault(plant.id, plant)
+            weight += _weight(plant)
+            if len(batch) == self.PAGE or weight > self.WEIGHT:
                 yield batch
-                batch = {}
+                batch, weight = {}, 0
         if batch:
             yield batch
 
-    def _add_batch(self, connection: Connection, batch: dict[int, Plant], skip: bool) -> int:
-        values = [plant._asdict() for plant in batch.values()]
-        if skip:
-            new = _insert_new(self._table, connection.dialect.name)
-            kept = connection.execute(new, values, execution_options={"preserve_rowcount": True})
-            return kept.rowcount
+    def _add_batch(self, connection: Connection, batch: dict[int, Plant]) -> int:
         self._refuse_taken(connection, batch)
         try:
-            connection.execute(insert(self._table), values)
+            connection.execute(insert(self._table), _values(batch))
         except exc.IntegrityError:
-            # Somebody was quicker. psycopg no longer knows what it has prepared.
-            connection.invalidate()
+            if self._one_writer:
+                raise
             with self._connect() as another:
-                self._refuse_taken(another, batch)
+                self._refuse_taken(another, batch)  # Somebody was quicker.
             raise
         return len(batch)
 
-    def _refuse_taken(self, connection: Connection, ids: Iterable[int]) -> None:
+    def _add_new(self, connection: Connection, batch: dict[int, Plant]) -> int:
+        if connection.dialect.name == "postgresql":
+            # Whose driver, when such an insert fails, loses count of what it has prepared.
+            new = postgresql.insert(self._table).on_conflict_do_nothing(index_elements=["id"])
+            counted = {"preserve_rowcount": True}
+            return connection.execute(new, _values(batch), execution_options=counted).rowcount
+        taken = self._taken(connection, batch)
+        free = {id: plant for id, plant in batch.items() if id not in taken}
+        try:
+            with connection.begin_nested():
+                if free:
+                    connection.execute(insert(self._table), _values(free))
+        except exc.IntegrityError:
+            if not self._taken(connection, free):
+                raise
+            return self._add_new(connection, free)  # Somebody was quicker.
+        return len(free)
+
+    def _refuse_taken(self, connection: Connection, batch: dict[int, Plant]) -> None:
+        taken = self._taken(connection, batch)
+        for id in batch:
+            if id in taken:
+                raise PlantExists(id)
+
+    def _taken(self, connection: Connection, ids: Iterable[int]) -> set[int]:
         id = self._table.c.id
-        taken = set(connection.execute(select(id).where(id.in_(ids))).scalars())
-        for first in (id for id in ids if id in taken):
-            raise PlantExists(first)
+        return set(connection.execute(select(id).where(id.in_(ids))).scalars())
 
     @contextmanager
     def _transaction(self) -> Iterator[Connection]:
-        one_writer = self._engine.dialect.name == "sqlite"
         # It is to see what others add meanwhile, or else to keep them out.
-        level = "SERIALIZABLE" if one_writer else "READ COMMITTED"
+        level = "SERIALIZABLE" if self._one_writer else "READ COMMITTED"
         with (
             self._connect() as connection,
             connection.execution_options(isolation_level=level).begin(),
         ):
-            if one_writer:
+            if self._one_writer and not _begun(connection):
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
-            yield connection
+            try:
+                yield connection
+            except BaseException:
+                if not self._one_writer:
+                    connection.invalidate()  # The server undoes it, however long that takes.
+                raise
 
     @contextmanager
     def _connect(self) -> Iterator[Connection]:
@@ -241,15 +272,23 @@ class SQLStore(Store):
                 try:
                     self._make_table(connection)
                     yield connection
-                except FAULTS:
+                    if self._one_writer and _begun(connection):
+                        connection.commit()  # A site's engine may begin by itself.
+                except self._failures as error:
+                    if not isinstance(error, FAULTS):
+                        self._drop(connection)
                     raise
-                except self._failures:
-                    connection.invalidate()  # It may be in the middle of anything.
-                    raise
-        except FAULTS:
-            raise
         except self._failures as error:
+            if isinstance(error, FAULTS):
+                raise
+            self._made = self._left_to_site
             raise StoreUnavailable(str(getattr(error, "orig", error))) from error
+
+    def _drop(self, connection: Connection) -> None:
+        """Drop a connection that may be in the middle of anything."""
+        # But not one that is a database itself, in memory.
+        if not isinstance(self._engine.pool, SingletonThreadPool | StaticPool):
+            connection.invalidate()
 
     def _leave_parent(self) -> None:
         """Leave a parent process's connections alone: they must not cross a fork."""
@@ -262,8 +301,8 @@ class SQLStore(Store):
             return
         try:
             self._table.create(connection, checkfirst=True)
-        except exc.DBAPIError:
-            if not inspect(connection).has_table(self._table.name):
+        except exc.DBAPIError as error:
+            if error.connection_invalidated or not inspect(connection).has_table("plants"):
                 raise
             # Another worker made it between our look and our attempt.
         connection.commit()
@@ -274,10 +313,14 @@ def _in_int64(id: int) -> bool:
     return -(2**63) <= id < 2**63  # Beyond it SQLite's driver raises OverflowError.
 
 
-def _insert_new(table: Table, dialect: str) -> Insert:
-    """Return the statement that inserts rows, and passes over those whose id is taken."""
-    if dialect == "sqlite":
-        return sqlite.insert(table).on_conflict_do_nothing()
-    if dialect == "postgresql":
-        return postgresql.insert(table).on_conflict_do_nothing()
-    return insert(table).prefix_with("IGNORE")
+def _weight(plant: Plant) -> int:
+    return len(plant.name) + len(plant.tag or "")
+
+
+def _values(plants: dict[int, Plant]) -> list[dict[str, Any]]:
+    return [plant._asdict() for plant in plants.values()]
+
+
+def _begun(connection: Connection) -> bool:
+    """Tell whether SQLite is in a transaction."""
+    return bool(connection.connection.dbapi_connection.in_transaction)  # type: ignore[union-attr]
