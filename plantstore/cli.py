@@ -15,7 +15,7 @@ from marshmallow import ValidationError
 from . import __version__
 from .auth import token_digest
 from .errors import describe_faults
-from .formats import FORMATS, BadLine, Format, Numbered, as_json
+from .formats import FORMATS, BadLine, Format, as_json
 from .schemas import new_plant_schema
 from .settings import Settings
 from .stores import Plant, PlantExists, StoreUnavailable, open_store
@@ -47,7 +47,7 @@ NEGATIVE = {"ignore_unknown_options": True}
     help="Where the plants are; else PLANTSTORE_STORE says so.",
 )
 def main(store: str) -> None:
-    """Run the plant store's chores."""
+    """Run the plant store's chores: make tokens, look after the plants of a database."""
 
 
 @main.command()
@@ -124,7 +124,7 @@ def show(store: "SQLStore", id: int) -> None:
 @main.command("list")
 @_on_the_store
 def list_(store: "SQLStore") -> None:
-    """Print the plants by rising id: id, name and tag, with tabs between them."""
+    """Print all plants: id, name and tag, with tabs between."""
     for plant in store:
         cells = (str(plant.id), plant.name, plant.tag or "")
         sys.stdout.buffer.write("\t".join(map(_printable, cells)).encode() + b"\n")
@@ -169,7 +169,7 @@ def _with_format(command: Command) -> Command:
 @_with_format
 @_on_the_store
 def export(store: "SQLStore", file: str, format: Format) -> None:
-    """Write all plants to FILE, or to standard output."""
+    """Write all plants to FILE; - is standard output."""
     store.ping()  # Before the file is emptied.
     with click.open_file(file, "wb") as output:
         watched = sys.stderr.isatty() and not output.isatty()
@@ -183,20 +183,20 @@ def export(store: "SQLStore", file: str, format: Format) -> None:
 @_with_format
 @_on_the_store
 def import_(store: "SQLStore", file: str, format: Format, skip_existing: bool) -> None:
-    """Add the plants of FILE, or of standard input for -: all of them, or none.
+    """Add all plants of FILE, or none; - is standard input.
 
     A line is a plant in JSON, such as {"id": 1, "name": "Monstera", "tag": "indoor"}. In CSV
     the first line names the columns: id, name, and perhaps tag; an empty tag is none.
     """
     seen = 0
-    recent: deque[Numbered] = deque(maxlen=store.PAGE)
+    recent: deque[tuple[int, int]] = deque(maxlen=store.PAGE)  # Numbers of lines, and ids.
 
     def plants() -> Iterator[Plant]:
         nonlocal seen
-        for numbered in format.read(_lines(file)):
+        for line, plant in format.read(_lines(file)):
             seen += 1
-            recent.append(numbered)
-            yield numbered[1]
+            recent.append((line, plant.id))
+            yield plant
 
     try:
         added = store.add_all(plants(), skip_existing=skip_existing)
@@ -204,7 +204,7 @@ def import_(store: "SQLStore", file: str, format: Format, skip_existing: bool) -
         raise click.ClickException(f"{error} Nothing was imported.") from None
     except PlantExists as error:
         (id,) = error.args
-        line = next(line for line, plant in reversed(recent) if plant.id == id)
+        line = next(line for line, other in reversed(recent) if other == id)
         raise click.ClickException(
             f"line {line}: plant {id} is already there. Nothing was imported."
         ) from None
