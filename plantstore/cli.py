@@ -5,7 +5,8 @@ import os
 import secrets
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -33,6 +34,7 @@ OUT_OF_REACH = (
     " Set PLANTSTORE_STORE or --store to the URL of a database, such as sqlite:///plants.db."
 )
 ID = click.IntRange(-(2**63), 2**63 - 1)
+ID.name = "integer"
 # An id may be negative, and then looks like an option.
 NEGATIVE = {"ignore_unknown_options": True}
 
@@ -44,7 +46,7 @@ NEGATIVE = {"ignore_unknown_options": True}
     metavar="URL",
     envvar="PLANTSTORE_STORE",
     default=Settings.store_url,
-    help="Where the plants are; else PLANTSTORE_STORE says so.",
+    help="Where the plants are: the URL of a database. Without it PLANTSTORE_STORE says so.",
 )
 def main(store: str) -> None:
     """Run the plant store's chores: make tokens, look after the plants of a database."""
@@ -65,13 +67,16 @@ def token() -> None:
 def _on_the_store(command: Command) -> Command:
     """Hand a command the store that is named, and say in one line what fails there."""
 
-    @click.option("--store", metavar="URL", help="Where the plants are, as before the command.")
+    @click.option(
+        "--store", metavar="URL", help="The same as before the command; goes before that."
+    )
     @wraps(command)
     def run(store: str | None, **arguments: Any) -> None:
-        opened = _open(store or click.get_current_context().find_root().params["store"])
+        given = click.get_current_context().find_root().params["store"]
+        opened = _open(given if store is None else store)
         try:
             command(opened, **arguments)
-            sys.stdout.flush()
+            _flush()
         except BrokenPipeError:
             raise  # Whoever read has read enough.
         except StoreUnavailable as error:
@@ -84,6 +89,15 @@ def _on_the_store(command: Command) -> Command:
             opened.close()
 
     return run
+
+
+def _flush() -> None:
+    """Flush standard output; when that fails, have nobody try again."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise
 
 
 def _open(url: str) -> "SQLStore":
@@ -99,7 +113,7 @@ def _open(url: str) -> "SQLStore":
 @main.command(context_settings=NEGATIVE)
 @click.argument("id", type=ID)
 @click.argument("name")
-@click.option("--tag", help="The type of the plant.")
+@click.option("--tag", help="The type of the plant, if it has one.")
 @_on_the_store
 def add(store: "SQLStore", id: int, name: str, tag: str | None) -> None:
     """Add the plant ID with a NAME."""
@@ -169,12 +183,21 @@ def _with_format(command: Command) -> Command:
 @_with_format
 @_on_the_store
 def export(store: "SQLStore", file: str, format: Format) -> None:
-    """Write all plants to FILE; - is standard output."""
+    """Write all plants to FILE, over what it had; - is standard output."""
     store.ping()  # Before the file is emptied.
+    _refuse_database(file)
     with click.open_file(file, "wb") as output:
         watched = sys.stderr.isatty() and not output.isatty()
         with _progress(store, "Exporting", len(store) if watched else 0, 1000, watched) as plants:
             format.write(plants, output)
+
+
+def _refuse_database(file: str) -> None:
+    """Refuse to write over a file of SQLite, such as that of the store itself."""
+    if os.path.isfile(file):
+        with open(file, "rb") as there:
+            if there.read(15) == b"SQLite format 3":
+                raise click.UsageError(f"{file} is a database.")
 
 
 @main.command("import")
@@ -187,26 +210,28 @@ def import_(store: "SQLStore", file: str, format: Format, skip_existing: bool) -
 
     A line is a plant in JSON, such as {"id": 1, "name": "Monstera", "tag": "indoor"}. In CSV
     the first line names the columns: id, name, and perhaps tag; an empty tag is none.
+    Nobody else can add plants to SQLite meanwhile.
     """
     seen = 0
     recent: deque[tuple[int, int]] = deque(maxlen=store.PAGE)  # Numbers of lines, and ids.
 
-    def plants() -> Iterator[Plant]:
+    def plants(lines: Iterable[bytes]) -> Iterator[Plant]:
         nonlocal seen
-        for line, plant in format.read(_lines(file)):
+        for line, plant in format.read(lines):
             seen += 1
             recent.append((line, plant.id))
             yield plant
 
     try:
-        added = store.add_all(plants(), skip_existing=skip_existing)
+        with closing(_lines(file)) as lines:
+            added = store.add_all(plants(lines), skip_existing=skip_existing)
     except BadLine as error:
         raise click.ClickException(f"{error} Nothing was imported.") from None
     except PlantExists as error:
         (id,) = error.args
         line = next(line for line, other in reversed(recent) if other == id)
         raise click.ClickException(
-            f"line {line}: plant {id} is already there. Nothing was imported."
+            f"line {line}: plant {id} is already there, or comes twice. Nothing was imported."
         ) from None
     click.echo(f"{added} added" + f", {seen - added} already there" * skip_existing)
 
@@ -225,7 +250,7 @@ def _progress(
     )
 
 
-def _lines(file: str) -> Iterator[bytes]:
+def _lines(file: str) -> Generator[bytes]:
     """Yield the lines of a file, and have a bar count their bytes."""
     size = 0 if file == "-" else os.path.getsize(file)
     with (
@@ -243,4 +268,6 @@ def _missing(id: int) -> click.ClickException:
 
 def _printable(text: str) -> str:
     """Escape, as JSON does, what would move a terminal's cursor instead of being seen."""
+    if text.isprintable():
+        return text
     return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)

@@ -28,7 +28,7 @@ class BadLine(ValueError):
 class Format(NamedTuple):
     """How plants are read, each with the number of its line, and how they are written.
 
-    Reading takes lines of bytes and raises :exc:`BadLine`. A file comes back as it was
+    Reading takes lines of bytes and raises :exc:`BadLine`. Plants come back as they were
     written, but for one thing: in CSV a tag that is empty can't be told from none.
     """
 
@@ -57,9 +57,10 @@ def as_json(plant: Plant) -> bytes:
 def _read_csv(lines: Iterable[bytes]) -> Iterator[Numbered]:
     csv.field_size_limit(sys.maxsize)  # It would end at 131,072 characters.
     rows = _rows(lines)
-    _, header = next(rows, (1, []))
-    if not {"id", "name"} <= {*header}:
-        raise BadLine(1, "The header must name id and name; it may name tag.")
+    _, cells = next(rows, (1, []))
+    header = [cell.strip().lower() for cell in cells]
+    if [header.count("id"), header.count("name")] != [1, 1] or header.count("tag") > 1:
+        raise BadLine(1, "The header must name id and name, and may name tag, with commas between.")
     for number, row in rows:
         if len(row) != len(header):
             raise BadLine(number, f"There are {len(row)} cells under {len(header)} headings.")
@@ -77,7 +78,7 @@ def _rows(lines: Iterable[bytes]) -> Iterator[tuple[int, list[str]]]:
             return
         except (csv.Error, UnicodeDecodeError) as error:
             raise BadLine(number, f"Not CSV in UTF-8: {error}.") from None
-        if row:
+        if any(row):
             yield number, row
 
 

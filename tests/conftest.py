@@ -24,7 +24,9 @@ BEARER = {"Authorization": f"Bearer {TOKEN}"}
 
 # The settings of whoever runs the tests stay out of them.
 for variable in [*os.environ]:
-    if variable.startswith(("FLASK_", "GUNICORN_", "PLANTSTORE_", "PORT", "WEB_CONCURRENCY")):
+    if variable.startswith(
+        ("FLASK_", "GUNICORN_", "PLANTSTORE_", "PORT", "PYTHON", "WEB_CONCURRENCY")
+    ):
         del os.environ[variable]
 
 settings.register_profile("plantstore", deadline=None)

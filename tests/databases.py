@@ -147,6 +147,9 @@ def mariadb() -> Iterator[Place]:
         subprocess.run(make, check=True, capture_output=True, **user)
         serve = ["mariadbd", "--no-defaults", data, f"--port={port}", "--bind-address=127.0.0.1"]
         serve += [f"--socket={folder / 'socket'}", f"--pid-file={folder / 'pid'}"]
+        # As careless as a server may be found.
+        serve += ["--sql-mode=", "--character-set-server=latin1"]
+        serve += ["--default-storage-engine=MyISAM"]
         asked = ["mariadb-admin", *at, "ping"]
         with Server(serve, asked, signal.SIGTERM, user).running() as server:
             subprocess.run(["mariadb", *at, "-e", "CREATE DATABASE plants"], check=True)

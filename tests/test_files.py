@@ -9,6 +9,7 @@ from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 
+import click
 import hypothesis.strategies as st
 import pytest
 from click.testing import CliRunner, Result
@@ -125,7 +126,8 @@ def test_the_format(run: Run, url: str, arguments: tuple[str, ...], content: byt
         ("jsonl", JSONL[:-1]),
         ("jsonl", JSONL.replace(b'"id":2', b'"id":2.0,"age":7')),
         ("csv", b"\xef\xbb\xbf" + CSV),
-        ("csv", CSV.replace(b"\r\n", b"\n\n")),
+        ("csv", CSV.replace(b"\r\n", b"\n\n,,\n")),
+        ("csv", CSV.replace(b"name,tag", b" Name, TAG")),
         ("csv", b'tag,age,name,id\n,7,"Rose",-01\n"white",,Lily,"2"'),
     ],
 )
@@ -143,7 +145,7 @@ def test_other_programs_files(run: Run, url: str, format: str, content: bytes) -
         ("jsonl", b'{"id":3,"name":"\xff"}\n', "line 2: Not one JSON text in UTF-8."),
         ("jsonl", b'{"id":3,"name":"x","tag":null}\n', "line 2: tag: "),
         ("jsonl", b'{"id":9223372036854775808,"name":"x"}\n', "line 2: id: "),
-        ("jsonl", b'{"id":-1,"name":"x"}\n', "line 2: plant -1 is already there."),
+        ("jsonl", b'{"id":-1,"name":"x"}\n', "line 2: plant -1 is already there, or comes twice."),
         ("csv", b"3,a\n", "line 3: There are 2 cells under 3 headings."),
         ("csv", b'4,"a\nb",\nfive,c,\n', "line 5: id: Not a valid integer."),
         ("csv", b"9223372036854775808,a,\n", "line 3: id: Must be within"),
@@ -152,7 +154,8 @@ def test_other_programs_files(run: Run, url: str, format: str, content: bytes) -
         ("csv", b"4,\xff,\n", "line 3: Not CSV in UTF-8: "),
         ("csv", b"4,\x00,\n", "line 3: name: May not contain U+0000."),
         ("csv", b'4,"a', "line 3: Not CSV in UTF-8: "),
-        ("csv", b"-1,a,\n", "line 3: plant -1 is already there."),
+        ("csv", b"-1,a,\n", "line 3: plant -1 is already there, or comes twice."),
+        ("csv", b"3,a,b,c\n", "line 3: There are 4 cells under 3 headings."),
     ],
 )
 def test_a_bad_line(run: Run, url: str, format: str, content: bytes, fault: str) -> None:
@@ -165,9 +168,11 @@ def test_a_bad_line(run: Run, url: str, format: str, content: bytes, fault: str)
     assert plants(url) == []
 
 
-@pytest.mark.parametrize("content", [b"", b"name,tag\nRose,\n", CSV[12:]])
+@pytest.mark.parametrize(
+    "content", [b"", b"name,tag\n", b"id,tag\n", b"id,id,name\n", b"id,name,tag,Tag\n", CSV[12:]]
+)
 def test_a_csv_without_its_header(run: Run, content: bytes) -> None:
-    """CSV whose first line does not name id and name is refused with what it must name."""
+    """CSV whose first line does not name id and name, each once, is refused and told so."""
     result = run("import", "-", "--format", "csv", input=content)
     assert result.exit_code == 1
     assert "line 1: The header must name id and name" in result.stderr
@@ -179,13 +184,21 @@ def test_long_names_in_csv(run: Run, url: str) -> None:
     assert plants(url) == [Plant(1, "x" * 10**6)]
 
 
-def test_all_or_nothing(run: Run, url: str) -> None:
-    """However far an import has come, a plant that is there already undoes all of it."""
-    assert run("add", "1", "Monstera").exit_code == 0
-    lines = [b'{"id":%d,"name":"x"}\n' % id for id in range(1000, 0, -1)]
+@pytest.mark.parametrize("taken", [1, 50, 100, 101, 999])
+@pytest.mark.parametrize("there", [True, False])
+def test_all_or_nothing(run: Run, url: str, taken: int, there: bool) -> None:
+    """Wherever a plant stands that is there already, or twice in the file, none is kept."""
+    lines = [b'{"id":%d,"name":"x"}\n' % id for id in range(1000)]
+    if there:
+        assert run("add", str(taken), "Monstera").exit_code == 0
+        line = taken + 1
+    else:
+        lines.insert(950, lines[taken - 1])
+        line = 951 if taken < 951 else taken + 1
+    before = plants(url)
     result = run("import", "-", input=b"".join(lines))
-    assert result.stderr == "Error: line 1000: plant 1 is already there. Nothing was imported.\n"
-    assert plants(url) == [Plant(1, "Monstera")]
+    assert result.stderr.startswith(f"Error: line {line}: plant ")
+    assert plants(url) == before
 
 
 def test_passing_over_what_is_there(run: Run, url: str) -> None:
@@ -206,6 +219,13 @@ def test_export_needs_the_store(run: Run, tmp_path: Path) -> None:
     assert file.read_text() == "precious"
 
 
+def test_export_never_hits_a_database(run: Run, url: str) -> None:
+    """An export does not write over a file of SQLite, such as the one that the plants are in."""
+    assert run("add", "1", "Monstera").exit_code == 0
+    assert run("export", url.removeprefix("sqlite:///")).exit_code == 2
+    assert plants(url) == [Plant(1, "Monstera")]
+
+
 def test_a_full_disk(run: Run, url: str) -> None:
     """Output for which there is no room is a failure, in one line."""
     assert run("add", "1", "Monstera").exit_code == 0
@@ -214,6 +234,26 @@ def test_a_full_disk(run: Run, url: str) -> None:
         done = subprocess.run(["bash", "-c", shell], capture_output=True, check=False)
         assert done.returncode == 1
         assert done.stderr == b"Error: [Errno 28] No space left on device\n"
+
+
+def test_nobody_tries_to_print_again(run: Run, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Output that can't be printed is not kept for later, when nobody could say so."""
+    assert run("add", "1", "Monstera").exit_code == 0
+    reading, writing = os.pipe()
+    os.close(reading)
+    for output in (writing, os.open("/dev/full", os.O_WRONLY)):
+        with open(output, "w") as stdout:
+            monkeypatch.setattr(sys, "stdout", stdout)
+            with pytest.raises((click.ClickException, SystemExit)):
+                main.main(["--store", url, "list"], standalone_mode=False)
+        monkeypatch.undo()
+
+
+def test_a_missing_folder(run: Run) -> None:
+    """An export into a folder that is not there fails, in one line."""
+    result = run("export", "missing/plants.jsonl")
+    assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+    assert "missing/plants.jsonl" in result.stderr
 
 
 def test_whoever_has_read_enough(run: Run, url: str) -> None:
@@ -241,7 +281,7 @@ def test_a_person_sees_how_far_it_is(run: Run, url: str, tmp_path: Path) -> None
         os.close(terminal)
         seen = os.read(shown, 100_000).decode()
         os.close(shown)
-        assert label in seen
-        assert "100%" in seen
+        assert seen.count(label) > 1
+        assert seen.endswith("100%\x1b[?25h\r\n")
         assert done.stdout in {b"20000 added\n", lines}
     assert run("export").stderr == ""

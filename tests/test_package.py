@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import plantstore
+
 from .fresh import copy_project, run
 
 WATCHED_IMPORT = """
@@ -49,6 +51,12 @@ def test_a_guest_brings_no_server(installed: Path, tmp_path: Path) -> None:
     assert "flask==" in packages
     assert "gunicorn" not in packages
     assert "sqlalchemy" not in packages
+
+
+def test_there_is_nothing_else() -> None:
+    """A name that the package doesn't have is an AttributeError, as with any module."""
+    with pytest.raises(AttributeError, match="weeds"):
+        plantstore.weeds  # noqa: B018
 
 
 def test_its_types_are_there_for_others(installed: Path, tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_serving_and_adding_a_plant(tmp_path: Path) -> None:
             assert run(chores, folder).splitlines()[-1] == "1\tMonstera\tindoor"
             for store, extra in [("postgresql", "postgresql"), ("mysql", "mysql")]:
                 refused = run(
-                    f".venv/bin/plantstore --store {store}://x count 2>&1 || true", folder
+                    f".venv/bin/plantstore --store {store}://x/y count 2>&1 || true", folder
                 )
                 assert f"pip install 'plantstore[{extra}]'" in refused
         finally:

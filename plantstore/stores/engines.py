@@ -23,7 +23,8 @@ def make_engine(url: str) -> Engine:
     """
     try:
         parsed = make_url(url)
-        if "@" not in (parsed.host or ""):  # That would be the end of a password.
+        # An @ in the host would be the end of a password.
+        if parsed.database and "@" not in (parsed.host or ""):
             return _MAKERS[parsed.get_backend_name()](parsed)
     # TypeError: SQLite in memory has a pool that takes none of our arguments.
     except (exc.ArgumentError, TypeError, ValueError):

@@ -69,13 +69,13 @@ def _tried_again(operation: Operation[T]) -> Operation[T]:
 
     @wraps(operation)
     def tried(store: "SQLStore", about: T) -> None:
-        until = time.monotonic() + PATIENCE
-        for left in reversed(range(ATTEMPTS)):
+        attempts, until = 0, time.monotonic() + PATIENCE
+        while True:
+            attempts += 1
             try:
-                operation(store, about)
-                break
+                return operation(store, about)
             except (exc.IntegrityError, StoreUnavailable) as error:
-                if not left or time.monotonic() > until or not _undone(error):
+                if attempts == ATTEMPTS or time.monotonic() > until or not _undone(error):
                     raise
             time.sleep(random.uniform(0, PAUSE))  # noqa: S311
 
