@@ -159,13 +159,14 @@ class SQLStore(Store):
 
     def __iter__(self) -> Iterator[Plant]:
         """Yield the plants in the order of their ids, a page in memory at a time."""
-        size = 1  # It grows, until plants turn out to be heavy.
-        page = self._page(None, size)
-        while page:
+        after, size = None, self.PAGE // 8  # It grows, unless plants turn out to be heavy.
+        while True:
+            page = self._page(after, size)
             yield from page
-            heavy = sum(map(_weight, page)) > self.WEIGHT / 2
+            if len(page) < size:
+                return
+            after, heavy = page[-1].id, sum(map(_weight, page)) > self.WEIGHT / 2
             size = max(1, size // 2) if heavy else min(self.PAGE, size * 2)
-            page = self._page(page[-1].id, size)
 
     def __len__(self) -> int:
         """Return how many plants there are."""
