@@ -30,7 +30,7 @@ for variable in [*os.environ]:
         del os.environ[variable]
 
 settings.register_profile("plantstore", deadline=None)
-settings.register_profile("deep", deadline=None, max_examples=5000)
+settings.register_profile("deep", deadline=None, max_examples=3000)
 settings.load_profile("plantstore")
 
 

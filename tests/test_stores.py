@@ -21,7 +21,7 @@ from .conftest import OpenPlace
 from .databases import STORES, Place
 from .store_contract import StoreContract
 
-STEPS = 5000
+STEPS = min(5 * settings().max_examples, 5000)  # 5,000 with --hypothesis-profile=deep.
 
 
 @pytest.fixture(params=STORES, ids=lambda place: place.__name__)
