@@ -4,20 +4,24 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 from flask import Flask
 from flask.testing import FlaskClient
 from hypothesis import settings
 from werkzeug.test import TestResponse
 
 from plantstore import MemoryStore, StaticTokens, create_app, create_blueprint
+from plantstore.cli import main
 from plantstore.schemas import error_schema
 
 from .databases import DATABASES, Place
 from .serving import Gunicorn
 
+Run = Callable[..., Result]
 OpenPlace = Callable[[], AbstractContextManager[Place]]
 TOKEN = "s3cret"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
@@ -85,6 +89,23 @@ def place(request: pytest.FixtureRequest, keep: Callable[[OpenPlace], Place]) ->
     place = keep(request.param)
     place.clear()
     return place
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """Return the URL of a new store."""
+    return f"sqlite:///{tmp_path}/plants.db"
+
+
+@pytest.fixture
+def run(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Return what runs the command in a new folder, on that store, with this standard input."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str, input: bytes | None = None) -> Result:
+        return CliRunner().invoke(main, arguments, input=input, env={"PLANTSTORE_STORE": url})
+
+    return run
 
 
 def create(client: FlaskClient, json: Any, **options: Any) -> TestResponse:

@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 from plantstore import StaticTokens, __version__
 from plantstore.cli import main
 
-from .test_files import Run, run, url  # noqa: F401
+from .conftest import Run
 
 
 def test_a_new_token() -> None:
@@ -32,7 +32,7 @@ def test_the_version() -> None:
     assert result.output == f"plantstore {__version__}\n"
 
 
-def test_one_plant(run: Run) -> None:  # noqa: F811
+def test_one_plant(run: Run) -> None:
     """A plant can be added, shown, listed, counted and removed, whatever its id."""
     for id in ("0", "-5", "-9223372036854775808", "9223372036854775807"):
         assert run("add", id, "Rosé", "--tag", "").exit_code == 0
@@ -43,7 +43,7 @@ def test_one_plant(run: Run) -> None:  # noqa: F811
         assert run("count").output == "0\n"
 
 
-def test_a_terminal_is_not_played_with(run: Run) -> None:  # noqa: F811
+def test_a_terminal_is_not_played_with(run: Run) -> None:
     """What would move a terminal's cursor is shown in escapes, and what can be seen as it is."""
     assert run("add", "1", "\x1b[2J\x9b1m\t\u202e\n🌵", "--tag", 'a"b\\c').exit_code == 0
     name = r"\u001b[2J\u009b1m\t\u202e\n🌵"
@@ -59,7 +59,7 @@ def failure(result: Result, code: int) -> str:
     return result.stderr
 
 
-def test_what_is_not_so(run: Run) -> None:  # noqa: F811
+def test_what_is_not_so(run: Run) -> None:
     """Adding what is there, and showing or removing what is not, fails with exit code 1."""
     assert run("add", "1", "Monstera").exit_code == 0
     assert failure(run("add", "1", "Rose"), 1) == "Error: plant 1 is already there.\n"
@@ -81,7 +81,7 @@ def test_what_is_not_so(run: Run) -> None:  # noqa: F811
         ["list", "--store", "foo://me:hunter2@host/db"],
     ],
 )
-def test_wrong_usage(run: Run, arguments: list[str]) -> None:  # noqa: F811
+def test_wrong_usage(run: Run, arguments: list[str]) -> None:
     """What makes no sense is a usage error, exit code 2, and shows no password."""
     assert "hunter2" not in failure(run(*arguments), 2)
 
@@ -104,15 +104,15 @@ def test_memory_is_out_of_reach(command: str) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("scheme", ["postgresql", "mysql"])
-def test_a_store_that_is_away(run: Run, command: str, scheme: str) -> None:  # noqa: F811
+def test_a_store_that_is_away(run: Run, command: str, scheme: str) -> None:
     """A store that can't be reached is a failure, exit code 1, and shows no password."""
-    url = f"{scheme}://me:hunter2@127.0.0.1:1/plants"  # noqa: F811
+    url = f"{scheme}://me:hunter2@127.0.0.1:1/plants"
     said = failure(run(*command.split(), "--store", url), 1)
     assert said.startswith("Error: the store can't be used now: ")
     assert "hunter2" not in said
 
 
-def test_where_the_store_is(run: Run, tmp_path: Path) -> None:  # noqa: F811
+def test_where_the_store_is(run: Run, tmp_path: Path) -> None:
     """--store goes before PLANTSTORE_STORE, and may stand before the command or after it."""
     other = f"sqlite:///{tmp_path}/other.db"
     assert run("--store", other, "add", "1", "Monstera").exit_code == 0

@@ -5,20 +5,20 @@ import pty
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 
 import click
 import hypothesis.strategies as st
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from hypothesis import given
 
 from plantstore import Plant, open_store
 from plantstore.cli import main
 from plantstore.formats import FORMATS
 
+from .conftest import Run
 from .databases import Place
 from .serving import LIMIT, ROOT
 from .test_stores import PLANTS
@@ -26,24 +26,6 @@ from .test_stores import PLANTS
 JSONL = b'{"id":-1,"name":"Rose"}\n{"id":2,"name":"Lily","tag":"white"}\n'
 CSV = b"id,name,tag\r\n-1,Rose,\r\n2,Lily,white\r\n"
 BOTH = [Plant(-1, "Rose"), Plant(2, "Lily", "white")]
-Run = Callable[..., Result]
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    """Return the URL of a new store."""
-    return f"sqlite:///{tmp_path}/plants.db"
-
-
-@pytest.fixture
-def run(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Return what runs the command in a new folder, on that store, with this standard input."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: str, input: bytes | None = None) -> Result:
-        return CliRunner().invoke(main, arguments, input=input, env={"PLANTSTORE_STORE": url})
-
-    return run
 
 
 MAIN = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from plantstore.cli import main; main()"
