@@ -37,7 +37,7 @@ def store(place: Place) -> Iterator[SQLStore]:
 @pytest.fixture
 def engine(place: Place) -> Iterator[Engine]:
     """Return an engine such as a site has, for the same database."""
-    engine = create_engine(place.url.replace("postgresql://", "postgresql+psycopg://"))
+    engine = create_engine(place.url)
     yield engine
     engine.dispose()
 
