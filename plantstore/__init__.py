@@ -8,6 +8,7 @@ from .app import create_app
 from .auth import StaticTokens
 from .blueprint import create_blueprint
 from .settings import SettingsError
+from .signals import plant_added
 from .stores import MemoryStore, Plant, PlantExists, Store, StoreUnavailable, open_store
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ __all__ = [
     "create_app",
     "create_blueprint",
     "open_store",
+    "plant_added",
 ]
 
 

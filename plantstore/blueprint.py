@@ -5,13 +5,14 @@ from typing import Any
 from flask import Blueprint, Response, current_app, g, request
 from flask.sansio.blueprints import BlueprintSetupState
 from marshmallow import ValidationError
-from werkzeug.exceptions import InternalServerError
+from werkzeug.exceptions import HTTPException, InternalServerError, default_exceptions
 
 from .auth import VerifyToken, authenticate
 from .body import DEFAULT_MAX_BODY, read_body
-from .errors import ALLOW, Refused, answer, describe_faults
+from .errors import ALLOW, Refused, answer, answer_for_site, describe_faults
 from .responses import JSONResponse
 from .schemas import new_plant_schema, plant_schema
+from .signals import announce
 from .stores.base import Plant, PlantExists, Store, StoreUnavailable
 
 
@@ -48,7 +49,9 @@ def create_blueprint(
         if store.one_process and incoming.environ["wsgi.multiprocess"]:
             raise Refused(50302)
         loaded = _load(read_body(incoming, max_body))
-        store.add(Plant(**loaded))
+        plant = Plant(**loaded)
+        store.add(plant)
+        announce(plant, g.plantstore_client)
         return JSONResponse(plant_schema.dump(loaded))
 
     # A converter, since routing prefers plain paths: whatever the site itself has there
@@ -101,16 +104,28 @@ def _handle_errors(blueprint: Blueprint) -> None:
     handle(Refused, _refused)
     handle(PlantExists, lambda error: answer(40004))
     handle(StoreUnavailable, _store_unavailable)
+    handle(HTTPException, answer_for_site)
+    for status in default_exceptions:  # Where the site's own handlers would come first.
+        handle(status, answer_for_site)
     # Not Exception, which would hide our faults from a developer in debug mode.
-    handle(InternalServerError, lambda error: answer(50001))
+    handle(InternalServerError, _failed)
 
 
 def _refused(error: Refused) -> Response:
     if error.number >= 50000:
-        current_app.logger.error("%s", error)
+        _log(str(error))
     return answer(error.number, error.message)
 
 
 def _store_unavailable(error: StoreUnavailable) -> Response:
-    current_app.logger.error("The store is unavailable: %r", error)
+    _log(f"The store is unavailable: {error!r}")
     return answer(50301)
+
+
+def _failed(error: InternalServerError) -> Response:
+    _log("50001: the service failed")
+    return answer(50001)
+
+
+def _log(message: str) -> None:
+    current_app.logger.error("%s (client: %r)", message, g.get("plantstore_client"))

@@ -1,7 +1,10 @@
 """The table of numbered errors, and the answer made from one."""
 
+from collections.abc import Iterable
+
 from marshmallow import ValidationError
 from marshmallow.exceptions import SCHEMA
+from werkzeug.exceptions import HTTPException
 
 from .responses import JSONResponse
 from .schemas import error_schema
@@ -58,8 +61,24 @@ def answer(number: int, message: str | None = None) -> JSONResponse:
     ``message`` replaces the table's, where more can be said.
     """
     text, headers = ERRORS[number]
-    error = {"error": number, "message": text if message is None else message}
-    return JSONResponse(error_schema.dump(error), number // 100, headers.items())
+    return _answer(number, text if message is None else message, headers.items())
+
+
+def answer_for_site(refusal: HTTPException) -> JSONResponse | HTTPException:
+    """Return, as an Error, what the site around us refuses: its hooks, its extensions.
+
+    The number is the status times 100, plus nothing. A refusal that brings a response of
+    its own is left alone.
+    """
+    if refusal.response is not None or refusal.code is None:
+        return refusal
+    headers = [header for header in refusal.get_headers() if header[0] != "Content-Type"]
+    return _answer(refusal.code * 100, f"{refusal.name}: {refusal.description}", headers)
+
+
+def _answer(number: int, message: str, headers: Iterable[tuple[str, str]]) -> JSONResponse:
+    error = error_schema.dump({"error": number, "message": message})
+    return JSONResponse(error, number // 100, headers)
 
 
 def describe_faults(error: ValidationError) -> str:

@@ -1,0 +1,29 @@
+"""What a site can listen to, by Flask's own signals."""
+
+from typing import TYPE_CHECKING
+
+from blinker import Namespace
+from flask import current_app
+
+from .stores.base import Plant
+
+if TYPE_CHECKING:
+    from flask import Flask
+
+#: Sent by the application within the request, once its store has acknowledged a new
+#: plant, with the :class:`~plantstore.Plant` as ``plant`` and the client's name as
+#: ``client``. A receiver that raises is logged, and changes nothing.
+plant_added = Namespace().signal("plant-added")
+
+
+def announce(plant: Plant, client: str) -> None:
+    """Send :data:`plant_added` to each receiver, whatever the others do."""
+    app: Flask = current_app._get_current_object()  # type: ignore[attr-defined]  # noqa: SLF001
+    if plant_added.is_muted:
+        return
+    # Not by send(), which ends at the first receiver that raises.
+    for receiver in plant_added.receivers_for(app):
+        try:
+            app.ensure_sync(receiver)(app, plant=plant, client=client)
+        except Exception:
+            app.logger.exception("A receiver of plant_added failed for plant %d", plant.id)
