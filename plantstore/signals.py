@@ -17,8 +17,9 @@ plant_added = Namespace().signal("plant-added")
 
 
 def announce(plant: Plant, client: str) -> None:
-    """Send :data:`plant_added` to each receiver, whatever the others do."""
+    """Tell the log of a new plant, and each receiver of :data:`plant_added`."""
     app: Flask = current_app._get_current_object()  # type: ignore[attr-defined]  # noqa: SLF001
+    app.logger.info("Plant %d was added (client: %r)", plant.id, client)
     if plant_added.is_muted:
         return
     # Not by send(), which ends at the first receiver that raises.
@@ -26,4 +27,5 @@ def announce(plant: Plant, client: str) -> None:
         try:
             app.ensure_sync(receiver)(app, plant=plant, client=client)
         except Exception:
-            app.logger.exception("A receiver of plant_added failed for plant %d", plant.id)
+            failed = "A receiver of plant_added failed (plant %d, client %r)"
+            app.logger.exception(failed, plant.id, client)

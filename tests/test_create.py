@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import product
 from threading import Barrier
 
 import pytest
@@ -109,19 +108,3 @@ def test_the_error_schema_is_exact(number: object) -> None:
     """The Error schema takes a number within int32 with a message, and nothing else."""
     assert error_schema.validate({"error": 40001, "message": "no"}) == {}
     assert {*error_schema.validate({"error": number})} == {"error", "message"}
-
-
-def test_several_stores_share_nothing(site: Flask) -> None:
-    """Two blueprints with names, stores and tokens of their own may live in one site."""
-    from plantstore import StaticTokens, create_blueprint
-
-    second = create_blueprint(
-        store=MemoryStore(), verify_token=StaticTokens(["other"]), name="second"
-    )
-    site.register_blueprint(second, url_prefix="/second")
-    client, new = site.test_client(), {"id": 1, "name": "Monstera"}
-    tokens = {"/garden": "s3cret", "/second": "other"}
-    for (prefix, right), token in product(tokens.items(), tokens.values()):
-        headers = {"Authorization": f"Bearer {token}"}
-        response = client.post(f"{prefix}/plants", json=new, headers=headers)
-        assert response.status_code == (200 if token == right else 401)

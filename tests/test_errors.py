@@ -225,17 +225,3 @@ def test_shared_stores_may_be_served_by_several(site: Flask) -> None:
     site.register_blueprint(shared)
     client = site.test_client()
     assert create(client, ROSE, environ_overrides={"wsgi.multiprocess": True}).status_code == 200
-
-
-@pytest.mark.parametrize(
-    "setting", ["TRAP_HTTP_EXCEPTIONS", "TRAP_BAD_REQUEST_ERRORS", "TESTING", "DEBUG"]
-)
-def test_site_settings_change_no_answer(site: Flask, setting: str) -> None:
-    """Settings of the site's that trap or show errors change none of our answers."""
-    site.config[setting] = True
-    client = site.test_client()
-    garden = {"path": "/garden/plants", "headers": BEARER}
-    check_error(client.post("/garden/plants"), 40101)
-    check_error(client.post(**garden), 40001)
-    check_error(client.post(**garden, json=1), 40003)
-    check_error(client.get(**garden), 40501)

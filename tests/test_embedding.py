@@ -1,0 +1,241 @@
+"""Inside somebody's Flask site: neither notices the other."""
+
+import logging
+import os
+from collections.abc import Callable
+from itertools import product
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+from flask import Flask, Response, abort, jsonify, redirect, request, session, url_for
+from werkzeug.exceptions import HTTPException, TooManyRequests
+from werkzeug.test import Client
+
+from plantstore import MemoryStore, Plant, StaticTokens, create_blueprint
+from plantstore.errors import ERRORS
+
+from .conftest import BEARER, TOKEN, check_error, create
+from .hosts import BROKEN, HABITS, MAX_BODY, MOUNTS, at_a_prefix, garden
+from .serving import ROOT, Gunicorn, post
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIApplication
+
+ROSE = {"id": 1, "name": "Rose", "tag": "ü"}
+JSON = {"path": "/garden/plants", "method": "POST", "headers": BEARER}
+WRONG = {"Authorization": "Bearer wrong"}
+
+#: What a client may say, by what it is answered.
+SAID: dict[int, dict[str, Any]] = {
+    200: {**JSON, "json": ROSE},
+    40001: {**JSON, "data": b"{}"},
+    40002: {**JSON, "data": b"{", "content_type": "application/json"},
+    40003: {**JSON, "json": {"id": 2.5, "name": None, "tag": "\0"}},
+    40004: {**JSON, "json": ROSE},
+    40101: {**JSON, "json": ROSE, "headers": {}},
+    40102: {**JSON, "json": ROSE, "headers": WRONG},
+    40501: {**JSON, "method": "DELETE"},
+    41301: {**JSON, "json": {"id": 2, "name": "x" * MAX_BODY}},
+    50301: {**JSON, "json": {"id": BROKEN, "name": "Nettle"}},
+    50302: {**JSON, "json": {}, "environ_overrides": {"wsgi.multiprocess": True}},
+}
+PREFLIGHT = {**JSON, "method": "OPTIONS", "headers": {}}
+
+
+class Answered(NamedTuple):
+    """All of an answer that a client can see."""
+
+    status: str
+    headers: list[tuple[str, str]]
+    body: bytes
+
+
+def ask(app: "WSGIApplication", said: dict[str, Any]) -> Answered:
+    """Ask an application for something."""
+    response = Client(app).open(**said)
+    return Answered(response.status, list(response.headers), response.data)
+
+
+def converse(app: "WSGIApplication") -> list[Answered]:
+    """Return the answers of an application to all that a client may say."""
+    return [ask(app, said) for said in (*SAID.values(), PREFLIGHT)]
+
+
+def test_the_conversation_has_every_answer() -> None:
+    """What is compared below is every answer that a site's client can get, but for a fault."""
+    *answers, preflight = converse(at_a_prefix(Flask("site")))
+    assert {200, *ERRORS} - {40005, 40401, 50001} == {*SAID}
+    for number, answer in zip(SAID, answers, strict=True):
+        assert number == 200 or b'"error":%d,' % number in answer.body
+    assert {answers[0].status, preflight.status} == {"200 OK"}
+
+
+@pytest.mark.parametrize("mount", MOUNTS)
+@pytest.mark.parametrize("habit", HABITS)
+def test_nothing_of_the_site_is_noticed(
+    habit: Callable[[Flask], None], mount: Callable[[Flask], "WSGIApplication"]
+) -> None:
+    """However a site is set up, and wherever the store is mounted, every answer is the same."""
+    site = Flask("site")
+    habit(site)
+    assert converse(mount(site)) == converse(at_a_prefix(Flask("site")))
+
+
+def test_nothing_of_the_site_is_noticed_on_the_wire(server: Gunicorn) -> None:
+    """Over a socket a site answers as the standalone service does, byte for byte."""
+    asked = [post(b'{"id": 7001, "name": "Rose"}'), post(b"{}"), post(b"["), b"GET" + post(b"")[4:]]
+    with Gunicorn("-c", os.devnull, "--threads=2", "tests.hosts:served()") as site:
+        for request in [*asked, asked[0], asked[0].replace(b"s3cret", b"x")]:
+            here, there = server.ask(request), site.ask(request.replace(b" /", b" /garden/", 1))
+            del here.headers["date"], there.headers["date"]
+            assert there == here
+
+
+def test_our_faults_keep_to_us(caplog: pytest.LogCaptureFixture) -> None:
+    """A fault of ours is 50001 where the site has a page for it, too; the log names the client."""
+
+    class Swamp(MemoryStore):
+        def add(self, plant: Plant) -> None:
+            raise ZeroDivisionError
+
+    site = Flask("site")
+    site.register_error_handler(HTTPException, lambda error: "the site's own page")
+    site.register_error_handler(500, lambda error: "the site's own page")
+    verify_token = StaticTokens({TOKEN: "Flora"})
+    site.register_blueprint(create_blueprint(store=Swamp(), verify_token=verify_token))
+    check_error(create(site.test_client(), ROSE), 50001)
+    assert "ZeroDivisionError" in caplog.text
+    assert "50001: the service failed (client: 'Flora')" in caplog.messages
+
+
+def somebodys_site() -> Flask:
+    """Return a site with pages of all kinds, and with handlers and hooks of its own."""
+    site = Flask("site", static_folder=str(ROOT / "tests"))
+    site.secret_key = "hunter2"
+    site.add_url_rule("/", "home", lambda: jsonify(b=1, a=session.setdefault("visits", 7)))
+    site.add_url_rule("/abort/<int:code>", "abort", abort)
+    site.add_url_rule("/fail", "fail", lambda: str(1 / 0))
+    site.add_url_rule("/url", "url", lambda: url_for("home", _external=True))
+    site.register_error_handler(404, lambda error: (f"no {request.path}", 404))
+    site.before_request(lambda: session.update(seen=True))
+    site.after_request(lambda response: response.headers.add("X-Site", "1") or response)
+    return site
+
+
+VISITS = [
+    *({"path": path} for path in ["/", "/url", "/static/hosts.py", "/fail", "/gardens"]),
+    *({"path": f"/abort/{status}"} for status in (400, 401, 403, 404, 413, 418, 429, 500, 503)),
+    *({"path": "/", "method": method} for method in ["POST", "OPTIONS", "HEAD", "FOO"]),
+    *({"path": path, "method": "POST"} for path in ["/plants", "/garden/", "/garden/plants/"]),
+]
+
+
+def test_the_site_notices_nothing() -> None:
+    """Every page of the site, its errors and cookies included, is the same byte for byte."""
+    without, embedding = somebodys_site(), somebodys_site()
+    embedding.register_blueprint(garden(), url_prefix="/garden")
+    for visit in VISITS:
+        assert visited(embedding, visit) == visited(without, visit)
+
+
+def visited(site: Flask, visit: dict[str, Any]) -> tuple[Answered, dict[str, Any]]:
+    """Return what a visitor of a site sees, and what is in the cookie."""
+    client = site.test_client()
+    response = client.open(**visit)
+    headers = [header for header in response.headers if header[0] not in {"Date", "Set-Cookie"}]
+    with client.session_transaction() as cookie:
+        return Answered(response.status, headers, response.data), dict(cookie)
+
+
+def test_nothing_of_the_site_is_changed() -> None:
+    """Whatever a site is made of is as before, but for what has the blueprint's name."""
+    site = somebodys_site()
+    before = state(site)
+    site.register_blueprint(garden(), url_prefix="/garden")
+    assert converse(site)
+    assert state(site) == before
+
+
+def state(site: Flask) -> dict[str, str]:
+    """Return all that a site is made of, in words, without what has our name."""
+    parts = vars(site.jinja_env) | vars(site.logger) | vars(logging.root) | vars(site)
+    parts["rules"] = {rule.endpoint: rule for rule in site.url_map.iter_rules()}
+    del parts["url_map"], parts["_got_first_request"]
+    return {name: repr(without_ours(part)) for name, part in parts.items()}
+
+
+def without_ours(part: Any) -> Any:
+    """Return a part of a site, without what has our name."""
+    if not isinstance(part, dict):
+        return part
+    return {name: value for name, value in part.items() if not str(name).startswith("garden")}
+
+
+def test_several_stores_in_one_site() -> None:
+    """Blueprints with stores, tokens and names of their own share a site, and nothing else."""
+    site, stores = Flask("site"), {"herbs": MemoryStore(), "trees": MemoryStore()}
+    for name, store in stores.items():
+        verify_token = StaticTokens({name: f"client of {name}"})
+        blueprint = create_blueprint(store=store, verify_token=verify_token, name=name)
+        site.register_blueprint(blueprint, url_prefix=f"/{name}")
+    client, new = site.test_client(), {"id": 1, "name": "Monstera"}
+    for prefix, token in product(stores, stores):
+        headers = {"Authorization": f"Bearer {token}"}
+        response = client.post(f"/{prefix}/plants", json=new, headers=headers)
+        assert response.status_code == (200 if token == prefix else 401)
+    for store in stores.values():
+        assert list(store) == [Plant(1, "Monstera")]
+    assert site.url_map.is_endpoint_expecting("herbs.no_operation", "path")
+
+
+def test_one_name_is_registered_once(site: Flask) -> None:
+    """A second registration under one name fails, as for any blueprint of Flask's."""
+    second = create_blueprint(store=MemoryStore(), verify_token=StaticTokens([TOKEN]))
+    with pytest.raises(ValueError, match="already registered"):
+        site.register_blueprint(second, url_prefix="/second")
+
+
+def test_the_site_reads_its_store(site: Flask, store: MemoryStore) -> None:
+    """The site finds in Python what its clients have added, and they what it has added."""
+    client = site.test_client()
+    store.add(Plant(2, "Iris"))
+    check_error(client.open(**{**SAID[200], "json": {"id": 2, "name": "Rose"}}), 40004)
+    assert client.open(**SAID[200]).status_code == 200
+    assert [plant.name for plant in store] == ["Rose", "Iris"]
+    assert store.get(1) == Plant(1, "Rose", "ü")
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 415, 418, 429, 451, 500, 503])
+def test_what_the_site_refuses_is_an_error(site: Flask, store: MemoryStore, status: int) -> None:
+    """What a hook of the site's refuses is an Error too: its status times 100, and its reason."""
+    site.before_request(lambda: abort(status, "Not on Sundays.", **MORE.get(status, {})))
+    site.register_error_handler(status, lambda error: "the site's own page")
+    response = site.test_client().open(**SAID[200])
+    if status == 500:
+        check_error(response, 50001)
+    else:
+        assert "Not on Sundays." in check_error(response, status * 100)
+    assert response.headers.get("Retry-After") == ("7" if status in {429, 503} else None)
+    assert len(store) == 0
+
+
+MORE: dict[int, dict[str, Any]] = {429: {"retry_after": 7}, 503: {"retry_after": 7}}
+
+
+@pytest.mark.parametrize("refusal", [abort, lambda response: response])
+def test_what_the_site_answers_itself_stays_its_own(site: Flask, refusal: Any) -> None:
+    """A response that a hook of the site's returns, or aborts with, is left as it is."""
+    site.before_request(lambda: refusal(redirect("/login")))
+    response = site.test_client().open(**SAID[200])
+    assert (response.status_code, response.headers["Location"]) == (302, "/login")
+
+
+def test_a_refusal_may_have_a_response(site: Flask) -> None:
+    """An HTTP error of the site's that brings a response of its own is left as it is."""
+
+    def refuse() -> None:
+        raise TooManyRequests(response=Response("later", 429))
+
+    site.before_request(refuse)
+    response = site.test_client().open(**SAID[200])
+    assert (response.status_code, response.data) == (429, b"later")
