@@ -1,0 +1,98 @@
+"""It lives with what sites use, each the real package; others are in the README's recipes."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from apiflask import APIFlask
+from cachelib import FileSystemCache
+from flask import Flask, session
+from flask_login import LoginManager, UserMixin, login_required, login_user
+from flask_session import Session
+from flask_smorest import Api
+from flask_smorest import Blueprint as SmorestBlueprint
+from flask_talisman import Talisman
+
+from .conftest import BEARER, check_error
+from .hosts import at_a_prefix
+from .test_embedding import converse
+
+ROSE = {"id": 1, "name": "Rose"}
+
+
+def test_flask_login(site: Flask) -> None:
+    """A login guards the site's pages and not the store, whose clients need no cookie."""
+    site.secret_key = "hunter2"
+    login = LoginManager(site)
+
+    class Gardener(UserMixin):  # type: ignore[misc]
+        id = "flora"
+
+    login.user_loader(lambda id: Gardener())
+    site.add_url_rule("/login", "login", lambda: str(login_user(Gardener(), remember=True)))
+    site.add_url_rule("/private", "private", login_required(lambda: "private"))
+    client = site.test_client()
+    assert client.get("/private").status_code == 401
+    answer = client.post("/garden/plants", json=ROSE, headers=BEARER)
+    assert (answer.status_code, answer.headers.get("Set-Cookie")) == (200, None)
+    client.get("/login")
+    assert client.get("/private").data == b"private"
+    check_error(client.post("/garden/plants", json=ROSE), 40101)
+
+
+def test_flask_session(site: Flask, tmp_path: Path) -> None:
+    """A site that keeps sessions on the server keeps none for the store's clients."""
+    site.config.from_mapping(
+        SESSION_TYPE="cachelib", SESSION_CACHELIB=FileSystemCache(str(tmp_path))
+    )
+    Session(site)
+    site.add_url_rule("/visit", "visit", lambda: str(session.setdefault("visits", 1)))
+    before = {*tmp_path.iterdir()}
+    answer = site.test_client().post("/garden/plants", json=ROSE, headers=BEARER)
+    assert (answer.status_code, answer.headers.get("Set-Cookie")) == (200, None)
+    assert {*tmp_path.iterdir()} == before
+    assert "session=" in site.test_client().get("/visit").headers["Set-Cookie"]
+    assert {*tmp_path.iterdir()} > before
+
+
+def test_flask_talisman(site: Flask) -> None:
+    """A site that demands HTTPS and a strict content security policy has them here as well."""
+    policy = "default-src 'none'"
+    Talisman(site, content_security_policy=policy, frame_options="DENY")
+    client = site.test_client()
+    plain = client.post("/garden/plants", json=ROSE, headers=BEARER)
+    assert plain.location == "https://localhost/garden/plants"
+    answer = client.post("/garden/plants", json=ROSE, headers=BEARER, base_url="https://localhost")
+    assert (answer.status_code, answer.json) == (200, {"name": "Rose"})
+    assert answer.headers["Content-Security-Policy"] == policy
+    assert answer.headers["Strict-Transport-Security"]
+
+
+def smorest() -> Flask:
+    """Return a site whose own API is flask-smorest's."""
+    site = Flask("site")
+    site.config.from_mapping(
+        API_TITLE="Site", API_VERSION="v1", OPENAPI_VERSION="3.1.0", OPENAPI_URL_PREFIX="/"
+    )
+    pets = SmorestBlueprint("pets", "pets", url_prefix="/pets")
+    pets.route("/")(pets.response(200)(lambda: []))
+    Api(site).register_blueprint(pets)
+    return site
+
+
+def apiflask() -> Flask:
+    """Return a site whose own API is APIFlask's."""
+    site = APIFlask("site")
+    site.get("/pets/")(lambda: [])
+    return site
+
+
+@pytest.mark.parametrize("framework", [smorest, apiflask])
+def test_another_api_framework(framework: Callable[[], Flask]) -> None:
+    """A site whose own API has a framework keeps its description and errors, and we our answers."""
+    without, embedding = framework(), framework()
+    assert converse(at_a_prefix(embedding)) == converse(at_a_prefix(Flask("site")))
+    for path in ("/openapi.json", "/pets/", "/nothing", "/garden/nothing"):
+        with_us, before = (app.test_client().get(path) for app in (embedding, without))
+        assert (with_us.status, with_us.data) == (before.status, before.data)
+    assert b"/pets/" in without.test_client().get("/openapi.json").data
