@@ -6,34 +6,20 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from textwrap import indent
 
 import pytest
-from flask import Flask
 
 from plantstore import open_store
 from plantstore.errors import ERRORS
 from plantstore.settings import Settings
 
-from .conftest import BEARER
 from .fresh import ENVIRONMENT, copy_project, run
+from .readme import NURSERY, blocks, rows
 from .serving import ROOT
-
-README = (ROOT / "README.md").read_text()
-
-
-def blocks(language: str) -> list[str]:
-    """Return the README's blocks of code in a language."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
-
-
-def rows(first: str) -> list[list[str]]:
-    """Return the rows of the README's table whose first column has this heading."""
-    table = re.search(rf"^\| {first} \|.*\n\|[-|]+\n((?:\|.*\n)+)", README, re.MULTILINE)
-    assert table is not None
-    return [
-        [cell.strip(" `") for cell in row.strip("|").split("|")] for row in table[1].splitlines()
-    ]
 
 
 def test_serving_and_adding_a_plant(tmp_path: Path) -> None:
@@ -41,25 +27,42 @@ def test_serving_and_adding_a_plant(tmp_path: Path) -> None:
     if listening(8000):
         pytest.skip("port 8000, which the README names, is taken")
     folder = copy_project(tmp_path)
-    serve, _, add, chores = blocks("sh")
+    serve, _, add, chores, _ = blocks("sh")
+    with serving(serve, folder, 8000):
+        assert [run(add, folder), run(add, folder)] == [answer.strip() for answer in blocks("json")]
+        token, digest = run(".venv/bin/plantstore token", folder).splitlines()
+        assert digest.startswith("sha256:")
+        assert run(chores, folder).splitlines()[-1] == "1\tMonstera\tindoor"
+        for store, extra in [("postgresql", "postgresql"), ("mysql", "mysql")]:
+            refused = run(f".venv/bin/plantstore --store {store}://x/y count 2>&1 || true", folder)
+            assert f"pip install 'plantstore[{extra}]'" in refused
+
+
+def test_the_nursery(tmp_path: Path) -> None:
+    """The example starts by its command, and embeds the store by the six lines that are shown."""
+    if listening(5000):
+        pytest.skip("port 5000, which the README names, is taken")
+    assert len(NURSERY.splitlines()) == 6
+    assert indent(NURSERY, " " * 4) in (ROOT / "examples" / "nursery" / "app.py").read_text()
+    folder = copy_project(tmp_path)
+    *_, add, _, start = blocks("sh")
+    with serving(start, folder, 5000):
+        sent = run(add.replace("8000/plants", "5000/api/plants"), folder)
+        assert sent == blocks("json")[0].strip()
+        assert "Monstera" in run("curl -s http://127.0.0.1:5000/", folder)
+
+
+@contextmanager
+def serving(command: str, folder: Path, port: int) -> Iterator[None]:
+    """Have a command serve on a port."""
     with subprocess.Popen(
-        ["bash", "-c", serve], cwd=folder, env=ENVIRONMENT, start_new_session=True
-    ) as serving:
+        ["bash", "-c", command], cwd=folder, env=ENVIRONMENT, start_new_session=True
+    ) as server:
         try:
-            wait_for_port(8000, serving)
-            assert [run(add, folder), run(add, folder)] == [
-                answer.strip() for answer in blocks("json")
-            ]
-            token, digest = run(".venv/bin/plantstore token", folder).splitlines()
-            assert digest.startswith("sha256:")
-            assert run(chores, folder).splitlines()[-1] == "1\tMonstera\tindoor"
-            for store, extra in [("postgresql", "postgresql"), ("mysql", "mysql")]:
-                refused = run(
-                    f".venv/bin/plantstore --store {store}://x/y count 2>&1 || true", folder
-                )
-                assert f"pip install 'plantstore[{extra}]'" in refused
+            wait_for_port(port, server)
+            yield
         finally:
-            os.killpg(serving.pid, signal.SIGTERM)
+            os.killpg(server.pid, signal.SIGTERM)
 
 
 def listening(port: int) -> bool:
@@ -68,11 +71,11 @@ def listening(port: int) -> bool:
         return client.connect_ex(("127.0.0.1", port)) == 0
 
 
-def wait_for_port(port: int, serving: subprocess.Popen[bytes]) -> None:
+def wait_for_port(port: int, server: subprocess.Popen[bytes]) -> None:
     """Return when something listens on a port, which takes a download or two."""
     until = time.monotonic() + 150
     while not listening(port):
-        assert serving.poll() is None, "the command ended"
+        assert server.poll() is None, "the command ended"
         assert time.monotonic() < until, "nobody listens"
         time.sleep(0.1)
 
@@ -82,16 +85,6 @@ def test_the_command_that_tests_is_the_one_of_ci() -> None:
     test = blocks("sh")[1]
     assert re.fullmatch(r"python3 .*pytest\n", test)
     assert "grep -m 1 '^python3 .*pytest$' README.md" in (ROOT / ".ci" / "run").read_text()
-
-
-def test_embedding() -> None:
-    """The lines for one's own site embed the store at the path that they name."""
-    (lines,) = blocks("python")
-    namespace: dict[str, Flask] = {"__name__": "app"}  # type: ignore[dict-item]
-    exec(lines, namespace)
-    client = namespace["app"].test_client()
-    new = {"id": 1, "name": "Monstera"}
-    assert client.post("/garden/plants", json=new, headers=BEARER).status_code == 200
 
 
 def test_the_table_of_errors() -> None:

@@ -1,0 +1,192 @@
+"""A plant nursery's site: what is in stock, and a form for its gardeners.
+
+Their suppliers send plants to the plant store that it embeds: ``POST /api/plants``. The
+gardener ``flora`` has the password NURSERY_PASSWORD; suppliers send NURSERY_TOKEN.
+"""
+
+import secrets
+from datetime import UTC, datetime
+from itertools import islice
+
+from flask import Blueprint, Flask, current_app, flash, redirect, render_template, url_for
+from flask.typing import ResponseReturnValue
+from flask_login import LoginManager, UserMixin, login_required, login_user, logout_user
+from flask_sqlalchemy import SQLAlchemy
+from flask_wtf import CSRFProtect, FlaskForm
+from sqlalchemy import BigInteger
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from werkzeug.security import check_password_hash, generate_password_hash
+from wtforms import IntegerField, PasswordField, StringField
+from wtforms.validators import InputRequired, NumberRange, Regexp
+
+from plantstore import (
+    Plant,
+    PlantExists,
+    SQLStore,
+    StaticTokens,
+    Store,
+    create_blueprint,
+    plant_added,
+)
+
+SHOWN = 60  # Plants on the page.
+
+
+class Base(DeclarativeBase):
+    """What the site's own tables have in common."""
+
+
+db = SQLAlchemy(model_class=Base)
+csrf = CSRFProtect()
+login = LoginManager()
+login.login_view = "nursery.enter"
+nursery = Blueprint("nursery", __name__)
+
+
+class Gardener(UserMixin, db.Model):
+    """Somebody who may add plants by the form."""
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(unique=True)
+    password_hash: Mapped[str]
+
+
+class Delivery(db.Model):
+    """Who sent a plant, and when: the site's own notes beside the store."""
+
+    plant_id: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    supplier: Mapped[str]
+    at: Mapped[datetime]
+
+
+class LoginForm(FlaskForm):
+    """How a gardener enters."""
+
+    name = StringField("Name", [InputRequired()])
+    password = PasswordField("Password", [InputRequired()])
+
+
+class PlantForm(FlaskForm):
+    """A new plant, as a gardener writes it down."""
+
+    text = Regexp(r"[^\0]*\Z", message="This has a character that can't be stored.")
+    id = IntegerField("Number", [InputRequired(), NumberRange(-(2**63), 2**63 - 1)])
+    name = StringField("Name", [InputRequired(), text])
+    tag = StringField("Kind", [text])
+
+
+def create_app() -> Flask:
+    """Return the site, set up by the environment: NURSERY_PASSWORD, NURSERY_TOKEN."""
+    app = Flask(__name__)
+    app.config["SQLALCHEMY_DATABASE_URI"] = "sqlite:///nursery.db"
+    app.config["SECRET_KEY"] = secrets.token_hex()  # Set a lasting one to stay logged in.
+    app.config.from_prefixed_env("NURSERY", loads=str)
+    if not {"PASSWORD", "TOKEN"} <= app.config.keys():
+        raise RuntimeError("set NURSERY_PASSWORD and NURSERY_TOKEN")
+    for extension in (db, csrf, login):
+        extension.init_app(app)
+    app.register_blueprint(nursery)
+    with app.app_context():
+        embed_store(app)
+        db.create_all()
+        hire("flora", app.config["PASSWORD"])
+    return app
+
+
+def embed_store(app: Flask) -> None:
+    """Put the plant store under /api, its plants into the site's own database."""
+    store = SQLStore(db.engine, db.metadata)
+    verify_token = StaticTokens({app.config["TOKEN"]: "the greenhouse"})
+    api = create_blueprint(store=store, verify_token=verify_token)
+    app.register_blueprint(api, url_prefix="/api")
+    csrf.exempt(api)
+    app.extensions["plants"] = store
+
+
+def plants() -> Store:
+    """Return the store, for the site's own pages."""
+    store: Store = current_app.extensions["plants"]
+    return store
+
+
+@plant_added.connect
+def note_delivery(sender: Flask, plant: Plant, client: str) -> None:
+    """Write down who sent a plant."""
+    db.session.merge(Delivery(plant_id=plant.id, supplier=client, at=datetime.now(UTC)))
+    db.session.commit()
+
+
+@login.user_loader
+def load_gardener(id: str) -> Gardener | None:
+    """Return who is logged in."""
+    return db.session.get(Gardener, int(id))
+
+
+def find_gardener(name: str) -> Gardener | None:
+    """Return the gardener of that name."""
+    return db.session.scalar(db.select(Gardener).filter_by(name=name))
+
+
+def hire(name: str, password: str) -> None:
+    """Let a gardener in by this password from now on."""
+    gardener = find_gardener(name) or Gardener(name=name)
+    gardener.password_hash = generate_password_hash(password)
+    db.session.add(gardener)
+    db.session.commit()
+
+
+@nursery.get("/")
+def stock() -> ResponseReturnValue:
+    """Show what there is."""
+    return show_stock(PlantForm())
+
+
+def show_stock(form: PlantForm) -> str:
+    """Return the page of plants, with a form for one more."""
+    shown = [*islice(plants(), SHOWN)]
+    ids = [plant.id for plant in shown]
+    deliveries = db.session.scalars(db.select(Delivery).where(Delivery.plant_id.in_(ids)))
+    return render_template(
+        "stock.html",
+        plants=shown,
+        count=len(plants()),
+        deliveries={delivery.plant_id: delivery for delivery in deliveries},
+        form=form,
+    )
+
+
+@nursery.post("/")
+@login_required
+def add_plant() -> ResponseReturnValue:
+    """Add the plant of the form."""
+    form = PlantForm()
+    if form.validate_on_submit():
+        plant = Plant(form.id.data, form.name.data, form.tag.data or None)
+        try:
+            plants().add(plant)
+        except PlantExists:
+            form.id.errors = ["There is a plant with this number already."]
+        else:
+            flash(f"{plant.name} is in stock.")
+            return redirect(url_for("nursery.stock"))
+    return show_stock(form), 400
+
+
+@nursery.route("/login", methods=["GET", "POST"])
+def enter() -> ResponseReturnValue:
+    """Let a gardener in."""
+    form = LoginForm()
+    if form.validate_on_submit():
+        gardener = find_gardener(form.name.data)
+        if gardener and check_password_hash(gardener.password_hash, form.password.data):
+            login_user(gardener)
+            return redirect(url_for("nursery.stock"))
+        form.password.errors = ["This name and password don't belong together."]
+    return render_template("login.html", form=form)
+
+
+@nursery.post("/logout")
+def leave() -> ResponseReturnValue:
+    """Let a gardener out."""
+    logout_user()
+    return redirect(url_for("nursery.stock"))

@@ -1,0 +1,41 @@
+"""The README, to be run and compared: its blocks of code, its tables, its recipes."""
+
+import re
+from typing import Any
+
+from flask import Flask
+
+from .serving import ROOT
+
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    """Return the README's blocks of code in a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+
+
+def rows(first: str) -> list[list[str]]:
+    """Return the rows of the README's table whose first column has this heading."""
+    table = re.search(rf"^\| {first} \|.*\n\|[-|]+\n((?:\|.*\n)+)", README, re.MULTILINE)
+    assert table is not None
+    return [
+        [cell.strip(" `") for cell in row.strip("|").split("|")] for row in table[1].splitlines()
+    ]
+
+
+EMBEDDING, SIGNAL, CSRF, CORS, LIMITS, TOKENS, DATABASE, NURSERY = blocks("python")
+
+
+def cook(*recipes: str) -> dict[str, Any]:
+    """Return all the names of a site in which the store is embedded by these lines."""
+    names: dict[str, Any] = {"__name__": "shop"}
+    for recipe in (EMBEDDING, *recipes):
+        exec(recipe, names)
+    return names
+
+
+def site_with_cors(origin: str) -> Flask:
+    """Return a site whose store may be used by the pages of an origin."""
+    site: Flask = cook(CORS.replace("https://shop.example", origin))["app"]
+    return site

@@ -1,0 +1,200 @@
+"""The README's recipes for a site of one's own do what they say."""
+
+import hmac
+import subprocess
+import sys
+import time
+from base64 import urlsafe_b64encode
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flask import Flask
+from flask.testing import FlaskClient
+from joserfc import jwt
+from joserfc.jwk import ECKey
+from sqlalchemy import text
+
+from plantstore import MemoryStore, Plant, create_blueprint
+
+from .conftest import BEARER, check_error
+from .readme import CORS, CSRF, DATABASE, EMBEDDING, LIMITS, SIGNAL, TOKENS, cook
+from .serving import ROOT
+
+ROSE = {"id": 1, "name": "Rose"}
+
+
+def test_embedding() -> None:
+    """The first lines embed the store at the path that they name."""
+    site = cook()
+    client = site["app"].test_client()
+    assert client.post("/garden/plants", json=ROSE, headers=BEARER).status_code == 200
+    assert [*site["store"]] == [Plant(1, "Rose")]
+
+
+def test_hearing_of_new_plants(capsys: pytest.CaptureFixture[str]) -> None:
+    """A receiver hears of the new plants of its site."""
+    site = cook(SIGNAL)
+    assert site["app"].test_client().post("/garden/plants", json=ROSE, headers=BEARER).json
+    assert capsys.readouterr().out == "token-1 added Rose\n"
+
+
+def test_forged_forms() -> None:
+    """The site's forms are protected against forgery, and the store needs no such token."""
+    site = cook(CSRF)["app"]
+    site.add_url_rule("/form", "form", lambda: "sent", methods=["POST"])
+    client = site.test_client()
+    assert b"CSRF token is missing" in client.post("/form").data
+    assert client.post("/garden/plants", json=ROSE, headers=BEARER).status_code == 200
+
+
+def test_a_protection_that_was_forgotten_is_told() -> None:
+    """A site that forgets to exempt the store answers with an Error that says what is missing."""
+    site = cook(CSRF.replace("csrf.exempt(garden)", ""))["app"]
+    answer = site.test_client().post("/garden/plants", json=ROSE, headers=BEARER)
+    assert "CSRF token is missing" in check_error(answer, 40000)
+
+
+@pytest.mark.parametrize("origin", ["https://shop.example", "https://other.example"])
+def test_pages_of_another_origin(origin: str) -> None:
+    """Pages of the origin that is named may use the store, errors included, and no others."""
+    client = cook(CORS)["app"].test_client()
+    asked = {"Access-Control-Request-Method": "POST"}
+    asked |= {"Access-Control-Request-Headers": "authorization, content-type", "Origin": origin}
+    answers = [
+        client.options("/garden/plants", headers=asked),
+        client.post("/garden/plants", json=ROSE, headers=BEARER | {"Origin": origin}),
+        client.post("/garden/plants", json=ROSE, headers={"Origin": origin}),
+    ]
+    assert [answer.status_code for answer in answers] == [200, 200, 401]
+    allowed = {answer.headers.get("Access-Control-Allow-Origin") for answer in answers}
+    assert allowed == {origin if "shop" in origin else None}
+    if "shop" in origin:
+        headers = answers[0].headers["Access-Control-Allow-Headers"]
+        assert {*headers.split(", ")} == {"authorization", "content-type"}
+        assert "POST" in answers[0].headers["Access-Control-Allow-Methods"]
+
+
+def test_too_many_requests() -> None:
+    """Beyond its limit a client gets 429 with the Error 42900; the site's own pages have none."""
+    site = cook(LIMITS)["app"]
+    site.add_url_rule("/", "home", lambda: "home")
+    client = site.test_client()
+    for id in range(100):
+        new = {"id": id, "name": ""}
+        assert client.post("/garden/plants", json=new, headers=BEARER).status_code == 200
+    answer = client.post("/garden/plants", json={"id": 100, "name": ""}, headers=BEARER)
+    assert "100 per 1 minute" in check_error(answer, 42900)
+    assert 0 < int(answer.headers["Retry-After"]) <= 60
+    assert client.get("/").status_code == 200
+
+
+NOW = int(time.time())
+GOOD = {"sub": "Flora", "aud": "garden", "exp": NOW + 600}
+
+
+@pytest.fixture(scope="module")
+def key() -> ECKey:
+    """Return the key of who issues tokens."""
+    return ECKey.generate_key("P-256")
+
+
+@pytest.fixture
+def site_with_tokens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: ECKey
+) -> tuple[FlaskClient, MemoryStore]:
+    """Return a client of a site with tokens of its own, and the store there."""
+    monkeypatch.chdir(tmp_path)
+    Path("issuer.pem").write_bytes(key.as_pem(private=False))
+    names, site = cook(TOKENS), Flask("site")
+    garden = create_blueprint(store=names["store"], verify_token=names["verify_token"])
+    site.register_blueprint(garden, url_prefix="/garden")
+    return site.test_client(), names["store"]
+
+
+def bearer(claims: dict[str, Any], key: ECKey) -> dict[str, str]:
+    """Return the header with a token of these claims."""
+    return {"Authorization": f"Bearer {jwt.encode({'alg': 'ES256'}, claims, key)}"}
+
+
+def test_a_web_token_lets_in(
+    site_with_tokens: tuple[FlaskClient, MemoryStore], key: ECKey, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A token that is signed, for this audience, and not expired lets its subject in."""
+    client, store = site_with_tokens
+    caplog.set_level("INFO")
+    for id, audience in enumerate(["garden", ["shop", "garden"]]):
+        claims = GOOD | {"aud": audience}
+        new = {"id": id, "name": "Rose"}
+        answer = client.post("/garden/plants", json=new, headers=bearer(claims, key))
+        assert answer.status_code == 200
+    assert "Plant 0 was added (client: 'Flora')" in caplog.messages
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"exp": NOW - 1},
+        {"exp": None},
+        {"exp": "later"},
+        {"aud": "shop"},
+        {"aud": ["shop"]},
+        {"aud": None},
+        {"sub": None},
+        {"sub": 7},
+        {"nbf": NOW + 600},
+    ],
+)
+def test_a_web_token_that_is_not_good(
+    site_with_tokens: tuple[FlaskClient, MemoryStore], key: ECKey, claims: dict[str, Any]
+) -> None:
+    """One that is expired, for another audience, or without a claim it needs, is 40102."""
+    client, store = site_with_tokens
+    faulty = {name: value for name, value in (GOOD | claims).items() if value is not None}
+    check_error(client.post("/garden/plants", json=ROSE, headers=bearer(faulty, key)), 40102)
+    assert len(store) == 0
+
+
+def test_a_web_token_that_is_forged(
+    site_with_tokens: tuple[FlaskClient, MemoryStore], key: ECKey
+) -> None:
+    """One that is not signed, or by another key or algorithm, is 40102, as is what is no token."""
+    client, store = site_with_tokens
+    good = bearer(GOOD, key)["Authorization"]
+    header, payload, signature = good.split(".")
+    signed = f"eyJhbGciOiJIUzI1NiJ9.{payload}"  # By HMAC, with the public key as the secret.
+    digest = hmac.digest(key.as_pem(private=False), signed.encode(), "sha256")
+    forged = [
+        bearer(GOOD, ECKey.generate_key("P-256"))["Authorization"],
+        f"Bearer {signed}.{urlsafe_b64encode(digest).decode().rstrip('=')}",
+        f"Bearer eyJhbGciOiJub25lIn0.{payload}.",
+        f"{header}.{payload}.",
+        f"{header}.{payload}",
+        f"{header}.{payload[:-4]}.{signature}",
+        "Bearer .",
+        "Bearer ....",
+        "Bearer e30.e30.e30",
+    ]
+    for authorization in forged:
+        headers = {"Authorization": authorization}
+        check_error(client.post("/garden/plants", json=ROSE, headers=headers), 40102)
+    assert len(store) == 0
+
+
+def test_the_sites_own_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plants are in the site's database, in a table that its migrations have made."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    Path("shop.py").write_text(EMBEDDING + DATABASE)
+    names = cook(DATABASE)
+    site, store = names["app"], names["store"]
+    garden = create_blueprint(store=store, verify_token={"s3cret": "Flora"}.get, name="second")
+    site.register_blueprint(garden, url_prefix="/second")
+    client = site.test_client()
+    check_error(client.post("/second/plants", json=ROSE, headers=BEARER), 50301)
+    for chore in ("init", "migrate", "upgrade", "check"):
+        subprocess.run([sys.executable, "-m", "flask", "--app=shop", "db", chore], check=True)
+    assert client.post("/second/plants", json=ROSE, headers=BEARER).status_code == 200
+    with site.app_context():
+        kept = names["db"].session.execute(text("SELECT id, name, tag FROM plants"))
+        assert kept.all() == [(1, "Rose", None)]
