@@ -1,0 +1,155 @@
+"""In a real browser: the example's pages, and a page of another origin."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Error as BrowserError
+
+from .serving import Answer, Gunicorn, post
+
+CHROMIUM = shutil.which("chromium")
+FLAGS = (  # It asks nobody but us.
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="apt-get install chromium")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Return a Chromium without a window."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """Return an empty page of a visitor who was never here."""
+    with browser.new_context() as context:
+        yield context.new_page()
+
+
+@pytest.fixture
+def nursery(tmp_path: Path) -> Iterator[Gunicorn]:
+    """Serve the example, with a new database."""
+    with Gunicorn(
+        *("-c", os.devnull, "--threads=4", "--pythonpath=examples/nursery", "app:create_app()"),
+        NURSERY_PASSWORD="green-thumb",
+        NURSERY_TOKEN="s3cret",
+        NURSERY_SQLALCHEMY_DATABASE_URI=f"sqlite:///{tmp_path}/nursery.db",
+    ) as nursery:
+        yield nursery
+        assert "Traceback" not in nursery.log
+
+
+def supply(nursery: Gunicorn, body: str) -> Answer:
+    """Send a plant to the nursery's plant store."""
+    return nursery.ask(post(body.encode()).replace(b" /plants", b" /api/plants", 1))
+
+
+def log_in(page: Page, nursery: Gunicorn, password: str = "green-thumb") -> None:
+    """Log in as a gardener."""
+    page.goto(f"http://127.0.0.1:{nursery.port}/login")
+    page.get_by_label("Name").fill("flora")
+    page.get_by_label("Password").fill(password)
+    page.get_by_role("button", name="Log in").click()
+
+
+def add_plant(page: Page, number: str, name: str, kind: str) -> None:
+    """Add a plant by the form."""
+    page.get_by_label("Number").fill(number)
+    page.get_by_label("Name").fill(name)
+    page.get_by_label("Kind").fill(kind)
+    page.get_by_role("button", name="Add plant").click()
+
+
+def test_the_nursery(page: Page, nursery: Gunicorn) -> None:
+    """A gardener logs in, sees what a supplier has sent, and adds a plant by the form."""
+    page.set_viewport_size({"width": 1000, "height": 720})
+    log_in(page, nursery)
+    expect(page.get_by_text("Nothing yet")).to_be_visible()
+    for id, (name, tag) in enumerate(SUPPLIED, 1):
+        new = f'{{"id": {id}, "name": "{name}", "tag": "{tag}"}}'
+        assert supply(nursery, new).status == 200
+    page.reload()
+    plants = page.get_by_role("listitem")
+    expect(plants).to_have_count(len(SUPPLIED))
+    expect(plants.first).to_contain_text("Monstera deliciosa")
+    expect(plants.first).to_contain_text("from the greenhouse")
+    add_plant(page, "12", "Olive tree", "tree")
+    expect(page.get_by_role("status")).to_have_text("Olive tree is in stock.")
+    expect(plants.last).to_contain_text("Olive tree")
+    assert supply(nursery, '{"id": 12, "name": "Nettle"}').error == 40004
+    if "SCREENSHOT" in os.environ:  # Where to keep what the README shows.
+        page.screenshot(path=os.environ["SCREENSHOT"])
+
+
+SUPPLIED = [
+    ("Monstera deliciosa", "indoor"),
+    ("Lady’s mantle", "perennial"),
+    ("Efeutüte", "climber"),
+    ("Rosemary", "herb"),
+    ("Japanese maple", "tree"),
+    ("Snake plant", "indoor"),
+    ("Lavender", "herb"),
+]
+
+
+def test_the_form_refuses(page: Page, nursery: Gunicorn) -> None:
+    """The form says what is wrong with a plant, and names are shown as they are written."""
+    log_in(page, nursery)
+    add_plant(page, "-7", "<script>alert(1)</script>", "<b>")
+    expect(page.get_by_role("listitem")).to_contain_text("<script>alert(1)</script>")
+    add_plant(page, "-7", "Rose", "")
+    expect(page.get_by_role("alert")).to_have_text("There is a plant with this number already.")
+    add_plant(page, "9223372036854775808", "Rose", "")
+    expect(page.get_by_role("alert")).to_contain_text("Number must be")
+    expect(page.get_by_role("listitem")).to_have_count(1)
+
+
+def test_strangers_only_look(page: Page, nursery: Gunicorn) -> None:
+    """Who is not logged in, or no longer, sees the plants and no form."""
+    log_in(page, nursery, password="wrong")
+    expect(page.get_by_role("alert")).to_contain_text("don't belong together")
+    log_in(page, nursery)
+    page.get_by_role("button", name="Log out").click()
+    expect(page.get_by_text("Nothing yet")).to_be_visible()
+    expect(page.get_by_role("button", name="Add plant")).to_have_count(0)
+    forged = nursery.ask(post(b"").replace(b" /plants", b" /", 1))
+    assert (forged.status, b"CSRF token is missing" in forged.body) == (400, True)
+
+
+CREATE = """
+async url => {
+    const headers = {Authorization: 'Bearer s3cret', 'Content-Type': 'application/json'};
+    const body = JSON.stringify({id: 1, name: 'Rose'});
+    const answer = await fetch(url, {method: 'POST', headers, body});
+    return [answer.status, await answer.text()];
+}
+"""
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_a_page_of_another_origin(page: Page, server: Gunicorn, allowed: bool) -> None:
+    """A page of an origin that the site allows adds a plant by fetch, and any other can't."""
+    origin = f"http://127.0.0.1:{server.port}" if allowed else "https://shop.example"
+    with Gunicorn("-c", os.devnull, f"tests.readme:site_with_cors({origin!r})") as site:
+        page.goto(f"http://127.0.0.1:{server.port}/")
+        path = f"http://127.0.0.1:{site.port}/garden/plants"
+        if allowed:
+            assert page.evaluate(CREATE, path) == [200, '{"name":"Rose"}']
+            assert page.evaluate(CREATE, path)[0] == 400
+        else:
+            with pytest.raises(BrowserError, match="Failed to fetch"):
+                page.evaluate(CREATE, path)
