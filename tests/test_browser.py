@@ -74,7 +74,7 @@ def add_plant(page: Page, number: str, name: str, kind: str) -> None:
     page.get_by_role("button", name="Add plant").click()
 
 
-def test_the_nursery(page: Page, nursery: Gunicorn) -> None:
+def test_the_nursery(nursery: Gunicorn, page: Page) -> None:
     """A gardener logs in, sees what a supplier has sent, and adds a plant by the form."""
     page.set_viewport_size({"width": 1000, "height": 720})
     log_in(page, nursery)
@@ -106,7 +106,7 @@ SUPPLIED = [
 ]
 
 
-def test_the_form_refuses(page: Page, nursery: Gunicorn) -> None:
+def test_the_form_refuses(nursery: Gunicorn, page: Page) -> None:
     """The form says what is wrong with a plant, and names are shown as they are written."""
     log_in(page, nursery)
     add_plant(page, "-7", "<script>alert(1)</script>", "<b>")
@@ -118,7 +118,7 @@ def test_the_form_refuses(page: Page, nursery: Gunicorn) -> None:
     expect(page.get_by_role("listitem")).to_have_count(1)
 
 
-def test_strangers_only_look(page: Page, nursery: Gunicorn) -> None:
+def test_strangers_only_look(nursery: Gunicorn, page: Page) -> None:
     """Who is not logged in, or no longer, sees the plants and no form."""
     log_in(page, nursery, password="wrong")
     expect(page.get_by_role("alert")).to_contain_text("don't belong together")

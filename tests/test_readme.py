@@ -22,11 +22,16 @@ from .readme import NURSERY, blocks, rows
 from .serving import ROOT
 
 
-def test_serving_and_adding_a_plant(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a copy of the project, for one command after the other."""
+    return copy_project(tmp_path_factory.mktemp("project"))
+
+
+def test_serving_and_adding_a_plant(folder: Path) -> None:
     """The command that serves works on a fresh machine, and so do all that come after it."""
     if listening(8000):
         pytest.skip("port 8000, which the README names, is taken")
-    folder = copy_project(tmp_path)
     serve, _, add, chores, _ = blocks("sh")
     with serving(serve, folder, 8000):
         assert [run(add, folder), run(add, folder)] == [answer.strip() for answer in blocks("json")]
@@ -38,13 +43,12 @@ def test_serving_and_adding_a_plant(tmp_path: Path) -> None:
             assert f"pip install 'plantstore[{extra}]'" in refused
 
 
-def test_the_nursery(tmp_path: Path) -> None:
+def test_the_nursery(folder: Path) -> None:
     """The example starts by its command, and embeds the store by the six lines that are shown."""
     if listening(5000):
         pytest.skip("port 5000, which the README names, is taken")
     assert len(NURSERY.splitlines()) == 6
     assert indent(NURSERY, " " * 4) in (ROOT / "examples" / "nursery" / "app.py").read_text()
-    folder = copy_project(tmp_path)
     *_, add, _, start = blocks("sh")
     with serving(start, folder, 5000):
         sent = run(add.replace("8000/plants", "5000/api/plants"), folder)
