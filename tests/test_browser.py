@@ -90,6 +90,7 @@ def test_the_nursery(nursery: Gunicorn, page: Page) -> None:
     add_plant(page, "12", "Olive tree", "tree")
     expect(page.get_by_role("status")).to_have_text("Olive tree is in stock.")
     expect(plants.last).to_contain_text("Olive tree")
+    expect(plants.last).to_contain_text("from flora")
     assert supply(nursery, '{"id": 12, "name": "Nettle"}').error == 40004
     if "SCREENSHOT" in os.environ:  # Where to keep what the README shows.
         page.screenshot(path=os.environ["SCREENSHOT"])

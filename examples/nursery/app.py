@@ -10,7 +10,14 @@ from itertools import islice
 
 from flask import Blueprint, Flask, current_app, flash, redirect, render_template, url_for
 from flask.typing import ResponseReturnValue
-from flask_login import LoginManager, UserMixin, login_required, login_user, logout_user
+from flask_login import (
+    LoginManager,
+    UserMixin,
+    current_user,
+    login_required,
+    login_user,
+    logout_user,
+)
 from flask_sqlalchemy import SQLAlchemy
 from flask_wtf import CSRFProtect, FlaskForm
 from sqlalchemy import BigInteger
@@ -167,6 +174,7 @@ def add_plant() -> ResponseReturnValue:
         except PlantExists:
             form.id.errors = ["There is a plant with this number already."]
         else:
+            note_delivery(current_app, plant, current_user.name)
             flash(f"{plant.name} is in stock.")
             return redirect(url_for("nursery.stock"))
     return show_stock(form), 400

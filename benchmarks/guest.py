@@ -1,0 +1,52 @@
+"""What the pages of a site cost with the store in it, against the same without.
+
+    python -m benchmarks.guest [ROUNDS]
+
+Both are called in turn, a batch each a round; the figures are the medians over the rounds.
+"""
+
+import statistics
+import sys
+import time
+
+from flask import Flask
+from werkzeug.test import EnvironBuilder
+
+from plantstore import MemoryStore, StaticTokens, create_blueprint
+
+BATCH = 2000
+
+
+def site(*, embeds: bool) -> Flask:
+    """Return a site of thirty pages."""
+    site = Flask("site")
+    for number in range(30):
+        site.add_url_rule(f"/{number}/<text>", f"page{number}", lambda text: text)
+    if embeds:
+        garden = create_blueprint(store=MemoryStore(), verify_token=StaticTokens(["s3cret"]))
+        site.register_blueprint(garden, url_prefix="/garden")
+    return site
+
+
+def cost(app: Flask, path: str) -> float:
+    """Return the microseconds that a page takes."""
+    environ = EnvironBuilder(path).get_environ()
+    start = time.perf_counter()
+    for _ in range(BATCH):
+        b"".join(app(environ.copy(), lambda *_: lambda _: None))
+    return (time.perf_counter() - start) / BATCH * 1e6
+
+
+def main() -> None:
+    """Measure, and print one line a kind of page."""
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 15
+    without, embedding = site(embeds=False), site(embeds=True)
+    for what, path in [("a page", "/7/rose"), ("no page", "/nothing")]:
+        pairs = [(cost(without, path), cost(embedding, path)) for _ in range(rounds)]
+        before = statistics.median(before for before, _ in pairs)
+        ratio = statistics.median(after / before for before, after in pairs)
+        print(f"{what:8} {before:6.1f} µs, with the store in the site times {ratio:.3f}")
+
+
+if __name__ == "__main__":
+    main()
