@@ -67,13 +67,15 @@ def answer(number: int, message: str | None = None) -> JSONResponse:
 def answer_for_site(refusal: HTTPException) -> JSONResponse | HTTPException:
     """Return, as an Error, what the site around us refuses: its hooks, its extensions.
 
-    The number is the status times 100, plus nothing. A refusal that brings a response of
-    its own is left alone.
+    The number is its status times 100. A refusal that brings a response of its own, or is
+    none by its status, is left alone.
     """
-    if refusal.response is not None or refusal.code is None:
+    status = refusal.code or 0
+    if refusal.response is not None or not 400 <= status < 600:
         return refusal
-    headers = [header for header in refusal.get_headers() if header[0] != "Content-Type"]
-    return _answer(refusal.code * 100, f"{refusal.name}: {refusal.description}", headers)
+    message = ": ".join(str(part) for part in (refusal.name, refusal.description) if part)
+    headers = [header for header in refusal.get_headers() if header[0].lower() != "content-type"]
+    return _answer(status * 100, message, headers)
 
 
 def _answer(number: int, message: str, headers: Iterable[tuple[str, str]]) -> JSONResponse:

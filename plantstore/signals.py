@@ -1,5 +1,6 @@
 """What a site can listen to, by Flask's own signals."""
 
+import logging
 from typing import TYPE_CHECKING
 
 from blinker import Namespace
@@ -15,11 +16,14 @@ if TYPE_CHECKING:
 #: ``client``. A receiver that raises is logged, and changes nothing.
 plant_added = Namespace().signal("plant-added")
 
+# Not the site's, which would get its handler and level only by being asked for.
+_log = logging.getLogger("plantstore")
+
 
 def announce(plant: Plant, client: str) -> None:
     """Tell the log of a new plant, and each receiver of :data:`plant_added`."""
+    _log.info("Plant %d was added (client: %r)", plant.id, client)
     app: Flask = current_app._get_current_object()  # type: ignore[attr-defined]  # noqa: SLF001
-    app.logger.info("Plant %d was added (client: %r)", plant.id, client)
     if plant_added.is_muted:
         return
     # Not by send(), which ends at the first receiver that raises.

@@ -116,7 +116,7 @@ def create(client: FlaskClient, json: Any, **options: Any) -> TestResponse:
 def check_error(response: TestResponse, error: int) -> str:
     """Check that an answer is the Error with this number; return its message."""
     assert response.status_code == error // 100
-    assert response.content_type == "application/json"
+    assert response.headers.getlist("Content-Type") == ["application/json"]
     assert response.json is not None
     assert set(response.json) == {"error", "message"}
     assert error_schema.load(response.json)["error"] == error

@@ -19,7 +19,7 @@ def race(servers: list[Gunicorn], clients: int, ids: int) -> Won:
                 if answer.status == 200:
                     won.append((id, name))
                 else:
-                    assert answer.error == 40004
+                    assert answer.error == 40004, answer
         return won
 
     with ThreadPoolExecutor(clients) as threads:

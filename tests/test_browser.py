@@ -114,8 +114,20 @@ def test_the_form_refuses(nursery: Gunicorn, page: Page) -> None:
     expect(page.get_by_role("listitem")).to_contain_text("<script>alert(1)</script>")
     add_plant(page, "-7", "Rose", "")
     expect(page.get_by_role("alert")).to_have_text("There is a plant with this number already.")
-    add_plant(page, "9223372036854775808", "Rose", "")
-    expect(page.get_by_role("alert")).to_contain_text("Number must be")
+    for number in ("9223372036854775808", "9" * 400):
+        add_plant(page, number, "Rose", "")
+        expect(page.get_by_role("alert")).to_have_text("This number is too large.")
+    expect(page.get_by_role("listitem")).to_have_count(1)
+
+
+def test_more_plants_than_a_page(nursery: Gunicorn, page: Page) -> None:
+    """Any number of plants is shown, sixty a page."""
+    for id in range(61):
+        assert supply(nursery, f'{{"id": {id}, "name": "Rose"}}').status == 200
+    page.goto(f"http://127.0.0.1:{nursery.port}/")
+    expect(page.get_by_role("listitem")).to_have_count(60)
+    page.get_by_role("link", name="Next").click()
+    expect(page.get_by_text("Page 2 of 2")).to_be_visible()
     expect(page.get_by_role("listitem")).to_have_count(1)
 
 

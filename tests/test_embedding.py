@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 from flask import Flask, Response, abort, jsonify, redirect, request, session, url_for
 from werkzeug.exceptions import HTTPException, TooManyRequests
+from werkzeug.http import HTTP_STATUS_CODES
 from werkzeug.test import Client
 
 from plantstore import MemoryStore, Plant, StaticTokens, create_blueprint
@@ -152,13 +153,14 @@ def test_nothing_of_the_site_is_changed() -> None:
     site = somebodys_site()
     before = state(site)
     site.register_blueprint(garden(), url_prefix="/garden")
-    assert converse(site)
+    assert ask(site, SAID[200]).status == "200 OK"
     assert state(site) == before
 
 
 def state(site: Flask) -> dict[str, str]:
     """Return all that a site is made of, in words, without what has our name."""
-    parts = vars(site.jinja_env) | vars(site.logger) | vars(logging.root) | vars(site)
+    logger = logging.getLogger(site.name)
+    parts = vars(site.jinja_env) | vars(logger) | vars(logging.root) | vars(site)
     parts["rules"] = {rule.endpoint: rule for rule in site.url_map.iter_rules()}
     del parts["url_map"], parts["_got_first_request"]
     return {name: repr(without_ours(part)) for name, part in parts.items()}
@@ -209,22 +211,46 @@ def test_the_site_reads_its_store(site: Flask, store: MemoryStore) -> None:
 def test_what_the_site_refuses_is_an_error(site: Flask, store: MemoryStore, status: int) -> None:
     """What a hook of the site's refuses is an Error too: its status times 100, and its reason."""
     site.before_request(lambda: abort(status, "Not on Sundays.", **MORE.get(status, {})))
-    site.register_error_handler(status, lambda error: "the site's own page")
+    for kind in (status, HTTPException):
+        site.register_error_handler(kind, lambda error: "the site's own page")
     response = site.test_client().open(**SAID[200])
     if status == 500:
         check_error(response, 50001)
     else:
-        assert "Not on Sundays." in check_error(response, status * 100)
+        message = check_error(response, status * 100)
+        assert message == f"{HTTP_STATUS_CODES[status]}: Not on Sundays."
     assert response.headers.get("Retry-After") == ("7" if status in {429, 503} else None)
     assert len(store) == 0
+
+
+class NotPaid(HTTPException):
+    """A refusal of the site's own, of a status that werkzeug has no class for."""
+
+    code = 402
+
+
+def test_what_the_site_refuses_may_be_its_own(site: Flask) -> None:
+    """A refusal of a kind that the site has made is an Error too, with a reason or without."""
+
+    def refuse() -> None:
+        raise NotPaid(request.args.get("reason"))
+
+    site.before_request(refuse)
+    site.register_error_handler(HTTPException, lambda error: "the site's own page")
+    client = site.test_client()
+    assert check_error(client.open(**SAID[200]), 40200) == "Payment Required"
+    said = {**SAID[200], "query_string": {"reason": "Pay first."}}
+    assert check_error(client.open(**said), 40200) == "Payment Required: Pay first."
 
 
 MORE: dict[int, dict[str, Any]] = {429: {"retry_after": 7}, 503: {"retry_after": 7}}
 
 
 @pytest.mark.parametrize("refusal", [abort, lambda response: response])
-def test_what_the_site_answers_itself_stays_its_own(site: Flask, refusal: Any) -> None:
+@pytest.mark.parametrize("trap", [True, False])
+def test_what_the_site_answers_itself_stays_its_own(site: Flask, refusal: Any, trap: bool) -> None:
     """A response that a hook of the site's returns, or aborts with, is left as it is."""
+    site.config["TRAP_HTTP_EXCEPTIONS"] = trap
     site.before_request(lambda: refusal(redirect("/login")))
     response = site.test_client().open(**SAID[200])
     assert (response.status_code, response.headers["Location"]) == (302, "/login")

@@ -7,8 +7,18 @@ gardener ``flora`` has the password NURSERY_PASSWORD; suppliers send NURSERY_TOK
 import secrets
 from datetime import UTC, datetime
 from itertools import islice
+from math import ceil
 
-from flask import Blueprint, Flask, current_app, flash, redirect, render_template, url_for
+from flask import (
+    Blueprint,
+    Flask,
+    current_app,
+    flash,
+    redirect,
+    render_template,
+    request,
+    url_for,
+)
 from flask.typing import ResponseReturnValue
 from flask_login import (
     LoginManager,
@@ -24,7 +34,7 @@ from sqlalchemy import BigInteger
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from werkzeug.security import check_password_hash, generate_password_hash
 from wtforms import IntegerField, PasswordField, StringField
-from wtforms.validators import InputRequired, NumberRange, Regexp
+from wtforms.validators import InputRequired, Length, Regexp, ValidationError
 
 from plantstore import (
     Plant,
@@ -32,11 +42,12 @@ from plantstore import (
     SQLStore,
     StaticTokens,
     Store,
+    StoreUnavailable,
     create_blueprint,
     plant_added,
 )
 
-SHOWN = 60  # Plants on the page.
+SHOWN = 60  # Plants on a page.
 
 
 class Base(DeclarativeBase):
@@ -77,18 +88,24 @@ class PlantForm(FlaskForm):
     """A new plant, as a gardener writes it down."""
 
     text = Regexp(r"[^\0]*\Z", message="This has a character that can't be stored.")
-    id = IntegerField("Number", [InputRequired(), NumberRange(-(2**63), 2**63 - 1)])
-    name = StringField("Name", [InputRequired(), text])
-    tag = StringField("Kind", [text])
+    id = IntegerField("Number", [InputRequired()])
+    name = StringField("Name", [InputRequired(), Length(max=80), text])
+    tag = StringField("Kind", [Length(max=80), text])
+
+    def validate_id(self, field: IntegerField) -> None:
+        """Refuse what is no number of a plant."""
+        if field.data is not None and not -(2**63) <= field.data < 2**63:
+            raise ValidationError("This number is too large.")
 
 
 def create_app() -> Flask:
     """Return the site, set up by the environment: NURSERY_PASSWORD, NURSERY_TOKEN."""
     app = Flask(__name__)
     app.config["SQLALCHEMY_DATABASE_URI"] = "sqlite:///nursery.db"
+    app.config["SQLALCHEMY_ENGINE_OPTIONS"] = {"hide_parameters": True}
     app.config["SECRET_KEY"] = secrets.token_hex()  # Set a lasting one to stay logged in.
     app.config.from_prefixed_env("NURSERY", loads=str)
-    if not {"PASSWORD", "TOKEN"} <= app.config.keys():
+    if not (app.config.get("PASSWORD") and app.config.get("TOKEN")):
         raise RuntimeError("set NURSERY_PASSWORD and NURSERY_TOKEN")
     for extension in (db, csrf, login):
         extension.init_app(app)
@@ -142,6 +159,12 @@ def hire(name: str, password: str) -> None:
     db.session.commit()
 
 
+@nursery.errorhandler(StoreUnavailable)
+def say_busy(error: StoreUnavailable) -> ResponseReturnValue:
+    """Ask the visitor to come again."""
+    return render_template("busy.html"), 503
+
+
 @nursery.get("/")
 def stock() -> ResponseReturnValue:
     """Show what there is."""
@@ -150,13 +173,18 @@ def stock() -> ResponseReturnValue:
 
 def show_stock(form: PlantForm) -> str:
     """Return the page of plants, with a form for one more."""
-    shown = [*islice(plants(), SHOWN)]
+    count = len(plants())
+    last = max(1, ceil(count / SHOWN))
+    page = min(max(1, request.args.get("page", 1, int)), last)
+    shown = [*islice(plants(), (page - 1) * SHOWN, page * SHOWN)]
     ids = [plant.id for plant in shown]
     deliveries = db.session.scalars(db.select(Delivery).where(Delivery.plant_id.in_(ids)))
     return render_template(
         "stock.html",
         plants=shown,
-        count=len(plants()),
+        count=count,
+        page=page,
+        last=last,
         deliveries={delivery.plant_id: delivery for delivery in deliveries},
         form=form,
     )
