@@ -256,6 +256,21 @@ def test_what_the_site_answers_itself_stays_its_own(site: Flask, refusal: Any, t
     assert (response.status_code, response.headers["Location"]) == (302, "/login")
 
 
+def test_what_is_no_refusal_stays_the_sites_own(site: Flask) -> None:
+    """An HTTP exception of the site's whose status is no error's is left as it is."""
+
+    class Done(HTTPException):
+        code = 202
+        description = "Done by the site."
+
+    def finish() -> None:
+        raise Done
+
+    site.before_request(finish)
+    response = site.test_client().open(**SAID[200])
+    assert (response.status_code, b"Done by the site." in response.data) == (202, True)
+
+
 def test_a_refusal_may_have_a_response(site: Flask) -> None:
     """An HTTP error of the site's that brings a response of its own is left as it is."""
 
