@@ -24,3 +24,10 @@ def test_an_id_is_acknowledged_once(place: Place) -> None:
     assert won == [(plant.id, plant.name) for plant in store]
     assert len(won) == 1000
     store.close()
+
+
+def test_an_id_in_memory_is_acknowledged_once() -> None:
+    """Of 32 clients who create the same 1,000 ids in memory, one hears 200 for each."""
+    with Gunicorn(PLANTSTORE_TOKENS="s3cret") as server:
+        won = race([server], clients=32, ids=1000)
+    assert [id for id, _ in won] == [*range(1000)]
