@@ -115,7 +115,7 @@ def postgresql() -> Iterator[Place]:
     if not bins:
         pytest.skip("apt-get install postgresql")
     with _folder("postgres") as (folder, user):
-        data, port = folder / "data", str(_free_port())
+        data, port = folder / "data", str(free_port())
         make: list[Any] = [
             bins[-1] / "initdb",
             "-D",
@@ -140,7 +140,7 @@ def mariadb() -> Iterator[Place]:
     if shutil.which("mariadbd") is None:
         pytest.skip("apt-get install mariadb-server")
     with _folder("mysql") as (folder, user):
-        data, port = f"--datadir={folder / 'data'}", _free_port()
+        data, port = f"--datadir={folder / 'data'}", free_port()
         at = ["--no-defaults", "-h127.0.0.1", f"-P{port}", "-uroot"]
         make = ["mariadb-install-db", "--no-defaults", data, "--skip-test-db"]
         make.append("--auth-root-authentication-method=normal")
@@ -161,7 +161,8 @@ DATABASES = [sqlite, *SERVERS]
 STORES = [memory, *DATABASES]
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port on which nothing listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

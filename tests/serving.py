@@ -18,6 +18,12 @@ ROOT = Path(__file__).parent.parent
 LIMIT = 60  # Seconds that anything may take before a test gives up on it.
 
 
+def listening(port: int) -> bool:
+    """Tell whether anything listens on a port."""
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
+
+
 class Answer(NamedTuple):
     """An HTTP answer as it came over the socket."""
 

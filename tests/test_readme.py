@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from plantstore.settings import Settings
 
 from .fresh import ENVIRONMENT, copy_project, run
 from .readme import NURSERY, blocks, rows
-from .serving import ROOT
+from .serving import ROOT, listening
 
 
 @pytest.fixture(scope="module")
@@ -67,12 +66,6 @@ def serving(command: str, folder: Path, port: int) -> Iterator[None]:
             yield
         finally:
             os.killpg(server.pid, signal.SIGTERM)
-
-
-def listening(port: int) -> bool:
-    """Tell whether anything listens on a port."""
-    with socket.socket() as client:
-        return client.connect_ex(("127.0.0.1", port)) == 0
 
 
 def wait_for_port(port: int, server: subprocess.Popen[bytes]) -> None:

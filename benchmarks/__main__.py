@@ -1,0 +1,195 @@
+"""Creates over a socket, beside what a user would pick instead.
+
+    python -m benchmarks [--quick] [--rounds N] [--seconds N] [NAME ...]
+
+Each of ENTRIES, or those whose names begin like this, is served in turn, from an
+environment of its own in .venv-benchmarks. It is on one core; wrk and PostgreSQL are on
+the other. The figures are medians over the rounds; only the ratios carry over.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+from tests.databases import Place, free_port, memory, postgresql, sqlite
+from tests.serving import listening
+from tests.waiting import wait_until
+
+ROOT = Path(__file__).parent.parent
+HERE = Path(__file__).parent
+CLIENTS, WARM_UP = 32, 1
+GUNICORN = "gunicorn --log-level warning -b 127.0.0.1:{port}"
+SAME_GUNICORN = f"{GUNICORN} -c /dev/null -k gthread --threads 8 benchmarks.peers."
+GRANIAN = "granian --interface wsgi --no-ws --log-level error --port {port} wsgi:app"
+UVICORN = "uvicorn --no-access-log --log-level warning --port {port} benchmarks.peers."
+OURS = "plantstore"
+STORES = {"memory": memory, "sqlite": sqlite, "postgresql": postgresql}
+#: The same database by the drivers of asyncio.
+ASYNCHRONOUS = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg"}
+
+
+class Entry(NamedTuple):
+    """Something to be served: by a command, with the packages of peers/NAME.txt, on a store."""
+
+    name: str
+    command: str
+    packages: str
+    store: str = "memory"
+
+
+ENTRIES = (
+    Entry(OURS, GUNICORN, "plantstore"),
+    Entry("plantstore, gunicorn_h1c", GUNICORN, "plantstore_h1c"),
+    Entry("plantstore, granian", GRANIAN, "plantstore_granian"),
+    Entry("flask-smorest", SAME_GUNICORN + "smorest:app", "smorest"),
+    Entry("APIFlask", SAME_GUNICORN + "apiflask:app", "apiflask"),
+    Entry("Flask and marshmallow", SAME_GUNICORN + "plain_flask:app", "plain_flask"),
+    Entry("Falcon and marshmallow", SAME_GUNICORN + "falcon:app", "falcon"),
+    Entry("Django Ninja", SAME_GUNICORN + "ninja:app", "ninja"),
+    Entry("FastAPI, uvicorn", UVICORN + "fastapi:app", "fastapi"),
+    Entry("bytes by Flask", SAME_GUNICORN + "bare_flask:app", "plain_flask"),
+    Entry("bytes by WSGI", SAME_GUNICORN + "bare:app", "plain_flask"),
+    Entry("plantstore, SQLite", GUNICORN, "plantstore", "sqlite"),
+    Entry("FastAPI, SQLite", UVICORN + "fastapi_sql:app", "fastapi", "sqlite"),
+    Entry("plantstore, PostgreSQL", GUNICORN, "plantstore", "postgresql"),
+    Entry("FastAPI, PostgreSQL", UVICORN + "fastapi_sql:app", "fastapi", "postgresql"),
+)
+
+
+class Result(NamedTuple):
+    """What came of it: a second, microseconds, milliseconds, megabytes."""
+
+    creates: float
+    cpu: float
+    p50: float
+    p99: float
+    p99_9: float
+    memory: float
+
+
+def environment(packages: str) -> Path:
+    """Return the commands of an environment that has these packages, made where it is missing."""
+    pinned = (HERE / "peers" / f"{packages}.txt").read_text()
+    folder = ROOT / ".venv-benchmarks" / packages
+    made = folder / "pinned.txt"
+    if not made.exists() or made.read_text() != pinned:
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
+        pip = f"{folder}/bin/pip install -q -r benchmarks/peers/{packages}.txt"
+        subprocess.run(pip.split(), cwd=ROOT, check=True)
+        made.write_text(pinned)
+    return folder / "bin"
+
+
+@contextmanager
+def served(entry: Entry, place: Place) -> Iterator[tuple[psutil.Process, int]]:
+    """Serve an entry on the first core; give its first process, and its port."""
+    scheme = ASYNCHRONOUS.get(entry.store, "")
+    settings = {
+        "PLANTSTORE_TOKENS": "s3cret",
+        "PLANTSTORE_STORE": place.url,
+        "DATABASE_URL": f"{scheme}:{place.url.partition(':')[2]}",
+    }
+    port = free_port()
+    program, *arguments = entry.command.format(port=port).split()
+    with subprocess.Popen(
+        ["taskset", "-c", "0", environment(entry.packages) / program, *arguments],
+        cwd=ROOT,
+        env={**os.environ, **settings},
+    ) as process:
+        try:
+            wait_until(lambda: listening(port) or process.poll() is not None)
+            yield psutil.Process(process.pid), port
+        finally:
+            process.terminate()
+
+
+def load(port: int, seconds: int, token: str = "s3cret", id: str = "0") -> dict[str, float]:
+    """Have wrk ask for creates; return what it has counted."""
+    wrk = f"wrk -t1 -c{CLIENTS} -d{seconds}s --timeout 30s -s {HERE}/create.lua http://127.0.0.1:{port}/plants"
+    command = [*wrk.split(), "--", token, id]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
+    counted: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    assert counted["lost"] == 0, counted
+    return counted
+
+
+def measure(entry: Entry, place: Place, seconds: int) -> Result:
+    """Serve an entry and have it create plants, each of which must be answered 200."""
+    place.clear()
+    with served(entry, place) as (process, port):
+        load(port, WARM_UP)
+        family = [process, *process.children(recursive=True)]
+        before = cpu(family)
+        counted = load(port, seconds, id="10000000")
+        assert counted["refused"] == 0, (entry.name, counted)
+        creates = counted["answers"]
+        return Result(
+            creates / counted["seconds"],
+            (cpu(family) - before) / creates * 1e6,
+            counted["p50"],
+            counted["p99"],
+            counted["p99_9"],
+            sum(member.memory_full_info().pss for member in family) / 1e6,
+        )
+
+
+def cpu(family: list[psutil.Process]) -> float:
+    """Return the seconds of processor time that processes have had."""
+    return sum(sum(member.cpu_times()[:2]) for member in family)
+
+
+def main() -> None:
+    """Measure and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--quick", action="store_true", help="one round of three seconds")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=int, default=8)
+    options = parser.parse_args()
+    rounds, seconds = (1, 3) if options.quick else (options.rounds, options.seconds)
+    chosen = [
+        entry
+        for entry in ENTRIES
+        if not options.names or entry.name.lower().startswith(tuple(options.names))
+    ]
+    for entry in chosen:
+        environment(entry.packages)
+    os.sched_setaffinity(0, {1})
+    results: dict[str, list[Result]] = {entry.name: [] for entry in chosen}
+    with ExitStack() as running:
+        places = {name: running.enter_context(STORES[name]()) for name in {e.store for e in chosen}}
+        for _ in range(rounds):
+            for entry in chosen:
+                results[entry.name].append(measure(entry, places[entry.store], seconds))
+    show({name: medians(measured) for name, measured in results.items()})
+
+
+def medians(measured: list[Result]) -> Result:
+    """Return the median of each figure."""
+    return Result(*map(statistics.median, zip(*measured, strict=True)))
+
+
+def show(table: dict[str, Result]) -> None:
+    """Print a table, with the ratio of our creates to each one's."""
+    ours = table.get(OURS)
+    print("| | creates/s | ours to it | CPU µs | p50 ms | p99 ms | p99.9 ms | MB |")
+    print("|---|---|---|---|---|---|---|---|")
+    for name, result in table.items():
+        ratio = f"{ours.creates / result.creates:.2f}" if ours else ""
+        print(
+            f"| {name} | {result.creates:,.0f} | {ratio} | {result.cpu:.0f} | {result.p50:.1f}"
+            f" | {result.p99:.1f} | {result.p99_9:.1f} | {result.memory:.0f} |"
+        )
+
+
+if __name__ == "__main__":
+    main()

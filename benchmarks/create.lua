@@ -1,0 +1,29 @@
+-- A create with an id of its own, again and again, for wrk: wrk … -- TOKEN FIRST_ID
+-- Prints one line of JSON. A body that is not a NewPlant: … -- TOKEN null
+
+local id
+
+function init(arguments)
+    wrk.method = "POST"
+    wrk.headers["Authorization"] = "Bearer " .. arguments[1]
+    wrk.headers["Content-Type"] = "application/json"
+    id = tonumber(arguments[2])
+end
+
+function request()
+    local written = "null"
+    if id then
+        id = id + 1
+        written = string.format("%d", id)
+    end
+    return wrk.format(nil, nil, nil, '{"id":' .. written .. ',"name":"Monstera","tag":"indoor"}')
+end
+
+function done(summary, latency, requests)
+    local errors = summary.errors
+    io.write(string.format(
+        '{"answers":%d,"seconds":%f,"refused":%d,"lost":%d,"p50":%f,"p99":%f,"p99_9":%f}\n',
+        summary.requests, summary.duration / 1e6, errors.status,
+        errors.connect + errors.read + errors.write + errors.timeout,
+        latency:percentile(50) / 1e3, latency:percentile(99) / 1e3, latency:percentile(99.9) / 1e3))
+end

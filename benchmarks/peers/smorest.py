@@ -1,0 +1,51 @@
+"""flask-smorest: a method view with its arguments and response declared."""
+
+from threading import Lock
+
+from flask import Flask, request
+from flask.views import MethodView
+from flask_smorest import Api, Blueprint, abort
+from marshmallow import EXCLUDE, Schema, fields
+from marshmallow.validate import Range
+
+app = Flask(__name__)
+app.config["API_TITLE"] = "Plant Store"
+app.config["API_VERSION"] = "1.0.0"
+app.config["OPENAPI_VERSION"] = "3.1.0"
+api = Api(app)
+blueprint = Blueprint("plants", "plants", url_prefix="/plants")
+plants = {}
+lock = Lock()
+
+
+class PlantSchema(Schema):
+    class Meta:
+        unknown = EXCLUDE
+
+    name = fields.String(required=True)
+    tag = fields.String()
+
+
+class NewPlantSchema(PlantSchema):
+    id = fields.Integer(required=True, strict=True, validate=Range(-(2**63), 2**63 - 1))
+
+
+@blueprint.before_request
+def authenticate():
+    if request.authorization is None or request.authorization.token != "s3cret":
+        abort(401, message="The token is not accepted.")
+
+
+@blueprint.route("")
+class Plants(MethodView):
+    @blueprint.arguments(NewPlantSchema)
+    @blueprint.response(200, PlantSchema)
+    def post(self, plant):
+        with lock:
+            if plant["id"] in plants:
+                abort(400, message="A plant with this id is already there.")
+            plants[plant["id"]] = plant
+        return plant
+
+
+api.register_blueprint(blueprint)
