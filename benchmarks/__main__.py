@@ -31,23 +31,30 @@ GUNICORN = "gunicorn --log-level warning -b 127.0.0.1:{port}"
 SAME_GUNICORN = f"{GUNICORN} -c /dev/null -k gthread --threads 8 benchmarks.peers."
 GRANIAN = "granian --interface wsgi --no-ws --log-level error --port {port} wsgi:app"
 UVICORN = "uvicorn --no-access-log --log-level warning --port {port} benchmarks.peers."
-OURS = "plantstore"
+OURS, TOKEN = "plantstore", "s3cret"
 STORES = {"memory": memory, "sqlite": sqlite, "postgresql": postgresql}
 #: The same database by the drivers of asyncio.
 ASYNCHRONOUS = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg"}
 
 
 class Entry(NamedTuple):
-    """Something to be served: by a command, with the packages of peers/NAME.txt, on a store."""
+    """Something to be served: by a command, with the packages of peers/NAME.txt, on a store.
+
+    Another ``token``, or an ``id`` that is null, has every create refused.
+    """
 
     name: str
     command: str
     packages: str
     store: str = "memory"
+    token: str = TOKEN
+    id: str = "10000000"
 
 
 ENTRIES = (
     Entry(OURS, GUNICORN, "plantstore"),
+    Entry("plantstore, 401", GUNICORN, "plantstore", token="wrong"),
+    Entry("plantstore, 400", GUNICORN, "plantstore", id="null"),
     Entry("plantstore, gunicorn_h1c", GUNICORN, "plantstore_h1c"),
     Entry("plantstore, granian", GRANIAN, "plantstore_granian"),
     Entry("flask-smorest", SAME_GUNICORN + "smorest:app", "smorest"),
@@ -94,7 +101,7 @@ def served(entry: Entry, place: Place) -> Iterator[tuple[psutil.Process, int]]:
     """Serve an entry on the first core; give its first process, and its port."""
     scheme = ASYNCHRONOUS.get(entry.store, "")
     settings = {
-        "PLANTSTORE_TOKENS": "s3cret",
+        "PLANTSTORE_TOKENS": TOKEN,
         "PLANTSTORE_STORE": place.url,
         "DATABASE_URL": f"{scheme}:{place.url.partition(':')[2]}",
     }
@@ -112,7 +119,7 @@ def served(entry: Entry, place: Place) -> Iterator[tuple[psutil.Process, int]]:
             process.terminate()
 
 
-def load(port: int, seconds: int, token: str = "s3cret", id: str = "0") -> dict[str, float]:
+def load(port: int, seconds: int, token: str, id: str) -> dict[str, float]:
     """Have wrk ask for creates; return what it has counted."""
     wrk = f"wrk -t1 -c{CLIENTS} -d{seconds}s --timeout 30s -s {HERE}/create.lua http://127.0.0.1:{port}/plants"
     command = [*wrk.split(), "--", token, id]
@@ -123,15 +130,16 @@ def load(port: int, seconds: int, token: str = "s3cret", id: str = "0") -> dict[
 
 
 def measure(entry: Entry, place: Place, seconds: int) -> Result:
-    """Serve an entry and have it create plants, each of which must be answered 200."""
+    """Serve an entry and have it create plants, and check that each was, or else refused."""
     place.clear()
     with served(entry, place) as (process, port):
-        load(port, WARM_UP)
+        load(port, WARM_UP, TOKEN, "0")
         family = [process, *process.children(recursive=True)]
         before = cpu(family)
-        counted = load(port, seconds, id="10000000")
-        assert counted["refused"] == 0, (entry.name, counted)
+        counted = load(port, seconds, entry.token, entry.id)
         creates = counted["answers"]
+        accepted = (entry.token, entry.id) == (TOKEN, Entry._field_defaults["id"])
+        assert counted["refused"] == (0 if accepted else creates), (entry.name, counted)
         return Result(
             creates / counted["seconds"],
             (cpu(family) - before) / creates * 1e6,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from flask import Blueprint, Response, current_app, g, request
+from flask import Blueprint, Request, Response, current_app, g, request
 from flask.sansio.blueprints import BlueprintSetupState
 from marshmallow import ValidationError
 from werkzeug.exceptions import HTTPException, InternalServerError, default_exceptions
@@ -36,7 +36,7 @@ def create_blueprint(
     @blueprint.before_request
     def admit() -> Response | None:
         """Find out who it is before anything else is read (interface section 5)."""
-        environ = request.environ
+        environ = _request().environ
         # A browser asks by OPTIONS, without credentials, whether it may send them.
         if environ["REQUEST_METHOD"] == "OPTIONS":
             return Response(headers=ALLOW)
@@ -46,14 +46,13 @@ def create_blueprint(
     @blueprint.post("/plants")
     def create_plant(**_: Any) -> Response:
         """Create a new plant in the store (interface section 4)."""
-        # The request itself: each look through the proxy costs time.
-        incoming = request._get_current_object()  # type: ignore[attr-defined]  # noqa: SLF001
+        incoming = _request()
         if store.one_process and incoming.environ["wsgi.multiprocess"]:
             raise Refused(50302)
         loaded = _load(read_body(incoming, max_body))
         plant = Plant(**loaded)
         store.add(plant)
-        announce(plant, g.plantstore_client)
+        announce(plant)
         return JSONResponse(plant_schema.dump(loaded))
 
     # A converter, since routing prefers plain paths: whatever the site itself has there
@@ -66,6 +65,12 @@ def create_blueprint(
     blueprint.record(_match_every_method)
     _handle_errors(blueprint)
     return blueprint
+
+
+def _request() -> Request:
+    """Return the request itself: each look through the proxy costs time."""
+    current: Request = request._get_current_object()  # type: ignore[attr-defined]  # noqa: SLF001
+    return current
 
 
 def _load(body: bytes) -> dict[str, Any]:

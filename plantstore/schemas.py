@@ -11,7 +11,15 @@ from marshmallow.utils import get_value
 from marshmallow.validate import Range
 
 
-class Int64(fields.Integer):
+class _Field(fields.Field[Any]):
+    """A field that has its validators run where it has any."""
+
+    def _validate(self, value: Any) -> None:
+        if self.validators:  # marshmallow makes one of them all, each time, also of none.
+            super()._validate(value)
+
+
+class Int64(_Field, fields.Integer):
     """An integer as JSON Schema 2020-12 has it, ``1.0`` included, within 64 bits.
 
     With a fraction or an exponent it may go up to 2**53, where those who read such
@@ -35,7 +43,7 @@ class Int64(fields.Integer):
         return value
 
 
-class Text(fields.String):
+class Text(_Field, fields.String):
     """A string that every store can hold: no U+0000, no lone surrogate; it may be empty."""
 
     default_error_messages = {

@@ -4,7 +4,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from blinker import Namespace
-from flask import current_app
+from flask import current_app, g
 
 from .stores.base import Plant
 
@@ -20,12 +20,16 @@ plant_added = Namespace().signal("plant-added")
 _log = logging.getLogger("plantstore")
 
 
-def announce(plant: Plant, client: str) -> None:
-    """Tell the log of a new plant, and each receiver of :data:`plant_added`."""
-    _log.info("Plant %d was added (client: %r)", plant.id, client)
+def announce(plant: Plant) -> None:
+    """Tell of a new plant whoever listens: the log, and the receivers of :data:`plant_added`."""
+    if _log.isEnabledFor(logging.INFO):
+        _log.info("Plant %d was added (client: %r)", plant.id, g.plantstore_client)
+    if plant_added.receivers and not plant_added.is_muted:
+        _send(plant, g.plantstore_client)
+
+
+def _send(plant: Plant, client: str) -> None:
     app: Flask = current_app._get_current_object()  # type: ignore[attr-defined]  # noqa: SLF001
-    if plant_added.is_muted:
-        return
     # Not by send(), which ends at the first receiver that raises.
     for receiver in plant_added.receivers_for(app):
         try:
