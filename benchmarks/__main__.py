@@ -172,13 +172,13 @@ def main() -> None:
     for entry in chosen:
         environment(entry.packages)
     os.sched_setaffinity(0, {1})
-    results: dict[str, list[Result]] = {entry.name: [] for entry in chosen}
+    results: dict[Entry, list[Result]] = {entry: [] for entry in chosen}
     with ExitStack() as running:
         places = {name: running.enter_context(STORES[name]()) for name in {e.store for e in chosen}}
         for _ in range(rounds):
             for entry in chosen:
-                results[entry.name].append(measure(entry, places[entry.store], seconds))
-    show({name: medians(measured) for name, measured in results.items()})
+                results[entry].append(measure(entry, places[entry.store], seconds))
+    show({entry: medians(measured) for entry, measured in results.items()})
 
 
 def medians(measured: list[Result]) -> Result:
@@ -186,16 +186,18 @@ def medians(measured: list[Result]) -> Result:
     return Result(*map(statistics.median, zip(*measured, strict=True)))
 
 
-def show(table: dict[str, Result]) -> None:
-    """Print a table, with the ratio of our creates to each one's."""
-    ours = table.get(OURS)
+def show(table: dict[Entry, Result]) -> None:
+    """Print a table, with the ratio of our creates on the same store to each one's."""
+    ours: dict[str, float] = {}
     print("| | creates/s | ours to it | CPU µs | p50 ms | p99 ms | p99.9 ms | MB |")
     print("|---|---|---|---|---|---|---|---|")
-    for name, result in table.items():
-        ratio = f"{ours.creates / result.creates:.2f}" if ours else ""
+    for entry, result in table.items():
+        if entry.name.startswith(OURS):
+            ours.setdefault(entry.store, result.creates)
+        ratio = ours.get(entry.store, 0) / result.creates
         print(
-            f"| {name} | {result.creates:,.0f} | {ratio} | {result.cpu:.0f} | {result.p50:.1f}"
-            f" | {result.p99:.1f} | {result.p99_9:.1f} | {result.memory:.0f} |"
+            f"| {entry.name} | {result.creates:,.0f} | {ratio:.2f} | {result.cpu:.0f}"
+            f" | {result.p50:.1f} | {result.p99:.1f} | {result.p99_9:.1f} | {result.memory:.0f} |"
         )
 
 
