@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 import psutil
 
-from tests.databases import Place, free_port, memory, postgresql, sqlite
-from tests.serving import listening
+from tests.databases import Place, memory, postgresql, sqlite
+from tests.serving import free_port, listening
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parent.parent
@@ -29,7 +29,7 @@ HERE = Path(__file__).parent
 CLIENTS, WARM_UP = 32, 1
 GUNICORN = "gunicorn --log-level warning -b 127.0.0.1:{port}"
 SAME_GUNICORN = f"{GUNICORN} -c /dev/null -k gthread --threads 8 benchmarks.peers."
-GRANIAN = "granian --interface wsgi --no-ws --log-level error --port {port} wsgi:app"
+GRANIAN = "granian --interface wsgi --blocking-threads 8 --log-level error --port {port} wsgi:app"
 UVICORN = "uvicorn --no-access-log --log-level warning --port {port} benchmarks.peers."
 OURS, TOKEN = "plantstore", "s3cret"
 STORES = {"memory": memory, "sqlite": sqlite, "postgresql": postgresql}

@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -16,7 +15,7 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine, text
 
-from .serving import LIMIT
+from .serving import LIMIT, free_port
 
 
 @dataclass
@@ -159,14 +158,6 @@ def mariadb() -> Iterator[Place]:
 SERVERS = [postgresql, mariadb]
 DATABASES = [sqlite, *SERVERS]
 STORES = [memory, *DATABASES]
-
-
-def free_port() -> int:
-    """Return a port on which nothing listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @contextmanager

@@ -2,12 +2,12 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-from .serving import Gunicorn, post
+from .serving import Server, post
 
 Won = list[tuple[int, str]]
 
 
-def race(servers: list[Gunicorn], clients: int, ids: int) -> Won:
+def race(servers: list[Server], clients: int, ids: int) -> Won:
     """Have clients create the same ids under names of their own; return who won which, by id."""
 
     def create_all(client: int) -> Won:

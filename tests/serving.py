@@ -24,6 +24,14 @@ def listening(port: int) -> bool:
         return client.connect_ex(("127.0.0.1", port)) == 0
 
 
+def free_port() -> int:
+    """Return a port on which nothing listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
 class Answer(NamedTuple):
     """An HTTP answer as it came over the socket."""
 
@@ -38,16 +46,17 @@ class Answer(NamedTuple):
         return number
 
 
-class Gunicorn(AbstractContextManager["Gunicorn"]):
-    """`gunicorn ARGUMENTS` in the project's folder, with these environment variables."""
+class Server(AbstractContextManager["Server"]):
+    """`python -m COMMAND` in the project's folder, with these environment variables."""
 
-    def __init__(self, *arguments: str, **environment: str) -> None:
+    def __init__(self, *command: str, **environment: str) -> None:
         # A file, since nobody reads a pipe while the tests run.
-        self._log = tempfile.NamedTemporaryFile(prefix="gunicorn-")  # noqa: SIM115
+        self._log = tempfile.NamedTemporaryFile(prefix="server-")  # noqa: SIM115
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "gunicorn", "--bind", "127.0.0.1:0", *arguments],
+            [sys.executable, "-m", *command],
             cwd=ROOT,
             env={**os.environ, **environment},
+            stdout=self._log,
             stderr=self._log,
         )
 
@@ -63,11 +72,11 @@ class Gunicorn(AbstractContextManager["Gunicorn"]):
 
     @property
     def log(self) -> str:
-        """All that gunicorn has said so far."""
+        """All that the server has said so far."""
         return Path(self._log.name).read_text()
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to gunicorn's master."""
+        """Send a signal to the server's first process."""
         self.process.send_signal(number)
 
     def wait_for(self, pattern: str) -> re.Match[str]:
@@ -88,6 +97,27 @@ class Gunicorn(AbstractContextManager["Gunicorn"]):
         with self.connect() as connection:
             connection.send(request)
             return connection.receive()
+
+
+class Gunicorn(Server):
+    """`gunicorn ARGUMENTS`."""
+
+    def __init__(self, *arguments: str, **environment: str) -> None:
+        super().__init__("gunicorn", "--bind", "127.0.0.1:0", *arguments, **environment)
+
+
+class Granian(Server):
+    """`granian ARGUMENTS wsgi:app`."""
+
+    def __init__(self, *arguments: str, **environment: str) -> None:
+        port = str(free_port())
+        command = ("granian", "--interface", "wsgi", "--port", port, *arguments, "wsgi:app")
+        super().__init__(*command, **environment)
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        self.wait_for("Started worker-1")
+        return self
 
 
 class Connection(AbstractContextManager["Connection"]):

@@ -6,9 +6,10 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 from marshmallow import ValidationError
+from marshmallow.validate import Length, Range
 
 from plantstore import MemoryStore, Plant
-from plantstore.schemas import new_plant_schema
+from plantstore.schemas import Int64, NewPlantSchema, Text, new_plant_schema
 
 from .conftest import BEARER, check_error, create
 
@@ -144,3 +145,14 @@ def test_the_schema_alone_is_as_strict(name: Any) -> None:
     with pytest.raises(ValidationError):
         new_plant_schema.load({"id": 1, "name": name})
     assert Plant(**new_plant_schema.load({"id": 1, "name": "Rose"})) == Plant(1, "Rose")
+
+
+def test_a_site_may_ask_for_more() -> None:
+    """The fields of the schemas run the validators that a schema made from them gives them."""
+
+    class ShortSchema(NewPlantSchema):
+        name = Text(validate=Length(max=4))
+        id = Int64(validate=Range(min=0))
+
+    assert ShortSchema().load({"id": 1, "name": "Rose"}) == {"id": 1, "name": "Rose"}
+    assert {*ShortSchema().validate({"id": -1, "name": "Nettle"})} == {"id", "name"}

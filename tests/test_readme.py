@@ -31,7 +31,7 @@ def test_serving_and_adding_a_plant(folder: Path) -> None:
     """The command that serves works on a fresh machine, and so do all that come after it."""
     if listening(8000):
         pytest.skip("port 8000, which the README names, is taken")
-    serve, _, add, chores, _ = blocks("sh")
+    serve, _, add, chores, _, granian = blocks("sh")
     with serving(serve, folder, 8000):
         assert [run(add, folder), run(add, folder)] == [answer.strip() for answer in blocks("json")]
         token, digest = run(".venv/bin/plantstore token", folder).splitlines()
@@ -40,6 +40,8 @@ def test_serving_and_adding_a_plant(folder: Path) -> None:
         for store, extra in [("postgresql", "postgresql"), ("mysql", "mysql")]:
             refused = run(f".venv/bin/plantstore --store {store}://x/y count 2>&1 || true", folder)
             assert f"pip install 'plantstore[{extra}]'" in refused
+    with serving(granian, folder, 8000):
+        assert run(add, folder) == blocks("json")[0].strip()
 
 
 def test_the_nursery(folder: Path) -> None:
@@ -48,7 +50,7 @@ def test_the_nursery(folder: Path) -> None:
         pytest.skip("port 5000, which the README names, is taken")
     assert len(NURSERY.splitlines()) == 6
     assert indent(NURSERY, " " * 4) in (ROOT / "examples" / "nursery" / "app.py").read_text()
-    *_, add, _, start = blocks("sh")
+    *_, add, _, start, _ = blocks("sh")
     with serving(start, folder, 5000):
         sent = run(add.replace("8000/plants", "5000/api/plants"), folder)
         assert sent == blocks("json")[0].strip()
