@@ -19,6 +19,7 @@ from plantstore.settings import Settings
 from .fresh import ENVIRONMENT, copy_project, run
 from .readme import NURSERY, blocks, rows
 from .serving import ROOT, listening
+from .waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +69,7 @@ def serving(command: str, folder: Path, port: int) -> Iterator[None]:
             yield
         finally:
             os.killpg(server.pid, signal.SIGTERM)
+            wait_until(lambda: not listening(port))  # The next command wants it.
 
 
 def wait_for_port(port: int, server: subprocess.Popen[bytes]) -> None:
