@@ -18,8 +18,8 @@ class JSONResponse(Response):
         self, data: Any, status: int = 200, headers: Iterable[tuple[str, str]] = ()
     ) -> None:
         body = orjson.dumps(data)
-        length = ("Content-Length", str(len(body)))
-        super().__init__([body], status, [("Content-Type", "application/json"), length, *headers])
+        super().__init__([body], status, headers, content_type="application/json")
+        self.headers["Content-Length"] = str(len(body))
 
     def get_wsgi_headers(self, environ: "WSGIEnvironment") -> Headers:
         """Return the headers as they are: nothing in them depends on the request.
@@ -27,3 +27,13 @@ class JSONResponse(Response):
         werkzeug would copy them first, and look for a Location to complete.
         """
         return self.headers
+
+    def get_app_iter(self, environ: "WSGIEnvironment") -> Iterable[bytes]:
+        """Return what a WSGI server iterates over, and closes: this answer itself.
+
+        werkzeug would wrap its body in two iterators first.
+        """
+        bodiless = environ["REQUEST_METHOD"] == "HEAD" or self.status_code in {204, 304}
+        return super().get_app_iter(environ) if bodiless else self
+
+    __iter__ = Response.iter_encoded

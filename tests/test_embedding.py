@@ -280,3 +280,28 @@ def test_a_refusal_may_have_a_response(site: Flask) -> None:
     site.before_request(refuse)
     response = site.test_client().open(**SAID[200])
     assert (response.status_code, response.data) == (429, b"later")
+
+
+CHANGES: list[tuple[dict[str, Any], bytes]] = [
+    ({"data": "changed"}, b"changed"),
+    ({"response": ["cha", "nged"]}, b"changed"),
+    ({"status_code": 204}, b""),
+    ({"status_code": 304}, b""),
+]
+
+
+@pytest.mark.parametrize(("change", "body"), CHANGES)
+def test_a_site_may_change_our_answers(site: Flask, change: dict[str, Any], body: bytes) -> None:
+    """What a site's after_request changes in an answer is changed, and is told when it closes."""
+    closed = []
+
+    @site.after_request
+    def after(response: Response) -> Response:
+        for attribute, value in change.items():
+            setattr(response, attribute, value)
+        response.call_on_close(lambda: closed.append(response.status_code))
+        return response
+
+    with site.test_client().open(**SAID[200]) as response:
+        assert (response.data, closed) == (body, [])
+    assert closed == [response.status_code]
