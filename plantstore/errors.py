@@ -1,6 +1,8 @@
 """The table of numbered errors, and the answer made from one."""
 
 from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
 
 from marshmallow import ValidationError
 from marshmallow.exceptions import SCHEMA
@@ -79,8 +81,13 @@ def answer_for_site(refusal: HTTPException) -> JSONResponse | HTTPException:
 
 
 def _answer(number: int, message: str, headers: Iterable[tuple[str, str]]) -> JSONResponse:
-    error = error_schema.dump({"error": number, "message": message})
-    return JSONResponse(error, number // 100, headers)
+    return JSONResponse(_error(number, message), number // 100, headers)
+
+
+@lru_cache  # There are few, and a refusal should cost no more than what it refuses.
+def _error(number: int, message: str) -> dict[str, Any]:
+    error: dict[str, Any] = error_schema.dump({"error": number, "message": message})
+    return error
 
 
 def describe_faults(error: ValidationError) -> str:
