@@ -1,6 +1,6 @@
 """What an accepted create costs inside the process, against a Flask view of one constant dict.
 
-    python benchmarks/create.py [ROUNDS]
+    python -m benchmarks.create [ROUNDS]
 
 Both applications are called as a WSGI server would call them, in turn, a batch each a
 round; the figures are the medians over the rounds. Only the ratio carries over to other

@@ -1,28 +1,74 @@
-"""MemoryStore from 1,000 to 10,000,000 plants: bytes a plant, and what an add costs.
+"""Plants in memory, from a thousand to ten million: their size, and what a create costs then.
 
-    python benchmarks/memory.py [PLANTS]
+    python -m benchmarks.memory [PLANTS]
 
-Plants have names of twelve characters and no tags. They are made and added a thousand at
-a time, and set against the first thousand of a new store. The mean has in it whatever
-the garbage collector and the growing dict took.
+The creates are whole requests, in the process. Each is timed by itself, 20,000 among each
+tenfold of plants, and set against the first thousand of twenty new stores. In the mean of
+the adds, with which the store is filled, is whatever the growing dict took.
 """
 
 import statistics
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
-from plantstore import MemoryStore, Plant
+from flask import Flask
 
-BATCH = 1000
+from benchmarks.create import BATCH, cost, requests
+from plantstore import MemoryStore, Plant, StaticTokens, create_blueprint
+
+TIMED = 10 * BATCH
 
 
-def add_batch(store: MemoryStore, first: int) -> float:
-    """Make and add a batch of plants; return the microseconds that one took."""
+class Cost(NamedTuple):
+    """What creates cost, in microseconds."""
+
+    median: float
+    mean: float
+    p99_9: float
+    most: float
+
+
+def service(store: MemoryStore) -> Flask:
+    """Return a service over a store."""
+    app = Flask("service")
+    app.register_blueprint(create_blueprint(store=store, verify_token=StaticTokens(["s3cret"])))
+    return app
+
+
+def creates(app: Flask, ids: range) -> list[float]:
+    """Create plants; return the microseconds that each took."""
+    return [cost(app, [environ]) for environ in requests(scattered(ids))]
+
+
+def summary(costs: list[float]) -> Cost:
+    """Sum up what creates took."""
+    costs = sorted(costs)
+    late = costs[int(len(costs) * 0.999)]
+    return Cost(statistics.median(costs), statistics.mean(costs), late, costs[-1])
+
+
+def fill(store: MemoryStore, ids: range) -> float:
+    """Make and add plants with names of twelve characters; return the microseconds an add."""
     start = time.perf_counter()
-    for id in range(first, first + BATCH):
-        store.add(Plant(id, f"plant{id:07d}"))
-    return (time.perf_counter() - start) / BATCH * 1e6
+    for id in scattered(ids):
+        store.add(Plant(id, f"plant{id % 10**7:07d}"))
+    return (time.perf_counter() - start) / len(ids) * 1e6
+
+
+def scattered(numbers: range) -> Iterator[int]:
+    """Yield ids all over int64, where neighbours in time are none in memory."""
+    return ((number * 0x9E3779B97F4A7C15) % 2**64 - 2**63 for number in numbers)
+
+
+def sizes(most: int) -> Iterator[range]:
+    """Yield the ids that come at each step, from a thousand by tenfolds."""
+    size, upto = 0, 1000
+    while upto <= most:
+        yield range(size, upto)
+        size, upto = upto, upto * 10
 
 
 def memory() -> int:
@@ -31,22 +77,22 @@ def memory() -> int:
 
 
 def main() -> None:
-    """Print a line for each tenfold: bytes a plant so far, and what the new ones cost."""
+    """Print a line for each tenfold, with the ratios to the first thousand."""
     most = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000_000
-    first = statistics.median(add_batch(MemoryStore(), 0) for _ in range(200))
-    print(f"first {BATCH} adds of a new store: {first:.3f} µs each")
-    print("    plants  bytes/plant  median  (ratio)    mean  (ratio)   p99.9    max  µs/add")
-    store, before, size = MemoryStore(), memory(), 0
-    while size < most:
-        upto = max(BATCH, size * 10)
-        costs = sorted(add_batch(store, id) for id in range(size, upto, BATCH))
-        size = upto
-        median, mean = statistics.median(costs), statistics.mean(costs)
-        print(
-            f"{size:>10,}  {(memory() - before) / size:>11.0f}"
-            f"  {median:6.3f}  ({median / first:5.2f})  {mean:6.3f}  ({mean / first:5.2f})"
-            f"  {costs[int(len(costs) * 0.999)]:6.2f} {costs[-1]:6.1f}"
-        )
+    creates(service(MemoryStore()), range(1000))
+    first = summary([c for _ in range(20) for c in creates(service(MemoryStore()), range(1000))])
+    print("    plants  bytes/plant  add µs |  create µs:  median     mean    p99.9      max")
+    print(f"{'first 1000':>44}", *(f"{part:8.1f}" for part in first))
+    store, before = MemoryStore(), memory()
+    for ids in sizes(most):
+        added = fill(store, ids)
+        size = (memory() - before) / ids.stop
+        among = summary(creates(service(store), range(-TIMED, 0)))
+        for id in scattered(range(-TIMED, 0)):
+            store.remove(id)
+        print(f"{ids.stop:>10,}  {size:>11.0f}  {added:6.3f} |", f"{'':11}", end=" ")
+        print(*(f"{part:8.1f}" for part in among), end="  ")
+        print(*(f"{part / base:5.2f}" for part, base in zip(among[:3], first, strict=False)))
 
 
 if __name__ == "__main__":

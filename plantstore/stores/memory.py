@@ -10,7 +10,7 @@ from .base import Plant, PlantExists, Store
 class MemoryStore(Store):
     """Plants in this process's memory: the fastest store, and one that forgets.
 
-    A plant with a short name takes some 130 bytes, and as much again for a tag. Adding one
+    A plant with a short name takes 130 to 150 bytes, and as much again for a tag. Adding one
     costs the same among ten million as among a thousand, and the garbage collector never
     pauses for them; but about every doubling, one add waits for the dict to grow.
     """

@@ -1,0 +1,1 @@
+"""What the service costs, measured; nothing here is installed or tested."""
