@@ -541,7 +541,7 @@ def test_a_file_is_kept_safe(tmp_path: Path) -> None:
             for pragma in ("synchronous", "journal_mode", "busy_timeout")
         ]
     sound = sqlite3.sqlite_version_info >= (3, 51, 3)
-    assert pragmas == [2, "wal" if sound else "truncate", 5000]
+    assert pragmas == [2, "wal" if sound else "truncate", 4000]
     store.close()
 
 
@@ -573,6 +573,38 @@ def test_a_file_with_anothers_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(StoreUnavailable, match="locked"):
         store.add(ROSE)
     other.close()
+    store.add(ROSE)
+    store.close()
+
+
+def test_threads_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that add to one file do so one after the other: SQLite would have them sleep."""
+    monkeypatch.setattr("plantstore.stores.sql.TURN", LIMIT)
+    store = open_sql(f"sqlite:///{tmp_path}/plants.db")
+    under_way: list[int] = [0]
+    engine = store._engine  # noqa: SLF001
+    event.listen(engine, "before_cursor_execute", lambda *_: under_way.append(under_way[-1] + 1))
+    event.listen(engine, "after_cursor_execute", lambda *_: under_way.append(under_way[-1] - 1))
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(store.add, [Plant(id, "") for id in range(200)]))
+    assert set(under_way) == {0, 1}
+    assert len(store) == 200
+    store.close()
+
+
+def test_a_file_is_not_waited_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While another writes to a file, no thread waits for those before it to give up."""
+    monkeypatch.setattr("plantstore.stores.engines.LOCK", 1)
+    store = open_sql(f"sqlite:///{tmp_path}/plants.db")
+    store.ping()
+    other = sqlite3.connect(tmp_path / "plants.db")
+    other.execute("BEGIN IMMEDIATE")
+    start = time.monotonic()
+    with started(*[lambda: store.add(ROSE)] * 8) as adding:
+        pass
+    assert {type(call.exception()) for call in adding} == {StoreUnavailable}
+    assert time.monotonic() - start < 5
+    other.rollback()
     store.add(ROSE)
     store.close()
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
+from threading import Lock
 from typing import Any, ClassVar, TypeVar
 
 from sqlalchemy import (
@@ -35,6 +36,7 @@ FAULTS = (exc.IntegrityError, exc.DataError)
 ATTEMPTS = 10  # Of an operation that gets into another's way,
 PATIENCE = 2  # all begun within so many seconds,
 PAUSE = 0.02  # and so many apart at most.
+TURN = 1  # Seconds that an add waits for those of other threads, where SQLite wouldn't queue them.
 
 
 def plants_table(metadata: MetaData) -> Table:
@@ -117,7 +119,7 @@ class SQLStore(Store):
         self._select_one = select(self._table).where(self._table.c.id == bindparam("id"))
         self._made = self._left_to_site = metadata is not None
         self._engine = _autocommitting(engine)
-        self._pid = os.getpid()
+        self._pid, self._adding = os.getpid(), Lock()
         self._one_writer = engine.dialect.name == "sqlite"
         # The driver's own where it is SQLAlchemy itself that uses the connection.
         self._failures = (exc.DBAPIError, exc.TimeoutError, engine.dialect.loaded_dbapi.Error)
@@ -125,7 +127,7 @@ class SQLStore(Store):
     @_tried_again
     def add(self, plant: Plant) -> None:
         """Keep a new plant; raises :exc:`PlantExists` when its id is taken."""
-        with self._connect() as connection:
+        with self._turn(), self._connect() as connection:
             try:
                 connection.execute(self._insert, plant._asdict())
             except exc.IntegrityError:
@@ -269,6 +271,18 @@ class SQLStore(Store):
                 raise
 
     @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Let one thread after the other add to SQLite, which has them all sleep and try again."""
+        self._leave_parent()
+        adding = self._adding
+        mine = self._one_writer and adding.acquire(timeout=TURN)
+        try:
+            yield
+        finally:
+            if mine:
+                adding.release()
+
+    @contextmanager
     def _connect(self) -> Iterator[Connection]:
         """Give a connection; from it all that means "not now" becomes StoreUnavailable."""
         self._leave_parent()
@@ -296,10 +310,10 @@ class SQLStore(Store):
             connection.invalidate()
 
     def _leave_parent(self) -> None:
-        """Leave a parent process's connections alone: they must not cross a fork."""
+        """Leave a parent process's connections and lock alone: they must not cross a fork."""
         if self._pid != os.getpid():
             self._engine.dispose(close=False)
-            self._pid = os.getpid()
+            self._pid, self._adding = os.getpid(), Lock()
 
     def _make_table(self, connection: Connection) -> None:
         if self._made:
