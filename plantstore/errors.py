@@ -1,6 +1,5 @@
 """The table of numbered errors, and the answer made from one."""
 
-from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -63,7 +62,8 @@ def answer(number: int, message: str | None = None) -> JSONResponse:
     ``message`` replaces the table's, where more can be said.
     """
     text, headers = ERRORS[number]
-    return _answer(number, text if message is None else message, headers.items())
+    error = _dump_ours(number, text if message is None else message)
+    return JSONResponse(error, number // 100, headers.items())
 
 
 def answer_for_site(refusal: HTTPException) -> JSONResponse | HTTPException:
@@ -77,17 +77,16 @@ def answer_for_site(refusal: HTTPException) -> JSONResponse | HTTPException:
         return refusal
     message = ": ".join(str(part) for part in (refusal.name, refusal.description) if part)
     headers = [header for header in refusal.get_headers() if header[0].lower() != "content-type"]
-    return _answer(status * 100, message, headers)
+    return JSONResponse(_dump(status * 100, message), status, headers)
 
 
-def _answer(number: int, message: str, headers: Iterable[tuple[str, str]]) -> JSONResponse:
-    return JSONResponse(_error(number, message), number // 100, headers)
-
-
-@lru_cache  # There are few, and a refusal should cost no more than what it refuses.
-def _error(number: int, message: str) -> dict[str, Any]:
+def _dump(number: int, message: str) -> dict[str, Any]:
     error: dict[str, Any] = error_schema.dump({"error": number, "message": message})
     return error
+
+
+# Our own messages are few, and none has anything in it of what was sent.
+_dump_ours = lru_cache(_dump)
 
 
 def describe_faults(error: ValidationError) -> str:

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
 
 
+BODILESS = {*range(100, 200), 204, 304}
+
+
 class JSONResponse(Response):
     """An answer in JSON, with its headers complete from the start."""
 
@@ -29,11 +32,11 @@ class JSONResponse(Response):
         return self.headers
 
     def get_app_iter(self, environ: "WSGIEnvironment") -> Iterable[bytes]:
-        """Return what a WSGI server iterates over, and closes: this answer itself.
+        """Return what the WSGI server iterates over and then closes: this answer itself.
 
         werkzeug would wrap its body in two iterators first.
         """
-        bodiless = environ["REQUEST_METHOD"] == "HEAD" or self.status_code in {204, 304}
+        bodiless = environ["REQUEST_METHOD"] == "HEAD" or self.status_code in BODILESS
         return super().get_app_iter(environ) if bodiless else self
 
     __iter__ = Response.iter_encoded

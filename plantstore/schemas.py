@@ -61,6 +61,9 @@ class Text(_Field, fields.String):
             raise self.make_error("surrogate") from None
         return value
 
+    def _serialize(self, value: Any, attr: str | None, obj: Any, **kwargs: Any) -> Any:
+        return missing if value is None else value  # A plant without a tag.
+
 
 class PlantSchema(Schema):
     """A Plant: ``name``, and ``tag`` if there is one."""
@@ -92,13 +95,16 @@ class NewPlantSchema(PlantSchema):
             data["id"] = _written(text, "id")
         return self.load(data, **kwargs)
 
-    def load(self, data: Any, **kwargs: Any) -> Any:
-        """Load a NewPlant from what was JSON; raises :exc:`~marshmallow.ValidationError`.
 
-        Options are marshmallow's. Without any it goes over the members by itself, since
-        being ready for nested objects is most of what a load costs marshmallow, and what it
-        costs to say what is at fault. Hooks of marshmallow's are not called then.
-        """
+class _PlainSchema(NewPlantSchema):
+    """A NewPlant's schema that goes over a dict's members one by one, and does nothing else.
+
+    It has no nested objects, hooks or options, and to be ready for those is most of what a
+    load costs marshmallow.
+    """
+
+    def load(self, data: Any, **kwargs: Any) -> Any:
+        """Load a NewPlant from a dict; raises :exc:`~marshmallow.ValidationError`."""
         if kwargs or type(data) is not dict:
             return super().load(data, **kwargs)
         loaded, faults = {}, {}
@@ -132,6 +138,6 @@ class ErrorSchema(Schema):
     message = fields.String(required=True)
 
 
-new_plant_schema = NewPlantSchema()
+new_plant_schema = _PlainSchema()
 plant_schema = PlantSchema()
 error_schema = ErrorSchema()

@@ -12,7 +12,14 @@ from werkzeug.exceptions import HTTPException, TooManyRequests
 from werkzeug.http import HTTP_STATUS_CODES
 from werkzeug.test import Client
 
-from plantstore import MemoryStore, Plant, StaticTokens, create_blueprint
+from plantstore import (
+    MemoryStore,
+    Plant,
+    PlantExists,
+    StaticTokens,
+    StoreUnavailable,
+    create_blueprint,
+)
 from plantstore.errors import ERRORS
 
 from .conftest import BEARER, TOKEN, check_error, create
@@ -282,11 +289,25 @@ def test_a_refusal_may_have_a_response(site: Flask) -> None:
     assert (response.status_code, response.data) == (429, b"later")
 
 
+@pytest.mark.parametrize(
+    ("error", "number"), [(PlantExists(1), 40004), (StoreUnavailable("down"), 50301)]
+)
+def test_a_hook_may_ask_a_store(site: Flask, error: Exception, number: int) -> None:
+    """What a store raises in a hook of the site's is the Error that it is in a creation."""
+
+    def ask() -> None:
+        raise error
+
+    site.before_request(ask)
+    check_error(site.test_client().open(**SAID[200]), number)
+
+
 CHANGES: list[tuple[dict[str, Any], bytes]] = [
     ({"data": "changed"}, b"changed"),
     ({"response": ["cha", "nged"]}, b"changed"),
     ({"status_code": 204}, b""),
     ({"status_code": 304}, b""),
+    ({"status_code": 101}, b""),
 ]
 
 

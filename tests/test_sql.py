@@ -592,9 +592,25 @@ def test_threads_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     store.close()
 
 
-def test_a_file_is_not_waited_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While another writes to a file, no thread waits for those before it to give up."""
-    monkeypatch.setattr("plantstore.stores.engines.LOCK", 1)
+def test_an_add_may_add(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An event of SQLAlchemy's may add a plant to the file that one is being added to."""
+    monkeypatch.setattr("plantstore.stores.sql.TURN", LIMIT)
+    store = open_sql(f"sqlite:///{tmp_path}/plants.db")
+    store.ping()
+    adds = iter([lambda: store.add(LILY)])
+    event.listen(
+        store._engine,  # noqa: SLF001
+        "before_cursor_execute",
+        lambda *_: next(adds, lambda: None)(),
+    )
+    with started(lambda: store.add(ROSE)) as (adding,):
+        adding.result(LIMIT / 2)
+    assert len(store) == 2
+    store.close()
+
+
+def test_a_file_is_not_waited_for_long(tmp_path: Path) -> None:
+    """However many adds wait for a file that another locks, each gives up within five seconds."""
     store = open_sql(f"sqlite:///{tmp_path}/plants.db")
     store.ping()
     other = sqlite3.connect(tmp_path / "plants.db")

@@ -10,7 +10,7 @@ from sqlalchemy import URL, Engine, create_engine, event, exc, make_url
 
 CONNECT = 3  # Seconds to connect, or to wait for a pooled connection.
 STATEMENT = 4  # Seconds for a statement: who asked is to have an answer within five.
-LOCK = 4  # Seconds that SQLite waits for others who write.
+LOCK = 4  # Seconds that SQLite waits for others who write; before it, SQLStore waits a TURN.
 POOL = 16  # Connections that a process has at most, and keeps.
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from threading import Lock
+from threading import RLock
 from typing import Any, ClassVar, TypeVar
 
 from sqlalchemy import (
@@ -36,7 +36,7 @@ FAULTS = (exc.IntegrityError, exc.DataError)
 ATTEMPTS = 10  # Of an operation that gets into another's way,
 PATIENCE = 2  # all begun within so many seconds,
 PAUSE = 0.02  # and so many apart at most.
-TURN = 1  # Seconds that an add waits for those of other threads, where SQLite wouldn't queue them.
+TURN = 0.5  # Seconds that an add into SQLite waits for those of other threads, then tries anyway.
 
 
 def plants_table(metadata: MetaData) -> Table:
@@ -119,7 +119,7 @@ class SQLStore(Store):
         self._select_one = select(self._table).where(self._table.c.id == bindparam("id"))
         self._made = self._left_to_site = metadata is not None
         self._engine = _autocommitting(engine)
-        self._pid, self._adding = os.getpid(), Lock()
+        self._adding, self._pid = RLock(), os.getpid()
         self._one_writer = engine.dialect.name == "sqlite"
         # The driver's own where it is SQLAlchemy itself that uses the connection.
         self._failures = (exc.DBAPIError, exc.TimeoutError, engine.dialect.loaded_dbapi.Error)
@@ -272,7 +272,10 @@ class SQLStore(Store):
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """Let one thread after the other add to SQLite, which has them all sleep and try again."""
+        """Have threads add to SQLite one after the other, unless that takes too long.
+
+        By itself it would let each sleep, longer and longer, until it happens to be free.
+        """
         self._leave_parent()
         adding = self._adding
         mine = self._one_writer and adding.acquire(timeout=TURN)
@@ -313,7 +316,7 @@ class SQLStore(Store):
         """Leave a parent process's connections and lock alone: they must not cross a fork."""
         if self._pid != os.getpid():
             self._engine.dispose(close=False)
-            self._pid, self._adding = os.getpid(), Lock()
+            self._adding, self._pid = RLock(), os.getpid()
 
     def _make_table(self, connection: Connection) -> None:
         if self._made:
