@@ -11,7 +11,7 @@ from werkzeug.exceptions import HTTPException, InternalServerError, default_exce
 
 from .auth import VerifyToken, authenticate
 from .body import DEFAULT_MAX_BODY, read_body
-from .errors import ALLOW, Refused, answer, answer_for_site, describe_faults
+from .errors import ALLOW, ERRORS, Refused, answer, answer_for_site, describe_faults
 from .responses import JSONResponse
 from .schemas import new_plant_schema, plant_schema
 from .signals import announce
@@ -136,7 +136,7 @@ def _refuse(error: Exception) -> Response:
         return answer(40004)
     if isinstance(error, Refused):
         if error.number >= 50000:
-            _log(str(error))
+            _log(f"{error.number}: {ERRORS[error.number][0]}")
         return answer(error.number, error.message)
     _log(f"The store is unavailable: {error!r}")
     return answer(50301)

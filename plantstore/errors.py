@@ -51,9 +51,9 @@ class Refused(Exception):
     """
 
     def __init__(self, number: int, message: str | None = None) -> None:
+        super().__init__(number, message)
         self.number = number
-        self.message = ERRORS[number][0] if message is None else message
-        super().__init__(f"{number}: {self.message}")
+        self.message = message
 
 
 def answer(number: int, message: str | None = None) -> JSONResponse:
