@@ -14,6 +14,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -27,7 +28,7 @@ from tests.waiting import wait_until
 HERE = Path(__file__).parent
 CLIENTS, WARM_UP = 32, 1
 GUNICORN = "gunicorn --log-level warning -b 127.0.0.1:{port}"
-SAME_GUNICORN = f"{GUNICORN} -c /dev/null -k gthread --threads 8 benchmarks.peers."
+SAME_GUNICORN = f"{GUNICORN} -c benchmarks/peers/gunicorn.conf.py benchmarks.peers."
 GRANIAN = "granian --interface wsgi --blocking-threads 8 --log-level error --port {port} wsgi:app"
 UVICORN = "uvicorn --no-access-log --log-level warning --port {port} benchmarks.peers."
 OURS, TOKEN = "plantstore", "s3cret"
@@ -88,9 +89,10 @@ def environment(packages: str) -> Path:
     folder = ROOT / ".venv-benchmarks" / packages
     made = folder / "pinned.txt"
     if not made.exists() or made.read_text() != pinned:
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
-        pip = f"{folder}/bin/pip install -q -r benchmarks/peers/{packages}.txt"
-        subprocess.run(pip.split(), cwd=ROOT, check=True)
+        venv = f"venv --clear --without-pip {folder}"
+        pip = f"pip --python {folder} install -q -r benchmarks/peers/{packages}.txt"
+        for module in (venv, pip):
+            subprocess.run([sys.executable, "-m", *module.split()], cwd=ROOT, check=True)
         made.write_text(pinned)
     return folder / "bin"
 
@@ -169,8 +171,8 @@ def main() -> None:
         for entry in ENTRIES
         if not options.names or entry.name.lower().startswith(tuple(options.names))
     ]
-    for entry in chosen:
-        environment(entry.packages)
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(environment, {entry.packages for entry in chosen}))
     os.sched_setaffinity(0, {1})
     results: dict[Entry, list[Result]] = {entry: [] for entry in chosen}
     with ExitStack() as running:
