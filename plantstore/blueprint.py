@@ -75,7 +75,7 @@ def create_blueprint(
 
 
 def _answering(view: Callable[..., T]) -> Callable[..., T | Response]:
-    """Answer what a view refuses there and then: that Flask finds the handler costs more."""
+    """Answer what a view refuses at once, without the time of Flask's search for a handler."""
 
     @wraps(view)
     def answered(**arguments: Any) -> T | Response:
@@ -122,7 +122,7 @@ def _match_every_method(state: BlueprintSetupState) -> None:
 
 def _handle_errors(blueprint: Blueprint) -> None:
     handle = blueprint.register_error_handler
-    for refusal in REFUSALS:  # By hooks of the site's that ask its store.
+    for refusal in REFUSALS:  # Raised by hooks of the site's.
         handle(refusal, _refuse)
     handle(HTTPException, answer_for_site)
     for status in default_exceptions:  # Where the site's own handlers would come first.
