@@ -620,7 +620,7 @@ def test_a_file_is_not_waited_for_long(tmp_path: Path) -> None:
         pass
     assert {type(call.exception()) for call in adding} == {StoreUnavailable}
     assert time.monotonic() - start < 5
-    other.rollback()
+    other.close()
     store.add(ROSE)
     store.close()
 
