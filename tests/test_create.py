@@ -89,7 +89,7 @@ def test_threads_never_share_an_id(site: Flask, store: MemoryStore) -> None:
 
 def test_a_plant_dumps_without_what_it_lacks() -> None:
     """The Plant schema leaves out the id and a missing tag, of a dict as of a Plant."""
-    for plant in (Plant(1, "Monstera"), {"id": 1, "name": "Monstera"}):
+    for plant in (Plant(1, "Monstera"), {"id": 1, "name": "Monstera", "tag": None}):
         assert plant_schema.dump(plant) == {"name": "Monstera"}
 
 

@@ -276,7 +276,6 @@ class SQLStore(Store):
 
         By itself it would let each sleep, longer and longer, until it happens to be free.
         """
-        self._leave_parent()
         adding = self._adding
         mine = self._one_writer and adding.acquire(timeout=TURN)
         try:
