@@ -10,9 +10,11 @@ from .serving import ROOT
 README = (ROOT / "README.md").read_text()
 
 
-def blocks(language: str) -> list[str]:
-    """Return the README's blocks of code in a language."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+def block(name: str) -> str:
+    """Return the README's block of code that follows the comment ``<!-- block: NAME -->``."""
+    found = re.search(rf"^<!-- block: {name} -->\n```\w+\n(.*?)^```$", README, re.M | re.S)
+    assert found is not None, name
+    return found[1]
 
 
 def rows(first: str) -> list[list[str]]:
@@ -24,18 +26,15 @@ def rows(first: str) -> list[list[str]]:
     ]
 
 
-EMBEDDING, SIGNAL, CSRF, CORS, LIMITS, TOKENS, DATABASE, NURSERY = blocks("python")
-
-
 def cook(*recipes: str) -> dict[str, Any]:
     """Return all the names of a site in which the store is embedded by these lines."""
     names: dict[str, Any] = {"__name__": "shop"}
-    for recipe in (EMBEDDING, *recipes):
+    for recipe in (block("embedding"), *recipes):
         exec(recipe, names)
     return names
 
 
 def site_with_cors(origin: str) -> Flask:
     """Return a site whose store may be used by the pages of an origin."""
-    site: Flask = cook(CORS.replace("https://shop.example", origin))["app"]
+    site: Flask = cook(block("cors").replace("https://shop.example", origin))["app"]
     return site

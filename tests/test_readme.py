@@ -17,7 +17,7 @@ from plantstore.errors import ERRORS
 from plantstore.settings import Settings
 
 from .fresh import ENVIRONMENT, copy_project, run
-from .readme import NURSERY, blocks, rows
+from .readme import block, rows
 from .serving import ROOT, listening
 from .waiting import wait_until
 
@@ -32,29 +32,28 @@ def test_serving_and_adding_a_plant(folder: Path) -> None:
     """The command that serves works on a fresh machine, and so do all that come after it."""
     if listening(8000):
         pytest.skip("port 8000, which the README names, is taken")
-    serve, _, add, chores, _, granian = blocks("sh")
-    with serving(serve, folder, 8000):
-        assert [run(add, folder), run(add, folder)] == [answer.strip() for answer in blocks("json")]
+    add = block("add")
+    with serving(block("serve"), folder, 8000):
+        assert [run(add, folder), run(add, folder)] == [block("added").strip(), block("duplicate").strip()]
         token, digest = run(".venv/bin/plantstore token", folder).splitlines()
         assert digest.startswith("sha256:")
-        assert run(chores, folder).splitlines()[-1] == "1\tMonstera\tindoor"
+        assert run(block("command-line"), folder).splitlines()[-1] == "1\tMonstera\tindoor"
         for store, extra in [("postgresql", "postgresql"), ("mysql", "mysql")]:
             refused = run(f".venv/bin/plantstore --store {store}://x/y count 2>&1 || true", folder)
             assert f"pip install 'plantstore[{extra}]'" in refused
-    with serving(granian, folder, 8000):
-        assert run(add, folder) == blocks("json")[0].strip()
+    with serving(block("granian"), folder, 8000):
+        assert run(add, folder) == block("added").strip()
 
 
 def test_the_nursery(folder: Path) -> None:
     """The example starts by its command, and embeds the store by the six lines that are shown."""
     if listening(5000):
         pytest.skip("port 5000, which the README names, is taken")
-    assert len(NURSERY.splitlines()) == 6
-    assert indent(NURSERY, " " * 4) in (ROOT / "examples" / "nursery" / "app.py").read_text()
-    *_, add, _, start, _ = blocks("sh")
-    with serving(start, folder, 5000):
-        sent = run(add.replace("8000/plants", "5000/api/plants"), folder)
-        assert sent == blocks("json")[0].strip()
+    assert len(block("nursery").splitlines()) == 6
+    assert indent(block("nursery"), " " * 4) in (ROOT / "examples" / "nursery" / "app.py").read_text()
+    with serving(block("nursery-serve"), folder, 5000):
+        sent = run(block("add").replace("8000/plants", "5000/api/plants"), folder)
+        assert sent == block("added").strip()
         assert "Monstera" in run("curl -s http://127.0.0.1:5000/", folder)
 
 
@@ -83,7 +82,7 @@ def wait_for_port(port: int, server: subprocess.Popen[bytes]) -> None:
 
 def test_the_command_that_tests_is_the_one_of_ci() -> None:
     """The README's other command is the one that continuous integration runs, word for word."""
-    test = blocks("sh")[1]
+    test = block("test")
     assert re.fullmatch(r"python3 .*pytest\n", test)
     assert "grep -m 1 '^python3 .*pytest$' README.md" in (ROOT / ".ci" / "run").read_text()
 

@@ -18,7 +18,7 @@ from sqlalchemy import text
 from plantstore import MemoryStore, Plant, create_blueprint
 
 from .conftest import BEARER, check_error
-from .readme import CORS, CSRF, DATABASE, EMBEDDING, LIMITS, SIGNAL, TOKENS, cook
+from .readme import block, cook
 from .serving import ROOT
 
 ROSE = {"id": 1, "name": "Rose"}
@@ -34,14 +34,14 @@ def test_embedding() -> None:
 
 def test_hearing_of_new_plants(capsys: pytest.CaptureFixture[str]) -> None:
     """A receiver hears of the new plants of its site."""
-    site = cook(SIGNAL)
+    site = cook(block("signal"))
     assert site["app"].test_client().post("/garden/plants", json=ROSE, headers=BEARER).json
     assert capsys.readouterr().out == "token-1 added Rose\n"
 
 
 def test_forged_forms() -> None:
     """The site's forms are protected against forgery, and the store needs no such token."""
-    site = cook(CSRF)["app"]
+    site = cook(block("csrf"))["app"]
     site.add_url_rule("/form", "form", lambda: "sent", methods=["POST"])
     client = site.test_client()
     assert b"CSRF token is missing" in client.post("/form").data
@@ -50,7 +50,7 @@ def test_forged_forms() -> None:
 
 def test_a_protection_that_was_forgotten_is_told() -> None:
     """A site that forgets to exempt the store answers with an Error that says what is missing."""
-    site = cook(CSRF.replace("csrf.exempt(garden)", ""))["app"]
+    site = cook(block("csrf").replace("csrf.exempt(garden)", ""))["app"]
     answer = site.test_client().post("/garden/plants", json=ROSE, headers=BEARER)
     assert "CSRF token is missing" in check_error(answer, 40000)
 
@@ -60,7 +60,7 @@ def test_pages_of_another_origin(origin: str) -> None:
     """Pages of the origin that is named may use the store, errors included, and nothing else."""
     asked = {"Access-Control-Request-Method": "POST", "Origin": origin}
     asked["Access-Control-Request-Headers"] = "authorization, content-type"
-    site = cook(CORS)["app"]
+    site = cook(block("cors"))["app"]
     site.add_url_rule("/gardens", "gardens", lambda: "the site's own")
     client = site.test_client()
     assert "Access-Control-Allow-Origin" not in client.get("/gardens", headers=asked).headers
@@ -80,7 +80,7 @@ def test_pages_of_another_origin(origin: str) -> None:
 
 def test_too_many_requests() -> None:
     """Beyond its limit a client gets 429 with the Error 42900; pages and preflights have none."""
-    site = cook(LIMITS)["app"]
+    site = cook(block("limiter"))["app"]
     site.add_url_rule("/", "home", lambda: "home")
     client = site.test_client()
     for id in range(100):
@@ -109,7 +109,7 @@ def site_with_tokens(
     """Return a client of a site with tokens of its own, and the store there."""
     monkeypatch.chdir(tmp_path)
     Path("issuer.pem").write_bytes(key.as_pem(private=False))
-    names, site = cook(TOKENS), Flask("site")
+    names, site = cook(block("tokens")), Flask("site")
     garden = create_blueprint(store=names["store"], verify_token=names["verify_token"])
     site.register_blueprint(garden, url_prefix="/garden")
     return site.test_client(), names["store"]
@@ -188,8 +188,8 @@ def test_the_sites_own_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     """The plants are in the site's database, in a table that its migrations have made."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    Path("shop.py").write_text(EMBEDDING + DATABASE)
-    names = cook(DATABASE)
+    Path("shop.py").write_text(block("embedding") + block("database"))
+    names = cook(block("database"))
     site, store = names["app"], names["store"]
     garden = create_blueprint(store=store, verify_token={"s3cret": "Flora"}.get, name="second")
     site.register_blueprint(garden, url_prefix="/second")
