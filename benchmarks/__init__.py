@@ -1,1 +1,1 @@
-"""What the service costs, measured; nothing here is installed or tested."""
+"""Measures the performance of the service. Nothing here is installed or tested."""

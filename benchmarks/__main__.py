@@ -1,10 +1,11 @@
-"""Creates over a socket, beside what a user would pick instead.
+"""Compares creates over a socket with what a user could choose instead.
 
     python -m benchmarks [--quick] [--rounds N] [--seconds N] [NAME ...]
 
-Each of ENTRIES, or those whose names begin like this, is served in turn, from an
-environment of its own in .venv-benchmarks. It is on one core; wrk and PostgreSQL are on
-the other. The figures are medians over the rounds; only the ratios carry over.
+Measures all ENTRIES, or those whose names start with a NAME, one after another. Each is
+served on one core, from its own environment in .venv-benchmarks; wrk and PostgreSQL run on
+the other core. The figures are medians over the rounds. Only the ratios are comparable
+between machines.
 """
 
 import argparse
@@ -26,21 +27,22 @@ from tests.serving import ROOT, free_port, listening
 from tests.waiting import wait_until
 
 HERE = Path(__file__).parent
-CLIENTS, WARM_UP = 32, 1
+CLIENTS = 32  # Concurrent connections of wrk.
+WARM_UP = 1  # Seconds of load before the measurement.
 GUNICORN = "gunicorn --log-level warning -b 127.0.0.1:{port}"
 SAME_GUNICORN = f"{GUNICORN} -c benchmarks/peers/gunicorn.conf.py benchmarks.peers."
 GRANIAN = "granian --interface wsgi --blocking-threads 8 --log-level error --port {port} wsgi:app"
 UVICORN = "uvicorn --no-access-log --log-level warning --port {port} benchmarks.peers."
 OURS, TOKEN = "plantstore", "s3cret"
 STORES = {"memory": memory, "sqlite": sqlite, "postgresql": postgresql}
-#: The same database by the drivers of asyncio.
+#: The URL schemes of the asyncio drivers for the same databases.
 ASYNCHRONOUS = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg"}
 
 
 class Entry(NamedTuple):
-    """Something to be served: by a command, with the packages of peers/NAME.txt, on a store.
+    """An application to measure: its command, its packages in peers/PACKAGES.txt, its store.
 
-    Another ``token``, or an ``id`` that is null, has every create refused.
+    A wrong ``token``, or the ``id`` null, makes the application refuse every create.
     """
 
     name: str
@@ -63,8 +65,8 @@ ENTRIES = (
     Entry("Falcon and marshmallow", SAME_GUNICORN + "falcon:app", "falcon"),
     Entry("Django Ninja", SAME_GUNICORN + "ninja:app", "ninja"),
     Entry("FastAPI, uvicorn", UVICORN + "fastapi:app", "fastapi"),
-    Entry("bytes by Flask", SAME_GUNICORN + "bare_flask:app", "plain_flask"),
-    Entry("bytes by WSGI", SAME_GUNICORN + "bare:app", "plain_flask"),
+    Entry("constant bytes, Flask", SAME_GUNICORN + "bare_flask:app", "plain_flask"),
+    Entry("constant bytes, WSGI", SAME_GUNICORN + "bare:app", "plain_flask"),
     Entry("plantstore, SQLite", GUNICORN, "plantstore", "sqlite"),
     Entry("FastAPI, SQLite", UVICORN + "fastapi_sql:app", "fastapi", "sqlite"),
     Entry("plantstore, PostgreSQL", GUNICORN, "plantstore", "postgresql"),
@@ -73,7 +75,11 @@ ENTRIES = (
 
 
 class Result(NamedTuple):
-    """What came of it: a second, microseconds, milliseconds, megabytes."""
+    """The figures of one round.
+
+    ``creates`` is per second, ``cpu`` is in microseconds per create, the percentiles are in
+    milliseconds, and ``memory`` is in megabytes.
+    """
 
     creates: float
     cpu: float
@@ -84,7 +90,7 @@ class Result(NamedTuple):
 
 
 def environment(packages: str) -> Path:
-    """Return the commands of an environment that has these packages, made where it is missing."""
+    """Return the bin folder of an environment with these packages; create it if necessary."""
     pinned = (HERE / "peers" / f"{packages}.txt").read_text()
     folder = ROOT / ".venv-benchmarks" / packages
     made = folder / "pinned.txt"
@@ -99,7 +105,7 @@ def environment(packages: str) -> Path:
 
 @contextmanager
 def served(entry: Entry, place: Place) -> Iterator[tuple[psutil.Process, int]]:
-    """Serve an entry on the first core; give its first process, and its port."""
+    """Serve an entry on the first core; yield its first process and its port."""
     scheme = ASYNCHRONOUS.get(entry.store, "")
     settings = {
         "PLANTSTORE_TOKENS": TOKEN,
@@ -115,14 +121,14 @@ def served(entry: Entry, place: Place) -> Iterator[tuple[psutil.Process, int]]:
     ) as process:
         try:
             wait_until(lambda: listening(port) or process.poll() is not None)
-            assert process.poll() is None, f"{entry.name} doesn't start"
+            assert process.poll() is None, f"{entry.name} did not start"
             yield psutil.Process(process.pid), port
         finally:
             process.terminate()
 
 
 def load(port: int, seconds: int, token: str, id: str) -> dict[str, float]:
-    """Have wrk ask for creates; return what it has counted."""
+    """Send creates with wrk; return the counts and percentiles that it reports."""
     wrk = f"wrk -t1 -c{CLIENTS} -d{seconds}s --timeout 30s -s {HERE}/create.lua"
     command = [*wrk.split(), f"http://127.0.0.1:{port}/plants", "--", token, id]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
@@ -132,7 +138,7 @@ def load(port: int, seconds: int, token: str, id: str) -> dict[str, float]:
 
 
 def measure(entry: Entry, place: Place, seconds: int) -> Result:
-    """Serve an entry and have it create plants, and check that each was, or else refused."""
+    """Serve and measure an entry; check that it accepts every create, or refuses every one."""
     place.clear()
     with served(entry, place) as (process, port):
         load(port, WARM_UP, TOKEN, "0")
@@ -153,12 +159,12 @@ def measure(entry: Entry, place: Place, seconds: int) -> Result:
 
 
 def cpu(family: list[psutil.Process]) -> float:
-    """Return the seconds of processor time that processes have had."""
+    """Return the CPU time that the processes have used, in seconds."""
     return sum(sum(member.cpu_times()[:2]) for member in family)
 
 
 def main() -> None:
-    """Measure and print a table."""
+    """Measure the chosen entries and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--quick", action="store_true", help="one round of three seconds")
@@ -189,9 +195,12 @@ def medians(measured: list[Result]) -> Result:
 
 
 def show(table: dict[Entry, Result]) -> None:
-    """Print a table, with the ratio of our creates on the same store to each one's."""
+    """Print a table of the results.
+
+    The ratio is the creates of plantstore on the same store, divided by those of the entry.
+    """
     ours: dict[str, float] = {}
-    print("| | creates/s | ours to it | CPU µs | p50 ms | p99 ms | p99.9 ms | MB |")
+    print("| | creates/s | ratio | CPU µs | p50 ms | p99 ms | p99.9 ms | MB |")
     print("|---|---|---|---|---|---|---|---|")
     for entry, result in table.items():
         if entry.name.startswith(OURS):

@@ -1,5 +1,6 @@
--- A create with an id of its own, again and again, for wrk: wrk … -- TOKEN FIRST_ID
--- Prints one line of JSON. A body that is not a NewPlant: … -- TOKEN null
+-- Script for wrk: sends creates, each with a new id above FIRST_ID, and prints one line of JSON.
+-- Usage: wrk … -- TOKEN FIRST_ID
+-- With null as FIRST_ID, every body has the id null and is not a NewPlant.
 
 local id
 

@@ -1,10 +1,10 @@
-"""What an accepted create costs inside the process, against a Flask view of one constant dict.
+"""Compares a create inside the process with a Flask view that returns a constant dict.
 
     python -m benchmarks.create [ROUNDS]
 
-Both applications are called as a WSGI server would call them, in turn, a batch each a
-round; the figures are the medians over the rounds. Only the ratio carries over to other
-machines.
+Both applications are called as a WSGI server calls them. In each round, each application
+handles one batch of requests. The figures are medians over the rounds. Only the ratio is
+comparable between machines.
 """
 
 import statistics
@@ -20,18 +20,18 @@ from werkzeug.test import EnvironBuilder
 
 from plantstore import create_app
 
-BATCH = 2000
+BATCH = 2000  # Requests per application and round.
 
 
 def constant_app() -> Flask:
-    """Return the least that Flask can do: no check, no body, no store."""
+    """Return a minimal Flask application: no token check, no request body, no store."""
     app = Flask(__name__)
     app.post("/plants")(lambda: {"name": "Monstera", "tag": "indoor"})
     return app
 
 
 def requests(ids: Iterator[int]) -> Iterator[dict[str, Any]]:
-    """Yield WSGI environments, each of a create with an id of its own."""
+    """Yield one WSGI environment per id: a create of a plant with this id."""
     environ = EnvironBuilder(
         "/plants", method="POST", content_type="application/json"
     ).get_environ()
@@ -42,7 +42,7 @@ def requests(ids: Iterator[int]) -> Iterator[dict[str, Any]]:
 
 
 def cost(app: Callable[..., Any], environs: list[dict[str, Any]]) -> float:
-    """Return the microseconds that the app takes for one of these requests."""
+    """Return how many microseconds the app takes per request."""
     statuses: list[str] = []
 
     def start_response(status: str, headers: list[tuple[str, str]]) -> None:
@@ -59,7 +59,7 @@ def cost(app: Callable[..., Any], environs: list[dict[str, Any]]) -> float:
 
 
 def main() -> None:
-    """Measure, and print one line an application and their ratio."""
+    """Print the time per request of both applications, and the ratio."""
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 30
     plants, constant = create_app({"PLANTSTORE_TOKENS": "s3cret"}), constant_app()
     ids, pairs = count(), []

@@ -1,10 +1,11 @@
-"""Plants in memory, from a thousand to ten million: their size, and what a create costs then.
+"""Measures plants in memory, from a thousand to ten million: their size, and a create.
 
     python -m benchmarks.memory [PLANTS]
 
-The creates are whole requests, in the process. Each is timed by itself, 20,000 among each
-tenfold of plants, and set against the first thousand of twenty new stores. In the mean of
-the adds, with which the store is filled, is whatever the growing dict took.
+Each step has ten times as many plants as the previous one. At each step, 20,000 creates are
+timed one by one, as whole requests inside the process. They are compared with the first
+thousand creates in each of twenty new stores. The store is filled by adds; their mean time
+includes the time in which the dict grows.
 """
 
 import statistics
@@ -19,11 +20,11 @@ from flask import Flask
 from benchmarks.create import BATCH, cost, requests
 from plantstore import MemoryStore, Plant, StaticTokens, create_blueprint
 
-TIMED = 10 * BATCH
+TIMED = 10 * BATCH  # Creates per step.
 
 
 class Cost(NamedTuple):
-    """What creates cost, in microseconds."""
+    """The time of a create, in microseconds."""
 
     median: float
     mean: float
@@ -32,26 +33,26 @@ class Cost(NamedTuple):
 
 
 def service(store: MemoryStore) -> Flask:
-    """Return a service over a store."""
+    """Return an application that serves this store."""
     app = Flask("service")
     app.register_blueprint(create_blueprint(store=store, verify_token=StaticTokens(["s3cret"])))
     return app
 
 
 def creates(app: Flask, ids: range) -> list[float]:
-    """Create plants; return the microseconds that each took."""
+    """Create plants; return how many microseconds each create took."""
     return [cost(app, [environ]) for environ in requests(scattered(ids))]
 
 
 def summary(costs: list[float]) -> Cost:
-    """Sum up what creates took."""
+    """Return the median, the mean, the 99.9th percentile and the maximum."""
     costs = sorted(costs)
     late = costs[int(len(costs) * 0.999)]
     return Cost(statistics.median(costs), statistics.mean(costs), late, costs[-1])
 
 
 def fill(store: MemoryStore, ids: range) -> float:
-    """Make and add plants with names of twelve characters; return the microseconds an add."""
+    """Add plants with names of twelve characters; return the microseconds per add."""
     start = time.perf_counter()
     for id in scattered(ids):
         store.add(Plant(id, f"plant{id % 10**7:07d}"))
@@ -59,12 +60,12 @@ def fill(store: MemoryStore, ids: range) -> float:
 
 
 def scattered(numbers: range) -> Iterator[int]:
-    """Yield ids all over int64, where neighbours in time are none in memory."""
+    """Yield ids spread over int64, so that consecutive ids are far apart in memory."""
     return ((number * 0x9E3779B97F4A7C15) % 2**64 - 2**63 for number in numbers)
 
 
 def sizes(most: int) -> Iterator[range]:
-    """Yield the ids that come at each step, from a thousand by tenfolds."""
+    """Yield the ids to add at each step: up to 1,000 plants, then ten times as many each time."""
     size, upto = 0, 1000
     while upto <= most:
         yield range(size, upto)
@@ -72,12 +73,12 @@ def sizes(most: int) -> Iterator[range]:
 
 
 def memory() -> int:
-    """Return the bytes of memory that this process has in use (Linux)."""
+    """Return how many bytes of memory this process uses (Linux only)."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
 def main() -> None:
-    """Print a line for each tenfold, with the ratios to the first thousand."""
+    """Print one line per step, with the ratios to the first thousand creates."""
     most = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000_000
     creates(service(MemoryStore()), range(1000))
     first = summary([c for _ in range(20) for c in creates(service(MemoryStore()), range(1000))])

@@ -1,11 +1,11 @@
-"""What each store costs: creates a second, an add against the bare driver, an import.
+"""Measures each store: creates per second, an add compared with the bare driver, an import.
 
     python -m benchmarks.stores [STORE ...]
 
-STORE is memory, sqlite, postgresql or mariadb; all by default. A server is started for the
-time being, on the same disk as the temporary folder. gunicorn and the servers run on one
-core, the clients on another. SQLite's adds are without the sync, ours and the driver's.
-Ratios carry over to other machines, figures do not.
+STORE is memory, sqlite, postgresql or mariadb; the default is all. A temporary database
+server is started, with its data in the temporary folder. gunicorn and the database server
+run on one core, the clients on another. For the adds into SQLite, the sync is off in the
+store and in the bare driver. Only the ratios are comparable between machines.
 """
 
 import os
@@ -28,14 +28,16 @@ from plantstore.stores.engines import make_engine
 from tests.databases import STORES, Place
 from tests.serving import Gunicorn, post
 
-SECONDS, CLIENTS = 5, 16
-ROUNDS, BATCH = 20, 200
-SIZES = 100_000, 2_000_000
+SECONDS = 5  # Duration of the creates.
+CLIENTS = 16  # Concurrent connections for the creates.
+ROUNDS = 20  # Rounds of the comparison with the bare driver.
+BATCH = 200  # Adds per round, for the store and for the bare driver.
+SIZES = 100_000, 2_000_000  # Plants per import.
 COMMAND = [sys.executable, "-c", "from plantstore.cli import main; main()"]
 
 
 def creates(place: Place, workers: int) -> float:
-    """Return how many plants a second clients create through gunicorn."""
+    """Return how many plants per second the clients create through gunicorn."""
     ids, end = count(), time.monotonic() + SECONDS
     environment = {"PLANTSTORE_TOKENS": "s3cret", "PLANTSTORE_STORE": place.url}
 
@@ -57,7 +59,7 @@ def creates(place: Place, workers: int) -> float:
 
 
 def bare_sqlite(url: str) -> Callable[[int], Any]:
-    """Return what inserts a plant by sqlite3 alone."""
+    """Return a function that inserts a plant with sqlite3 only."""
     connection = sqlite3.connect(make_url(url).database or "", isolation_level=None)
     connection.execute("PRAGMA synchronous=OFF")
     insert = "INSERT INTO plants (id, name, tag) VALUES (?, ?, ?)"
@@ -65,7 +67,7 @@ def bare_sqlite(url: str) -> Callable[[int], Any]:
 
 
 def bare_server(url: str) -> Callable[[int], Any]:
-    """Return what inserts a plant by psycopg or PyMySQL alone."""
+    """Return a function that inserts a plant with psycopg or PyMySQL only."""
     engine = make_engine(url)
     _, where = engine.dialect.create_connect_args(engine.url)
     driver: Any = engine.dialect.loaded_dbapi
@@ -75,7 +77,7 @@ def bare_server(url: str) -> Callable[[int], Any]:
 
 
 def cost(add: Callable[[int], Any], ids: Iterator[int]) -> float:
-    """Return the microseconds that an add takes."""
+    """Return how many microseconds an add takes."""
     start = time.perf_counter()
     for _ in range(BATCH):
         add(next(ids))
@@ -83,7 +85,7 @@ def cost(add: Callable[[int], Any], ids: Iterator[int]) -> float:
 
 
 def against_the_driver(place: Place) -> tuple[float, float, float]:
-    """Return the microseconds of the store's add and of the bare driver's, and their ratio."""
+    """Return the microseconds per add of the store and of the bare driver, and the ratio."""
     engine = make_engine(place.url)
     without_sync = place.url.startswith("sqlite")
     if without_sync:
@@ -102,7 +104,7 @@ def against_the_driver(place: Place) -> tuple[float, float, float]:
 
 
 def bring_in(place: Place, size: int) -> tuple[float, float]:
-    """Import this many plants by the command; return plants a second, and peak megabytes."""
+    """Import plants with the plantstore command; return plants per second and peak megabytes."""
     with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
         for id in range(size):
             file.write(b'{"id":%d,"name":"Monstera %d","tag":"indoor"}\n' % (id, id))
@@ -117,17 +119,17 @@ def bring_in(place: Place, size: int) -> tuple[float, float]:
 
 
 def figures(place: Place) -> Iterator[str]:
-    """Yield what there is to say of a store, a line each."""
-    yield f"{creates(place, workers=1):6.0f} creates a second through gunicorn, one worker"
+    """Yield the lines to print for a store."""
+    yield f"{creates(place, workers=1):6.0f} creates per second through gunicorn, one worker"
     if place.url == "memory://":
         return
     place.clear()
     ours, theirs, ratio = against_the_driver(place)
-    yield f"{ours:6.0f} µs an add, {theirs:.0f} the bare driver's, ratio {ratio:.2f}"
+    yield f"{ours:6.0f} µs per add; bare driver: {theirs:.0f} µs; ratio {ratio:.2f}"
     for size in SIZES:
         place.clear()
         speed, peak = bring_in(place, size)
-        yield f"{speed:6.0f} plants a second imported, of {size:,}; {peak:.0f} MB at most"
+        yield f"{speed:6.0f} plants per second in an import of {size:,}; peak {peak:.0f} MB"
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""APIFlask: its decorators for authentication, input and output."""
+"""APIFlask, with its decorators for authentication, input and output."""
 
 from threading import Lock
 
@@ -37,6 +37,6 @@ def verify_token(token):
 def create_plant(json_data):
     with lock:
         if json_data["id"] in plants:
-            abort(400, "A plant with this id is already there.")
+            abort(400, "A plant with this id already exists.")
         plants[json_data["id"]] = json_data
     return json_data

@@ -1,4 +1,4 @@
-"""The least that WSGI can do: read the body, answer by constant bytes. No check, no store."""
+"""A minimal WSGI application: constant bytes, no token check, no store."""
 
 ANSWER = b'{"name":"Monstera","tag":"indoor"}'
 HEADERS = [("Content-Type", "application/json"), ("Content-Length", str(len(ANSWER)))]

@@ -1,4 +1,4 @@
-"""The least that Flask can do: a view of constant bytes. No check, no store."""
+"""A minimal Flask application: constant bytes, no token check, no store."""
 
 from flask import Flask
 

@@ -1,4 +1,4 @@
-"""Falcon with marshmallow: a resource, and a middleware for authentication."""
+"""Falcon with marshmallow: a resource, and middleware for authentication."""
 
 from threading import Lock
 
@@ -40,7 +40,7 @@ class Plants:
             raise falcon.HTTPBadRequest(description=str(error.messages)) from None
         with lock:
             if plant["id"] in plants:
-                raise falcon.HTTPBadRequest(title="A plant with this id is already there.")
+                raise falcon.HTTPBadRequest(title="A plant with this id already exists.")
             plants[plant["id"]] = plant
         response.media = plant_schema.dump(plant)
 

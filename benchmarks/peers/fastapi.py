@@ -1,4 +1,4 @@
-"""FastAPI: its bearer authentication and models."""
+"""FastAPI, with its bearer authentication and models."""
 
 from typing import Annotated
 
@@ -29,6 +29,6 @@ async def authenticate(
 @app.post("/plants", dependencies=[Depends(authenticate)], response_model_exclude_none=True)
 async def create_plant(plant: NewPlant) -> Plant:
     if plant.id in plants:
-        raise HTTPException(400, "A plant with this id is already there.")
+        raise HTTPException(400, "A plant with this id already exists.")
     plants[plant.id] = plant
     return plant

@@ -1,4 +1,4 @@
-"""FastAPI with SQLAlchemy's asynchronous ORM, a session a request."""
+"""FastAPI with SQLAlchemy's asynchronous ORM, one session per request."""
 
 import os
 from contextlib import asynccontextmanager
@@ -71,5 +71,5 @@ async def create_plant(
     try:
         await session.commit()
     except IntegrityError:
-        raise HTTPException(400, "A plant with this id is already there.") from None
+        raise HTTPException(400, "A plant with this id already exists.") from None
     return row

@@ -1,4 +1,4 @@
-"""How the peers are served: by as many threads as the service itself."""
+"""Serves the peers with as many threads as plantstore has."""
 
 worker_class = "gthread"
 threads = 8

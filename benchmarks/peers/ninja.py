@@ -1,4 +1,4 @@
-"""Django Ninja: its bearer authentication and schemas, on a Django without a database."""
+"""Django Ninja, with its bearer authentication and schemas, without a database."""
 
 from threading import Lock
 
@@ -41,7 +41,7 @@ api = NinjaAPI(auth=Bearer())
 def create_plant(request, plant: NewPlant):
     with lock:
         if plant.id in plants:
-            raise HttpError(400, "A plant with this id is already there.")
+            raise HttpError(400, "A plant with this id already exists.")
         plants[plant.id] = plant
     return plant
 

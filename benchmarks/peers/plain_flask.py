@@ -1,4 +1,4 @@
-"""Flask with marshmallow, as their own documentation puts them together."""
+"""Flask with marshmallow, combined as their documentation recommends."""
 
 from threading import Lock
 
@@ -39,6 +39,6 @@ def create_plant():
     plant = NewPlantSchema().load(request.get_json())
     with lock:
         if plant["id"] in plants:
-            return jsonify(error=40004, message="A plant with this id is already there."), 400
+            return jsonify(error=40004, message="A plant with this id already exists."), 400
         plants[plant["id"]] = plant
     return PlantSchema().dump(plant)

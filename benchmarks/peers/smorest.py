@@ -1,4 +1,4 @@
-"""flask-smorest: a method view with its arguments and response declared."""
+"""flask-smorest: a method view that declares its arguments and its response."""
 
 from threading import Lock
 
@@ -43,7 +43,7 @@ class Plants(MethodView):
     def post(self, plant):
         with lock:
             if plant["id"] in plants:
-                abort(400, message="A plant with this id is already there.")
+                abort(400, message="A plant with this id already exists.")
             plants[plant["id"]] = plant
         return plant
 
