@@ -1,7 +1,7 @@
-"""A plant nursery's site: what is in stock, and a form for its gardeners.
+"""The site of a plant nursery: a page of the plants in stock, and a form for gardeners.
 
-Their suppliers send plants to the plant store that it embeds: ``POST /api/plants``. The
-gardener ``flora`` has the password NURSERY_PASSWORD; suppliers send NURSERY_TOKEN.
+Suppliers send plants to the embedded plant store: ``POST /api/plants``. The gardener
+``flora`` logs in with the password NURSERY_PASSWORD. Suppliers send the token NURSERY_TOKEN.
 """
 
 import secrets
@@ -47,11 +47,11 @@ from plantstore import (
     plant_added,
 )
 
-SHOWN = 60  # Plants on a page.
+SHOWN = 60  # Plants per page.
 
 
 class Base(DeclarativeBase):
-    """What the site's own tables have in common."""
+    """The base class of the site's own tables."""
 
 
 db = SQLAlchemy(model_class=Base)
@@ -62,7 +62,7 @@ nursery = Blueprint("nursery", __name__)
 
 
 class Gardener(UserMixin, db.Model):
-    """Somebody who may add plants by the form."""
+    """A user who can log in and add plants with the form."""
 
     id: Mapped[int] = mapped_column(primary_key=True)
     name: Mapped[str] = mapped_column(unique=True)
@@ -70,7 +70,7 @@ class Gardener(UserMixin, db.Model):
 
 
 class Delivery(db.Model):
-    """Who sent a plant, and when: the site's own notes beside the store."""
+    """Who sent a plant, and when. The plant itself is in the store."""
 
     plant_id: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
     supplier: Mapped[str]
@@ -78,32 +78,33 @@ class Delivery(db.Model):
 
 
 class LoginForm(FlaskForm):
-    """How a gardener enters."""
+    """The name and password of a gardener."""
 
     name = StringField("Name", [InputRequired()])
     password = PasswordField("Password", [InputRequired()])
 
 
 class PlantForm(FlaskForm):
-    """A new plant, as a gardener writes it down."""
+    """A new plant, entered by a gardener."""
 
-    text = Regexp(r"[^\0]*\Z", message="This has a character that can't be stored.")
+    text = Regexp(r"[^\0]*\Z", message="Remove the null character (U+0000).")
     id = IntegerField("Number", [InputRequired()])
     name = StringField("Name", [InputRequired(), Length(max=80), text])
     tag = StringField("Kind", [Length(max=80), text])
 
     def validate_id(self, field: IntegerField) -> None:
-        """Refuse what is no number of a plant."""
+        """Refuse a number outside the 64-bit range."""
         if field.data is not None and not -(2**63) <= field.data < 2**63:
             raise ValidationError("This number is too large.")
 
 
 def create_app() -> Flask:
-    """Return the site, set up by the environment: NURSERY_PASSWORD, NURSERY_TOKEN."""
+    """Return the site, configured by the environment: NURSERY_PASSWORD and NURSERY_TOKEN."""
     app = Flask(__name__)
     app.config["SQLALCHEMY_DATABASE_URI"] = "sqlite:///nursery.db"
     app.config["SQLALCHEMY_ENGINE_OPTIONS"] = {"hide_parameters": True}
-    app.config["SECRET_KEY"] = secrets.token_hex()  # Set a lasting one to stay logged in.
+    # A restart logs everyone out, unless NURSERY_SECRET_KEY is set.
+    app.config["SECRET_KEY"] = secrets.token_hex()
     app.config.from_prefixed_env("NURSERY", loads=str)
     if not (app.config.get("PASSWORD") and app.config.get("TOKEN")):
         raise RuntimeError("set NURSERY_PASSWORD and NURSERY_TOKEN")
@@ -118,7 +119,7 @@ def create_app() -> Flask:
 
 
 def embed_store(app: Flask) -> None:
-    """Put the plant store under /api, its plants into the site's own database."""
+    """Register the plant store under /api, with its plants in the site's own database."""
     store = SQLStore(db.engine, db.metadata)
     verify_token = StaticTokens({app.config["TOKEN"]: "the greenhouse"})
     api = create_blueprint(store=store, verify_token=verify_token)
@@ -128,31 +129,31 @@ def embed_store(app: Flask) -> None:
 
 
 def plants() -> Store:
-    """Return the store, for the site's own pages."""
+    """Return the store of plants, for the site's own pages."""
     store: Store = current_app.extensions["plants"]
     return store
 
 
 @plant_added.connect
 def note_delivery(sender: Flask, plant: Plant, client: str) -> None:
-    """Write down who sent a plant."""
+    """Record who sent a plant, and when."""
     db.session.merge(Delivery(plant_id=plant.id, supplier=client, at=datetime.now(UTC)))
     db.session.commit()
 
 
 @login.user_loader
 def load_gardener(id: str) -> Gardener | None:
-    """Return who is logged in."""
+    """Return the gardener with this id, or None."""
     return db.session.get(Gardener, int(id))
 
 
 def find_gardener(name: str) -> Gardener | None:
-    """Return the gardener of that name."""
+    """Return the gardener with this name, or None."""
     return db.session.scalar(db.select(Gardener).filter_by(name=name))
 
 
 def hire(name: str, password: str) -> None:
-    """Let a gardener in by this password from now on."""
+    """Create the gardener if necessary, and set the password."""
     gardener = find_gardener(name) or Gardener(name=name)
     gardener.password_hash = generate_password_hash(password)
     db.session.add(gardener)
@@ -161,18 +162,18 @@ def hire(name: str, password: str) -> None:
 
 @nursery.errorhandler(StoreUnavailable)
 def say_busy(error: StoreUnavailable) -> ResponseReturnValue:
-    """Ask the visitor to come again."""
+    """Return the page that asks the visitor to try again later."""
     return render_template("busy.html"), 503
 
 
 @nursery.get("/")
 def stock() -> ResponseReturnValue:
-    """Show what there is."""
+    """Return the page of the plants in stock."""
     return show_stock(PlantForm())
 
 
 def show_stock(form: PlantForm) -> str:
-    """Return the page of plants, with a form for one more."""
+    """Return the page of plants, with this form for a new plant."""
     count = len(plants())
     last = max(1, ceil(count / SHOWN))
     page = min(max(1, request.args.get("page", 1, int)), last)
@@ -193,7 +194,7 @@ def show_stock(form: PlantForm) -> str:
 @nursery.post("/")
 @login_required
 def add_plant() -> ResponseReturnValue:
-    """Add the plant of the form."""
+    """Add the plant from the form, or show the form with its errors."""
     form = PlantForm()
     if form.validate_on_submit():
         plant = Plant(form.id.data, form.name.data, form.tag.data or None)
@@ -210,19 +211,19 @@ def add_plant() -> ResponseReturnValue:
 
 @nursery.route("/login", methods=["GET", "POST"])
 def enter() -> ResponseReturnValue:
-    """Let a gardener in."""
+    """Log a gardener in, or show the login form."""
     form = LoginForm()
     if form.validate_on_submit():
         gardener = find_gardener(form.name.data)
         if gardener and check_password_hash(gardener.password_hash, form.password.data):
             login_user(gardener)
             return redirect(url_for("nursery.stock"))
-        form.password.errors = ["This name and password don't belong together."]
+        form.password.errors = ["The name and password don't belong together. Check both."]
     return render_template("login.html", form=form)
 
 
 @nursery.post("/logout")
 def leave() -> ResponseReturnValue:
-    """Let a gardener out."""
+    """Log the gardener out."""
     logout_user()
     return redirect(url_for("nursery.stock"))
