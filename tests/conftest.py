@@ -14,17 +14,16 @@ from flask.testing import FlaskClient
 from hypothesis import settings
 from werkzeug.test import TestResponse
 
-from plantstore import MemoryStore, StaticTokens, create_app, create_blueprint
+from plantstore import MemoryStore, create_app
 from plantstore.cli import main
 from plantstore.schemas import error_schema
 
 from .databases import DATABASES, Place
 from .serving import Gunicorn
+from .sites import BEARER, TOKEN, make_site
 
 Run = Callable[..., Result]
 OpenPlace = Callable[[], AbstractContextManager[Place]]
-TOKEN = "s3cret"
-BEARER = {"Authorization": f"Bearer {TOKEN}"}
 
 # The settings of whoever runs the tests stay out of them.
 for variable in [*os.environ]:
@@ -59,10 +58,8 @@ def store() -> MemoryStore:
 @pytest.fixture
 def site(store: MemoryStore) -> Flask:
     """Return somebody's site, which has a page of its own and the store at /garden."""
-    site = Flask("site")
+    site = make_site(store=store, url_prefix="/garden")
     site.add_url_rule("/", "home", lambda: "home")
-    garden = create_blueprint(store=store, verify_token=StaticTokens([TOKEN]))
-    site.register_blueprint(garden, url_prefix="/garden")
     return site
 
 

@@ -15,7 +15,9 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.middleware.dispatcher import DispatcherMiddleware
 from werkzeug.middleware.proxy_fix import ProxyFix
 
-from plantstore import MemoryStore, Plant, StaticTokens, StoreUnavailable, create_blueprint
+from plantstore import MemoryStore, Plant, StoreUnavailable
+
+from .sites import make_blueprint
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -36,8 +38,7 @@ class Shed(MemoryStore):
 
 def garden(name: str = "garden") -> Blueprint:
     """Return the blueprint that all of them embed."""
-    verify_token = StaticTokens(["s3cret"])
-    return create_blueprint(store=Shed(), verify_token=verify_token, max_body=MAX_BODY, name=name)
+    return make_blueprint(store=Shed(), max_body=MAX_BODY, name=name)
 
 
 # How they are set up.

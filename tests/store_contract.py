@@ -8,7 +8,7 @@ import pytest
 
 from plantstore import Plant, PlantExists, Store
 
-ROSE, LILY = Plant(1, "Rose", "garden"), Plant(2, "Lily")
+from .sites import LILY, ROSE_PLANT
 
 
 class StoreContract:
@@ -21,19 +21,19 @@ class StoreContract:
 
     def test_what_was_added_is_there(self, store: Store) -> None:
         """A plant that was added comes back as it was, with a tag or without."""
-        store.add(ROSE)
+        store.add(ROSE_PLANT)
         store.add(LILY)
-        assert (store.get(1), store.get(2), store.get(3)) == (ROSE, LILY, None)
+        assert (store.get(1), store.get(2), store.get(3)) == (ROSE_PLANT, LILY, None)
         assert isinstance(store.get(1), Plant)
         assert len(store) == 2
 
     def test_an_id_is_taken_once(self, store: Store) -> None:
         """A second plant with an id raises PlantExists, and the first stays as it was."""
-        store.add(ROSE)
-        for second in (ROSE, Plant(1, "Lily")):
+        store.add(ROSE_PLANT)
+        for second in (ROSE_PLANT, Plant(1, "Lily")):
             with pytest.raises(PlantExists):
                 store.add(second)
-        assert list(store) == [ROSE]
+        assert list(store) == [ROSE_PLANT]
 
     def test_plants_come_in_the_order_of_their_ids(self, store: Store) -> None:
         """Iterating yields every plant, by rising id, from one end of int64 to the other."""
@@ -44,7 +44,7 @@ class StoreContract:
 
     def test_what_was_removed_is_gone(self, store: Store) -> None:
         """A removed plant is gone, tag and all, its id is free; removing it again is a KeyError."""
-        store.add(ROSE)
+        store.add(ROSE_PLANT)
         store.remove(1)
         assert (len(store), store.get(1)) == (0, None)
         with pytest.raises(KeyError):
@@ -121,7 +121,7 @@ class StoreContract:
             balance = 0
             for _ in range(50):
                 with suppress(PlantExists):
-                    store.add(ROSE)
+                    store.add(ROSE_PLANT)
                     balance += 1
                 with suppress(KeyError):
                     store.remove(1)

@@ -4,14 +4,13 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
-from flask import Flask, g
+from flask import g
 from flask.testing import FlaskClient
 
-from plantstore import MemoryStore, StaticTokens, create_blueprint
+from plantstore import MemoryStore, StaticTokens
 
-from .conftest import BEARER, TOKEN, check_error
-
-ROSE = {"id": 1, "name": "Rose"}
+from .conftest import check_error, create
+from .sites import ROSE, TOKEN, make_site
 
 
 @pytest.mark.parametrize(
@@ -76,8 +75,7 @@ def test_with_bad_bearer_credentials(client: FlaskClient, credentials: str) -> N
 @pytest.mark.parametrize("credentials", MALFORMED)
 def test_a_site_is_asked_of_tokens_alone(store: MemoryStore, credentials: str) -> None:
     """Malformed credentials are refused before the site's own verify_token is asked."""
-    site = Flask("site")
-    site.register_blueprint(create_blueprint(store=store, verify_token=lambda token: "anyone"))
+    site = make_site(store=store, verify_token=lambda token: "anyone")
     environ = {"HTTP_AUTHORIZATION": credentials}
     check_error(site.test_client().post("/plants", json=ROSE, environ_overrides=environ), 40102)
 
@@ -100,14 +98,12 @@ def test_credentials_come_first(client: FlaskClient) -> None:
 def test_nothing_is_stored_for_strangers(client: FlaskClient) -> None:
     """A creation that was refused for its credentials leaves the id free."""
     check_error(client.post("/plants", json=ROSE), 40101)
-    assert client.post("/plants", json=ROSE, headers=BEARER).status_code == 200
+    assert create(client, ROSE).status_code == 200
 
 
 def test_a_site_verifies_its_own_tokens(store: MemoryStore) -> None:
     """Any callable from token to client's name, or None, decides; the name is then in g."""
-    site = Flask("site")
-    garden = create_blueprint(store=store, verify_token={"t0k3n": "Flora", "empty": ""}.get)
-    site.register_blueprint(garden)
+    site = make_site(store=store, verify_token={"t0k3n": "Flora", "empty": ""}.get)
     seen = []
 
     @site.after_request
@@ -124,16 +120,15 @@ def test_a_site_verifies_its_own_tokens(store: MemoryStore) -> None:
     assert len(store) == 2
 
 
-@pytest.mark.parametrize("answer", [True, False, 0, b"Flora"])
-def test_a_site_answers_with_a_name(store: MemoryStore, answer: Any) -> None:
+@pytest.mark.parametrize("result", [True, False, 0, b"Flora"])
+def test_a_site_answers_with_a_name(store: MemoryStore, result: Any) -> None:
     """A verify_token that returns neither a name nor None lets nobody in: it is a fault to see."""
-    site = Flask("site")
+    site = make_site(store=store, verify_token=lambda token: result)
     site.testing = True
-    site.register_blueprint(create_blueprint(store=store, verify_token=lambda token: answer))
     with pytest.raises(TypeError, match="not a name or None"):
-        site.test_client().post("/plants", json=ROSE, headers=BEARER)
+        create(site.test_client(), ROSE)
     site.testing = False
-    check_error(site.test_client().post("/plants", json=ROSE, headers=BEARER), 50001)
+    check_error(create(site.test_client(), ROSE), 50001)
     assert len(store) == 0
 
 

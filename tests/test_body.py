@@ -9,11 +9,11 @@ from flask import Flask, request
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
-from plantstore import MemoryStore, StaticTokens, create_app, create_blueprint
+from plantstore import MemoryStore, create_app
 
-from .conftest import BEARER, TOKEN, check_error
+from .conftest import check_error
+from .sites import BEARER, ROSE_JSON, TOKEN, make_site
 
-ROSE = b'{"id":1,"name":"Rose"}'
 CHUNKED = {"HTTP_TRANSFER_ENCODING": "chunked", "wsgi.input_terminated": True}
 
 
@@ -37,7 +37,7 @@ def send(client: FlaskClient, body: Any, path: str = "/plants", **options: Any) 
 )
 def test_json_is_read(client: FlaskClient, content_type: str) -> None:
     """A body of application/json is read, in any letter case and with any parameters."""
-    assert send(client, ROSE, content_type=content_type).status_code == 200
+    assert send(client, ROSE_JSON, content_type=content_type).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -56,13 +56,13 @@ def test_json_is_read(client: FlaskClient, content_type: str) -> None:
 )
 def test_other_media_types_are_refused(client: FlaskClient, content_type: str | None) -> None:
     """A body of another media type, or of none, is refused with 40001."""
-    check_error(send(client, ROSE, content_type=content_type), 40001)
+    check_error(send(client, ROSE_JSON, content_type=content_type), 40001)
 
 
 @pytest.mark.parametrize("coding", ["gzip", "br", "identity", "utf-8"])
 def test_a_content_encoding_is_refused(client: FlaskClient, coding: str) -> None:
     """A body with a Content-Encoding is refused with 40001, whether or not it is encoded."""
-    for body in (ROSE, gzip.compress(ROSE)):
+    for body in (ROSE_JSON, gzip.compress(ROSE_JSON)):
         check_error(send(client, body, headers={"Content-Encoding": coding}), 40001)
 
 
@@ -85,11 +85,11 @@ def test_a_content_encoding_is_refused(client: FlaskClient, coding: str) -> None
         b'{"id":1,"name":"\xed\xa0\x80"}',
         b'{"id":1,"name":"\xff"}',
         b'{"id":1,"name":"a\nb"}',
-        b"\xef\xbb\xbf" + ROSE,
-        ROSE.decode().encode("utf-16"),
-        ROSE.decode().encode("utf-16-le"),
-        ROSE.decode().encode("utf-32"),
-        gzip.compress(ROSE),
+        b"\xef\xbb\xbf" + ROSE_JSON,
+        ROSE_JSON.decode().encode("utf-16"),
+        ROSE_JSON.decode().encode("utf-16-le"),
+        ROSE_JSON.decode().encode("utf-32"),
+        gzip.compress(ROSE_JSON),
         b"id=1&name=Rose",
         b"[" * 100_000,
         b"[" * 5000 + b"]" * 5000,
@@ -99,12 +99,12 @@ def test_a_content_encoding_is_refused(client: FlaskClient, coding: str) -> None
 def test_what_is_not_json_is_refused(client: FlaskClient, body: bytes) -> None:
     """A body that is not JSON in UTF-8, or too deep or large in numbers, is refused with 40002."""
     check_error(send(client, body), 40002)
-    assert send(client, ROSE).status_code == 200
+    assert send(client, ROSE_JSON).status_code == 200
 
 
 def test_white_space_around_is_fine(client: FlaskClient) -> None:
     """White space around the JSON text is no fault (RFC 8259 section 2)."""
-    assert send(client, b" \t\r\n" + ROSE + b"\n").status_code == 200
+    assert send(client, b" \t\r\n" + ROSE_JSON + b"\n").status_code == 200
 
 
 @pytest.fixture
@@ -115,39 +115,39 @@ def small() -> FlaskClient:
 
 def test_the_limit_is_the_last_byte_taken(small: FlaskClient) -> None:
     """A body as long as the limit is taken, and one byte more is refused with 41301."""
-    check_error(send(small, ROSE.ljust(101)), 41301)
-    assert send(small, ROSE.ljust(100)).status_code == 200
+    check_error(send(small, ROSE_JSON.ljust(101)), 41301)
+    assert send(small, ROSE_JSON.ljust(100)).status_code == 200
 
 
 def test_the_limit_is_a_mebibyte_by_default(client: FlaskClient) -> None:
     """Unless set otherwise, a body may be 1,048,576 bytes long."""
-    check_error(send(client, ROSE.ljust(1048577)), 41301)
-    assert send(client, ROSE.ljust(1048576)).status_code == 200
+    check_error(send(client, ROSE_JSON.ljust(1048577)), 41301)
+    assert send(client, ROSE_JSON.ljust(1048576)).status_code == 200
 
 
 def test_the_limit_holds_without_a_length(small: FlaskClient) -> None:
     """A body of no declared length is refused with 41301 past the limit, not cut there."""
     for length in (101, 10_000):
-        check_error(send(small, ROSE.ljust(length), environ_overrides=CHUNKED), 41301)
-    assert send(small, ROSE.ljust(100), environ_overrides=CHUNKED).status_code == 200
+        check_error(send(small, ROSE_JSON.ljust(length), environ_overrides=CHUNKED), 41301)
+    assert send(small, ROSE_JSON.ljust(100), environ_overrides=CHUNKED).status_code == 200
 
 
 def test_a_body_whose_end_is_unknown_is_none(client: FlaskClient) -> None:
     """Where the server doesn't tell the end of a body without a length, it is not waited for."""
     unterminated = CHUNKED | {"wsgi.input_terminated": False}
-    check_error(send(client, ROSE, environ_overrides=unterminated), 40002)
+    check_error(send(client, ROSE_JSON, environ_overrides=unterminated), 40002)
 
 
 def test_a_body_cut_short_is_refused(client: FlaskClient) -> None:
     """A body shorter than was declared is refused with 40002, also where it is JSON by itself."""
-    check_error(send(client, ROSE, environ_overrides={"CONTENT_LENGTH": "500"}), 40002)
-    assert send(client, ROSE).status_code == 200
+    check_error(send(client, ROSE_JSON, environ_overrides={"CONTENT_LENGTH": "500"}), 40002)
+    assert send(client, ROSE_JSON).status_code == 200
 
 
 @pytest.mark.parametrize("length", ["", "-5", "x", "1e3"])
 def test_a_length_that_is_none_counts_as_zero(client: FlaskClient, length: str) -> None:
     """A length that no server should let through is no fault of ours: there is no body."""
-    check_error(send(client, ROSE, environ_overrides={"CONTENT_LENGTH": length}), 40002)
+    check_error(send(client, ROSE_JSON, environ_overrides={"CONTENT_LENGTH": length}), 40002)
 
 
 class Trickle(BytesIO):
@@ -161,8 +161,9 @@ class Trickle(BytesIO):
 def test_a_body_in_pieces_is_read_whole(client: FlaskClient) -> None:
     """A server that hands the body over in pieces makes no difference."""
     for environ in ({}, CHUNKED):
-        pieces = {"wsgi.input": Trickle(b'{"id":%d,"name":"Rose"}' % len(environ))}
-        assert send(client, ROSE, environ_overrides=environ | pieces).status_code == 200
+        body = b'{"id":%d,"name":"Rose"}' % len(environ)
+        pieces = {"wsgi.input": Trickle(body)}
+        assert send(client, body, environ_overrides=environ | pieces).status_code == 200
 
 
 class Broken(BytesIO):
@@ -175,7 +176,7 @@ class Broken(BytesIO):
 
 def test_a_body_that_cannot_be_read_is_the_clients_fault(client: FlaskClient) -> None:
     """When the server can't read the body, the answer is 40002, never a 500."""
-    check_error(send(client, ROSE, environ_overrides={"wsgi.input": Broken()}), 40002)
+    check_error(send(client, ROSE_JSON, environ_overrides={"wsgi.input": Broken()}), 40002)
 
 
 @pytest.mark.parametrize("reads", ["get_data", "get_json", "form", "stream"])
@@ -192,7 +193,7 @@ def test_a_site_may_read_the_body_first(site: Flask, reads: str, maximum: int | 
             attribute(**silent.get(reads, {}))
 
     client = site.test_client()
-    assert send(client, ROSE, "/garden/plants").status_code == 200
+    assert send(client, ROSE_JSON, "/garden/plants").status_code == 200
     check_error(send(client, b"{", "/garden/plants"), 40002)
 
 
@@ -204,7 +205,7 @@ def test_a_site_that_reads_first_cuts_nothing(site: Flask) -> None:
     def open_body() -> None:
         assert not request.form
 
-    padded = ROSE.ljust(60)
+    padded = ROSE_JSON.ljust(60)
     response = send(site.test_client(), padded, "/garden/plants", environ_overrides=CHUNKED)
     check_error(response, 41301)
 
@@ -232,17 +233,14 @@ def test_a_site_may_read_the_body_afterwards(site: Flask) -> None:
         seen.append(request.get_data())
         return response
 
-    send(site.test_client(), ROSE, "/garden/plants")
-    assert seen == [ROSE]
+    send(site.test_client(), ROSE_JSON, "/garden/plants")
+    assert seen == [ROSE_JSON]
 
 
 @pytest.mark.parametrize("maximum", [5, 10_000_000])
 def test_the_limit_is_ours_alone(store: MemoryStore, maximum: int) -> None:
     """The site's MAX_CONTENT_LENGTH, above or below ours, has no say in ours."""
-    site = Flask("site")
+    site = make_site(store=store, max_body=100)
     site.config["MAX_CONTENT_LENGTH"] = maximum
-    verify_token = StaticTokens([TOKEN])
-    garden = create_blueprint(store=store, verify_token=verify_token, max_body=100)
-    site.register_blueprint(garden)
-    assert send(site.test_client(), ROSE.ljust(100)).status_code == 200
-    check_error(send(site.test_client(), ROSE.ljust(101)), 41301)
+    assert send(site.test_client(), ROSE_JSON.ljust(100)).status_code == 200
+    check_error(send(site.test_client(), ROSE_JSON.ljust(101)), 41301)

@@ -11,7 +11,8 @@ from flask.testing import FlaskClient
 from plantstore import MemoryStore, Plant
 from plantstore.schemas import NewPlantSchema, PlantSchema, error_schema, plant_schema
 
-from .conftest import BEARER, check_error, create
+from .conftest import check_error, create
+from .sites import BEARER
 
 
 def test_a_new_plant_is_answered_by_the_plant(client: FlaskClient) -> None:

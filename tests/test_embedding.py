@@ -12,24 +12,17 @@ from werkzeug.exceptions import HTTPException, TooManyRequests
 from werkzeug.http import HTTP_STATUS_CODES
 from werkzeug.test import Client
 
-from plantstore import (
-    MemoryStore,
-    Plant,
-    PlantExists,
-    StaticTokens,
-    StoreUnavailable,
-    create_blueprint,
-)
+from plantstore import MemoryStore, Plant, PlantExists, StaticTokens, StoreUnavailable
 from plantstore.errors import ERRORS
 
-from .conftest import BEARER, TOKEN, check_error, create
+from .conftest import check_error, create
 from .hosts import BROKEN, HABITS, MAX_BODY, MOUNTS, at_a_prefix, garden
 from .serving import ROOT, Gunicorn, post
+from .sites import BEARER, ROSE, ROSE_PLANT, TOKEN, make_site
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
 
-ROSE = {"id": 1, "name": "Rose", "tag": "ü"}
 JSON = {"path": "/garden/plants", "method": "POST", "headers": BEARER}
 WRONG = {"Authorization": "Bearer wrong"}
 
@@ -106,11 +99,9 @@ def test_our_faults_keep_to_us(caplog: pytest.LogCaptureFixture) -> None:
         def add(self, plant: Plant) -> None:
             raise ZeroDivisionError
 
-    site = Flask("site")
+    site = make_site(store=Swamp(), verify_token=StaticTokens({TOKEN: "Flora"}))
     site.register_error_handler(HTTPException, lambda error: "the site's own page")
     site.register_error_handler(500, lambda error: "the site's own page")
-    verify_token = StaticTokens({TOKEN: "Flora"})
-    site.register_blueprint(create_blueprint(store=Swamp(), verify_token=verify_token))
     check_error(create(site.test_client(), ROSE), 50001)
     assert "ZeroDivisionError" in caplog.text
     assert "50001: the service failed (client: 'Flora')" in caplog.messages
@@ -185,23 +176,21 @@ def test_several_stores_in_one_site() -> None:
     site, stores = Flask("site"), {"herbs": MemoryStore(), "trees": MemoryStore()}
     for name, store in stores.items():
         verify_token = StaticTokens({name: f"client of {name}"})
-        blueprint = create_blueprint(store=store, verify_token=verify_token, name=name)
-        site.register_blueprint(blueprint, url_prefix=f"/{name}")
-    client, new = site.test_client(), {"id": 1, "name": "Monstera"}
+        make_site(site, store=store, verify_token=verify_token, name=name, url_prefix=f"/{name}")
+    client = site.test_client()
     for prefix, token in product(stores, stores):
         headers = {"Authorization": f"Bearer {token}"}
-        response = client.post(f"/{prefix}/plants", json=new, headers=headers)
+        response = client.post(f"/{prefix}/plants", json=ROSE, headers=headers)
         assert response.status_code == (200 if token == prefix else 401)
     for store in stores.values():
-        assert list(store) == [Plant(1, "Monstera")]
+        assert list(store) == [ROSE_PLANT]
     assert site.url_map.is_endpoint_expecting("herbs.no_operation", "path")
 
 
 def test_one_name_is_registered_once(site: Flask) -> None:
     """A second registration under one name fails, as for any blueprint of Flask's."""
-    second = create_blueprint(store=MemoryStore(), verify_token=StaticTokens([TOKEN]))
     with pytest.raises(ValueError, match="already registered"):
-        site.register_blueprint(second, url_prefix="/second")
+        make_site(site, url_prefix="/second")
 
 
 def test_the_site_reads_its_store(site: Flask, store: MemoryStore) -> None:
@@ -211,7 +200,7 @@ def test_the_site_reads_its_store(site: Flask, store: MemoryStore) -> None:
     check_error(client.open(**{**SAID[200], "json": {"id": 2, "name": "Rose"}}), 40004)
     assert client.open(**SAID[200]).status_code == 200
     assert [plant.name for plant in store] == ["Rose", "Iris"]
-    assert store.get(1) == Plant(1, "Rose", "ü")
+    assert store.get(1) == ROSE_PLANT
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 415, 418, 429, 451, 500, 503])

@@ -13,11 +13,10 @@ from flask_smorest import Api
 from flask_smorest import Blueprint as SmorestBlueprint
 from flask_talisman import Talisman
 
-from .conftest import BEARER, check_error
+from .conftest import check_error
 from .hosts import at_a_prefix
+from .sites import BEARER, ROSE, ROSE_RESPONSE
 from .test_embedding import converse
-
-ROSE = {"id": 1, "name": "Rose"}
 
 
 def test_flask_login(site: Flask) -> None:
@@ -63,7 +62,7 @@ def test_flask_talisman(site: Flask) -> None:
     plain = client.post("/garden/plants", json=ROSE, headers=BEARER)
     assert plain.location == "https://localhost/garden/plants"
     answer = client.post("/garden/plants", json=ROSE, headers=BEARER, base_url="https://localhost")
-    assert (answer.status_code, answer.json) == (200, {"name": "Rose"})
+    assert (answer.status_code, answer.json) == (200, ROSE_RESPONSE)
     assert answer.headers["Content-Security-Policy"] == policy
     assert answer.headers["Strict-Transport-Security"]
 

@@ -4,19 +4,17 @@ import json
 from decimal import Decimal
 from typing import Any
 
-from flask import Flask
 from hypothesis import given
 from hypothesis import strategies as st
 from marshmallow import ValidationError
 from werkzeug.test import TestResponse
 
-from plantstore import MemoryStore, Plant, StaticTokens, create_blueprint
+from plantstore import MemoryStore, Plant
 from plantstore.schemas import NewPlantSchema, error_schema, new_plant_schema, plant_schema
 
-from .conftest import BEARER, TOKEN
 from .serving import Gunicorn, post
+from .sites import BEARER, ROSE_JSON, TOKEN, make_site
 
-ROSE = b'{"id":1,"name":"Rose","tag":"garden"}'
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
@@ -31,10 +29,7 @@ class Service:
 
     def __init__(self) -> None:
         self.store = MemoryStore()
-        app = Flask("service")
-        verify_token = StaticTokens([TOKEN])
-        app.register_blueprint(create_blueprint(store=self.store, verify_token=verify_token))
-        self.client = app.test_client()
+        self.client = make_site(store=self.store).test_client()
 
     def post(self, body: bytes, **environ: Any) -> TestResponse:
         """Send a body; check that a Plant comes back, or an Error by the client's fault."""
@@ -61,10 +56,10 @@ def test_any_bytes(body: bytes) -> None:
     Service().post(body)
 
 
-@given(st.integers(0, len(ROSE)), st.integers(0, 3), st.binary(max_size=3))
+@given(st.integers(0, len(ROSE_JSON)), st.integers(0, 3), st.binary(max_size=3))
 def test_any_mutation(at: int, cut: int, put: bytes) -> None:
     """A plant's JSON with any few bytes replaced is a plant or the client's fault."""
-    Service().post(ROSE[:at] + put + ROSE[at + cut :])
+    Service().post(ROSE_JSON[:at] + put + ROSE_JSON[at + cut :])
 
 
 @given(ANYTHING)
@@ -144,7 +139,7 @@ def test_any_text(text: str) -> None:
 @given(st.text(st.characters(max_codepoint=255)) | st.from_regex(r"(?i)bearer *[!-~]*"))
 def test_any_credentials(credentials: str) -> None:
     """Any bytes as credentials are answered 401, but for the one token there is."""
-    response = Service().post(ROSE, HTTP_AUTHORIZATION=credentials)
+    response = Service().post(ROSE_JSON, HTTP_AUTHORIZATION=credentials)
     words = credentials.split(" ")
     right = words[0].lower() == "bearer" and [word for word in words[1:] if word] == [TOKEN]
     assert (response.status_code == 200) == (right and words[-1] != "")
@@ -154,14 +149,14 @@ def test_any_credentials(credentials: str) -> None:
 @given(st.sampled_from(["CONTENT_TYPE", "CONTENT_LENGTH", "HTTP_CONTENT_ENCODING"]), st.text())
 def test_any_header(name: str, value: str) -> None:
     """Any text in a header that we read is fine or the client's fault."""
-    Service().post(ROSE, **{name: value})
+    Service().post(ROSE_JSON, **{name: value})
 
 
 @given(st.binary(max_size=200))
 def test_any_credentials_over_the_socket(server: Gunicorn, credentials: bytes) -> None:
     """Any bytes as credentials, sent to a real server, are refused as the client's fault."""
     line = b"Authorization: " + credentials.replace(b"\n", b"").replace(b"\r", b"")
-    answer = server.ask(post(ROSE).replace(b"Authorization: Bearer s3cret", line))
+    answer = server.ask(post(ROSE_JSON).replace(b"Authorization: Bearer s3cret", line))
     assert answer.status in {400, 401}
 
 

@@ -12,15 +12,15 @@ from pathlib import Path
 import orjson
 import pytest
 
-from .conftest import TOKEN
 from .serving import LIMIT, ROOT, Gunicorn, chunk, chunked, post
+from .sites import ROSE, TOKEN
 
 ids = count()
 
 
 def rose() -> bytes:
     """Return the body of a creation, with an id of its own."""
-    return b'{"id":%d,"name":"Rose"}' % next(ids)
+    return orjson.dumps(ROSE | {"id": next(ids)})
 
 
 def test_a_plant_is_created(server: Gunicorn) -> None:

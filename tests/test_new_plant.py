@@ -11,7 +11,8 @@ from marshmallow.validate import Length, Range
 from plantstore import MemoryStore, Plant
 from plantstore.schemas import Int64, NewPlantSchema, Text, new_plant_schema
 
-from .conftest import BEARER, check_error, create
+from .conftest import check_error, create
+from .sites import BEARER, ROSE, ROSE_PLANT
 
 INT64 = (-(2**63), 2**63 - 1)
 
@@ -112,9 +113,9 @@ def test_nesting_is_limited(site: Flask, literal: str, depth: int) -> None:
 @pytest.mark.parametrize("member", ["name", "tag"])
 def test_anything_else_is_no_text(client: FlaskClient, member: str, text: Any) -> None:
     """Null, numbers, booleans, arrays, objects and text with U+0000 are neither name nor tag."""
-    message = check_error(create(client, {"id": 1, "name": "Rose"} | {member: text}), 40003)
+    message = check_error(create(client, ROSE | {member: text}), 40003)
     assert message.startswith(f"{member}: ")
-    assert create(client, {"id": 1, "name": "Rose"}).status_code == 200
+    assert create(client, ROSE).status_code == 200
 
 
 @pytest.mark.parametrize("body", ["[]", '"text"', "1", "null", "true", '[{"id":1,"name":"Rose"}]'])
@@ -144,7 +145,7 @@ def test_the_schema_alone_is_as_strict(name: Any) -> None:
     """Loading a NewPlant in Python gives text that every store can hold, or ValidationError."""
     with pytest.raises(ValidationError):
         new_plant_schema.load({"id": 1, "name": name})
-    assert Plant(**new_plant_schema.load({"id": 1, "name": "Rose"})) == Plant(1, "Rose")
+    assert Plant(**new_plant_schema.load(ROSE)) == ROSE_PLANT
 
 
 def test_a_site_may_ask_for_more() -> None:

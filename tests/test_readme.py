@@ -34,7 +34,10 @@ def test_serving_and_adding_a_plant(folder: Path) -> None:
         pytest.skip("port 8000, which the README names, is taken")
     add = block("add")
     with serving(block("serve"), folder, 8000):
-        assert [run(add, folder), run(add, folder)] == [block("added").strip(), block("duplicate").strip()]
+        assert [run(add, folder), run(add, folder)] == [
+            block("added").strip(),
+            block("duplicate").strip(),
+        ]
         token, digest = run(".venv/bin/plantstore token", folder).splitlines()
         assert digest.startswith("sha256:")
         assert run(block("command-line"), folder).splitlines()[-1] == "1\tMonstera\tindoor"
@@ -50,7 +53,9 @@ def test_the_nursery(folder: Path) -> None:
     if listening(5000):
         pytest.skip("port 5000, which the README names, is taken")
     assert len(block("nursery").splitlines()) == 6
-    assert indent(block("nursery"), " " * 4) in (ROOT / "examples" / "nursery" / "app.py").read_text()
+    assert (
+        indent(block("nursery"), " " * 4) in (ROOT / "examples" / "nursery" / "app.py").read_text()
+    )
     with serving(block("nursery-serve"), folder, 5000):
         sent = run(block("add").replace("8000/plants", "5000/api/plants"), folder)
         assert sent == block("added").strip()

@@ -9,19 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flask import Flask
 from flask.testing import FlaskClient
 from joserfc import jwt
 from joserfc.jwk import ECKey
 from sqlalchemy import text
 
-from plantstore import MemoryStore, Plant, create_blueprint
+from plantstore import MemoryStore
 
-from .conftest import BEARER, check_error
+from .conftest import check_error
 from .readme import block, cook
 from .serving import ROOT
-
-ROSE = {"id": 1, "name": "Rose"}
+from .sites import BEARER, ROSE, ROSE_PLANT, make_site
 
 
 def test_embedding() -> None:
@@ -29,7 +27,7 @@ def test_embedding() -> None:
     site = cook()
     client = site["app"].test_client()
     assert client.post("/garden/plants", json=ROSE, headers=BEARER).status_code == 200
-    assert [*site["store"]] == [Plant(1, "Rose")]
+    assert [*site["store"]] == [ROSE_PLANT]
 
 
 def test_hearing_of_new_plants(capsys: pytest.CaptureFixture[str]) -> None:
@@ -109,9 +107,9 @@ def site_with_tokens(
     """Return a client of a site with tokens of its own, and the store there."""
     monkeypatch.chdir(tmp_path)
     Path("issuer.pem").write_bytes(key.as_pem(private=False))
-    names, site = cook(block("tokens")), Flask("site")
-    garden = create_blueprint(store=names["store"], verify_token=names["verify_token"])
-    site.register_blueprint(garden, url_prefix="/garden")
+    names = cook(block("tokens"))
+    store, verify_token = names["store"], names["verify_token"]
+    site = make_site(store=store, verify_token=verify_token, url_prefix="/garden")
     return site.test_client(), names["store"]
 
 
@@ -191,8 +189,7 @@ def test_the_sites_own_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     Path("shop.py").write_text(block("embedding") + block("database"))
     names = cook(block("database"))
     site, store = names["app"], names["store"]
-    garden = create_blueprint(store=store, verify_token={"s3cret": "Flora"}.get, name="second")
-    site.register_blueprint(garden, url_prefix="/second")
+    make_site(site, store=store, name="second", url_prefix="/second")
     client = site.test_client()
     check_error(client.post("/second/plants", json=ROSE, headers=BEARER), 50301)
     for chore in ("init", "migrate", "upgrade", "check"):
@@ -200,5 +197,5 @@ def test_the_sites_own_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert client.post("/second/plants", json=ROSE, headers=BEARER).status_code == 200
     with site.app_context():
         kept = names["db"].session.execute(text("SELECT id, name, tag FROM plants"))
-        assert kept.all() == [(1, "Rose", None)]
+        assert kept.all() == [tuple(ROSE_PLANT)]
     store.close()

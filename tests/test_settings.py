@@ -10,7 +10,8 @@ import pytest
 from plantstore import SettingsError, create_app
 from plantstore.settings import Settings
 
-ROSE = {"id": 1, "name": "Rose"}
+from .sites import ROSE
+
 DIGEST = sha256(b"hashed").hexdigest()
 
 

@@ -6,11 +6,9 @@ from typing import Any
 import pytest
 from flask import Flask, abort, request
 
-from plantstore import MemoryStore, Plant, StaticTokens, create_blueprint, plant_added
+from plantstore import MemoryStore, Plant, plant_added
 
-from .conftest import BEARER, TOKEN
-
-ROSE = {"id": 1, "name": "Rose"}
+from .sites import BEARER, ROSE, ROSE_PLANT, make_site
 
 
 def add(site: Flask, new: Any = ROSE, prefix: str = "/garden") -> int:
@@ -28,8 +26,7 @@ def test_a_receiver_hears_of_a_new_plant(site: Flask, store: MemoryStore) -> Non
 
     with plant_added.connected_to(hear):
         assert add(site) == 200
-    rose = Plant(1, "Rose")
-    assert told == [(site, rose, "token-1", rose)]
+    assert told == [(site, ROSE_PLANT, "token-1", ROSE_PLANT)]
 
 
 def test_a_receiver_hears_of_nothing_else(site: Flask) -> None:
@@ -76,9 +73,7 @@ def test_a_receiver_chooses_its_site(site: Flask) -> None:
     """Receivers that name a site are told of its plants alone, and tell its stores by blueprint."""
     other = Flask("other")
     for name in ("first", "second"):
-        store, verify_token = MemoryStore(), StaticTokens([TOKEN])
-        blueprint = create_blueprint(store=store, verify_token=verify_token, name=name)
-        other.register_blueprint(blueprint, url_prefix=f"/{name}")
+        make_site(other, name=name, url_prefix=f"/{name}")
     told = []
 
     def hear(sender: Flask, plant: Plant, client: str) -> None:

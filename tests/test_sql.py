@@ -22,7 +22,7 @@ from plantstore import Plant, PlantExists, SQLStore, StoreUnavailable, open_stor
 from .databases import SERVERS, Place, mariadb, postgresql
 from .race import race
 from .serving import LIMIT, ROOT, Gunicorn, post
-from .store_contract import LILY, ROSE
+from .sites import LILY, ROSE_PLANT
 from .waiting import wait_until
 
 
@@ -56,10 +56,10 @@ def only(*places: Any) -> pytest.MarkDecorator:
 
 def test_plants_outlive_the_store(place: Place, store: SQLStore) -> None:
     """What one store has kept, the next one finds, under the same URL."""
-    store.add(ROSE)
+    store.add(ROSE_PLANT)
     store.close()
     again = open_store(place.url)
-    assert list(again) == [ROSE]
+    assert list(again) == [ROSE_PLANT]
     again.close()
 
 
@@ -90,11 +90,11 @@ def test_another_may_be_making_it(store: SQLStore, engine: Engine) -> None:
     """A store that finds no table while another is making one uses that one."""
     with engine.connect() as other, waits(engine) as waiting:
         other.execute(text("CREATE TABLE plants (id BIGINT PRIMARY KEY, name TEXT, tag TEXT)"))
-        with started(lambda: store.add(ROSE)) as (adding,):
+        with started(lambda: store.add(ROSE_PLANT)) as (adding,):
             wait_until(lambda: waiting() == 1)
             other.commit()
     adding.result()
-    assert list(store) == [ROSE]
+    assert list(store) == [ROSE_PLANT]
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_another_may_be_making_it(store: SQLStore, engine: Engine) -> None:
 )
 def test_only_a_duplicate_is_one(store: SQLStore, broken: Any) -> None:
     """A plant that breaks another rule of the table is not taken for a duplicate, nor kept."""
-    store.add(ROSE)
+    store.add(ROSE_PLANT)
     with pytest.raises((exc.IntegrityError, exc.DataError, OverflowError, UnicodeEncodeError)):
         store.add(Plant(*broken))
     with pytest.raises(
@@ -110,7 +110,7 @@ def test_only_a_duplicate_is_one(store: SQLStore, broken: Any) -> None:
     ):
         store.add_all([Plant(3, "Tulip"), Plant(*broken)])
     store.add(LILY)
-    assert list(store) == [ROSE, LILY]
+    assert list(store) == [ROSE_PLANT, LILY]
 
 
 def test_all_or_none(store: SQLStore) -> None:
@@ -154,21 +154,21 @@ def test_two_may_add_many_at_once(store: SQLStore) -> None:
 
 def test_taken_ids_can_be_passed_over(store: SQLStore) -> None:
     """Adding many may pass over taken ids; then it says how many it has added."""
-    store.add(ROSE)
+    store.add(ROSE_PLANT)
     many = [LILY, Plant(1, "Not a rose"), Plant(2, "Not a lily"), Plant(3, "Tulip")]
     assert store.add_all(many, skip_existing=True) == 2
-    assert list(store) == [ROSE, LILY, Plant(3, "Tulip")]
+    assert list(store) == [ROSE_PLANT, LILY, Plant(3, "Tulip")]
 
 
 def test_what_does_not_fit_is_not_passed_over(store: SQLStore, engine: Engine) -> None:
     """Passing over taken ids passes over nothing else that a site's table may forbid."""
-    store.add(ROSE)
+    store.add(ROSE_PLANT)
     name = "name(9)" if engine.dialect.name == "mysql" else "name"
     with engine.begin() as connection:
         connection.execute(text(f"CREATE UNIQUE INDEX names ON plants ({name})"))
     with pytest.raises(exc.IntegrityError):
-        store.add_all([LILY, Plant(3, ROSE.name)], skip_existing=True)
-    assert list(store) == [ROSE]
+        store.add_all([LILY, Plant(3, ROSE_PLANT.name)], skip_existing=True)
+    assert list(store) == [ROSE_PLANT]
 
 
 @only(mariadb)
@@ -246,11 +246,11 @@ def test_a_lock_is_waited_for(store: SQLStore, engine: Engine) -> None:
     store.ping()
     with engine.connect() as other, waits(engine) as waiting:
         other.execute(text("INSERT INTO plants (id, name) VALUES (1, 'theirs')"))
-        with started(lambda: store.add(ROSE)) as (adding,):
+        with started(lambda: store.add(ROSE_PLANT)) as (adding,):
             wait_until(lambda: waiting() == 2)
             other.rollback()
     adding.result()
-    assert list(store) == [ROSE]
+    assert list(store) == [ROSE_PLANT]
 
 
 @only(*SERVERS)
@@ -261,7 +261,7 @@ def test_a_lock_is_not_waited_for_long(store: SQLStore, engine: Engine) -> None:
         other.execute(text("INSERT INTO plants (id, name) VALUES (1, 'theirs')"))
         start = time.monotonic()
         with pytest.raises(StoreUnavailable, match=r"statement timeout|Lock wait timeout"):
-            store.add(ROSE)
+            store.add(ROSE_PLANT)
         assert time.monotonic() - start < 5
 
 
@@ -271,11 +271,11 @@ def test_a_deadlock_is_tried_again(store: SQLStore, engine: Engine) -> None:
     store.ping()
     with engine.connect() as other, waits(engine) as waiting:
         other.execute(text("INSERT INTO plants (id, name) VALUES (1, 'theirs')"))
-        with started(lambda: store.add(ROSE), lambda: store.add(ROSE)) as adding:
+        with started(lambda: store.add(ROSE_PLANT), lambda: store.add(ROSE_PLANT)) as adding:
             wait_until(lambda: waiting() == 2)
             other.rollback()
     assert sorted(repr(call.exception()) for call in adding) == ["None", "PlantExists(1)"]
-    assert list(store) == [ROSE]
+    assert list(store) == [ROSE_PLANT]
 
 
 @only(*SERVERS)
@@ -287,7 +287,7 @@ def test_a_lost_connection_costs_nobody(store: SQLStore, engine: Engine) -> None
         "mysql": "SELECT CONCAT('KILL ', id) FROM information_schema.processlist"
         " WHERE user = 'root' AND id <> CONNECTION_ID()",
     }
-    store.add(ROSE)
+    store.add(ROSE_PLANT)
     with engine.connect() as connection:
         orders = [order for (order,) in connection.execute(text(kill[connection.dialect.name]))]
         for order in orders:
@@ -311,9 +311,9 @@ def test_a_connection_lost_before_the_first_use(engine: Engine) -> None:
     other.dispose()
     guest = SQLStore(engine)
     with pytest.raises(StoreUnavailable):
-        guest.add(ROSE)
-    guest.add(ROSE)
-    assert list(guest) == [ROSE]
+        guest.add(ROSE_PLANT)
+    guest.add(ROSE_PLANT)
+    assert list(guest) == [ROSE_PLANT]
 
 
 @only(postgresql)
@@ -330,21 +330,21 @@ def test_any_encoding_that_can_hold_it(place: Place, engine: Engine) -> None:
 @only(postgresql)
 def test_a_role_without_rights(place: Place, store: SQLStore, engine: Engine) -> None:
     """A role that may only read is StoreUnavailable for adding, and reads."""
-    store.add(ROSE)
+    store.add(ROSE_PLANT)
     with engine.begin() as connection:
         connection.execute(text("CREATE ROLE reader LOGIN"))
         connection.execute(text("GRANT SELECT ON plants TO reader"))
     reader = open_store(place.url.replace("plants@", "reader@"))
     with pytest.raises(StoreUnavailable, match="permission denied"):
         reader.add(LILY)
-    assert list(reader) == [ROSE]
+    assert list(reader) == [ROSE_PLANT]
     reader.close()
 
 
 @only(postgresql)
 def test_a_database_that_may_only_be_read(place: Place, store: SQLStore, engine: Engine) -> None:
     """A database that takes no changes is StoreUnavailable for adding, and can still be read."""
-    store.add(ROSE)
+    store.add(ROSE_PLANT)
     with engine.connect() as connection:
         connection.execute(text("ALTER DATABASE postgres SET default_transaction_read_only = on"))
         connection.commit()
@@ -352,7 +352,7 @@ def test_a_database_that_may_only_be_read(place: Place, store: SQLStore, engine:
     try:
         with pytest.raises(StoreUnavailable):
             reader.add(LILY)
-        assert list(reader) == [ROSE]
+        assert list(reader) == [ROSE_PLANT]
     finally:
         reader.close()
         with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
@@ -386,22 +386,22 @@ def test_a_site_has_its_own_engine(place: Place, store: SQLStore, engine: Engine
         guest.ping()
     assert not inspect(engine).has_table("plants")
     metadata.create_all(engine)
-    guest.add(ROSE)
+    guest.add(ROSE_PLANT)
     assert guest.add_all([LILY]) == 1
-    assert list(SQLStore(engine, metadata)) == list(store) == [ROSE, LILY]
+    assert list(SQLStore(engine, metadata)) == list(store) == [ROSE_PLANT, LILY]
 
 
 def test_a_sites_transactions_stay_its_own(store: SQLStore, engine: Engine) -> None:
     """On the engine that a store shares, the site's own changes still wait for its commit."""
     guest = SQLStore(engine)
-    guest.add(ROSE)
+    guest.add(ROSE_PLANT)
     with engine.connect() as connection:
         connection.execute(text("INSERT INTO plants (id, name) VALUES (2, 'x')"))
         connection.rollback()
     guest.add_all([LILY])
     with engine.connect() as connection:
         connection.execute(text("DELETE FROM plants"))
-    assert list(store) == list(guest) == [ROSE, LILY]
+    assert list(store) == list(guest) == [ROSE_PLANT, LILY]
 
 
 def test_a_site_may_begin_by_itself(tmp_path: Path) -> None:
@@ -410,13 +410,13 @@ def test_a_site_may_begin_by_itself(tmp_path: Path) -> None:
     event.listen(engine, "connect", lambda it, _: setattr(it, "isolation_level", None))
     event.listen(engine, "begin", lambda it: it.exec_driver_sql("BEGIN"))
     guest = SQLStore(engine)
-    guest.add(ROSE)
+    guest.add(ROSE_PLANT)
     guest.add(Plant(3, "Tulip"))
     guest.remove(3)
     assert guest.add_all([LILY]) == 1
     engine.dispose()
     store = open_store(f"sqlite:///{tmp_path}/site.db")
-    assert list(store) == [ROSE, LILY]
+    assert list(store) == [ROSE_PLANT, LILY]
     store.close()
 
 
@@ -429,13 +429,13 @@ def test_a_site_in_memory_stays() -> None:
         with engine.begin() as connection:
             connection.execute(text("CREATE TABLE theirs (id INTEGER)"))
         with pytest.raises(StoreUnavailable):
-            guest.add(ROSE)
+            guest.add(ROSE_PLANT)
         metadata.create_all(engine)
-        guest.add(ROSE)
+        guest.add(ROSE_PLANT)
         assert guest.add_all([LILY]) == 1
         with pytest.raises(PlantExists):
-            guest.add_all([Plant(3, "Tulip"), ROSE])
-        assert list(guest) == [ROSE, LILY]
+            guest.add_all([Plant(3, "Tulip"), ROSE_PLANT])
+        assert list(guest) == [ROSE_PLANT, LILY]
         assert inspect(engine).get_table_names() == ["plants", "theirs"]
         engine.dispose()
 
@@ -455,10 +455,10 @@ def test_no_connection_left(store: SQLStore, engine: Engine) -> None:
     scarce = create_engine(engine.url, pool_size=1, max_overflow=0, pool_timeout=0.1)
     guest = SQLStore(scarce)
     with scarce.connect(), pytest.raises(StoreUnavailable):
-        guest.add(ROSE)
-    guest.add(ROSE)
+        guest.add(ROSE_PLANT)
+    guest.add(ROSE_PLANT)
     scarce.dispose()
-    assert list(store) == [ROSE]
+    assert list(store) == [ROSE_PLANT]
 
 
 FORK = """
@@ -571,9 +571,9 @@ def test_a_file_with_anothers_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     other.execute("CREATE TABLE theirs (id INTEGER)")
     store = open_sql(f"sqlite:///{tmp_path}/plants.db")
     with pytest.raises(StoreUnavailable, match="locked"):
-        store.add(ROSE)
+        store.add(ROSE_PLANT)
     other.close()
-    store.add(ROSE)
+    store.add(ROSE_PLANT)
     store.close()
 
 
@@ -603,7 +603,7 @@ def test_an_add_may_add(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         "before_cursor_execute",
         lambda *_: next(adds, lambda: None)(),
     )
-    with started(lambda: store.add(ROSE)) as (adding,):
+    with started(lambda: store.add(ROSE_PLANT)) as (adding,):
         adding.result(LIMIT / 2)
     assert len(store) == 2
     store.close()
@@ -616,19 +616,19 @@ def test_a_file_is_not_waited_for_long(tmp_path: Path) -> None:
     other = sqlite3.connect(tmp_path / "plants.db")
     other.execute("BEGIN IMMEDIATE")
     start = time.monotonic()
-    with started(*[lambda: store.add(ROSE)] * 8) as adding:
+    with started(*[lambda: store.add(ROSE_PLANT)] * 8) as adding:
         pass
     assert {type(call.exception()) for call in adding} == {StoreUnavailable}
     assert time.monotonic() - start < 5
     other.close()
-    store.add(ROSE)
+    store.add(ROSE_PLANT)
     store.close()
 
 
 def test_a_file_that_was_deleted(tmp_path: Path) -> None:
     """A file that is deleted under a store is made anew, and no plant is acknowledged in vain."""
     store = open_store(f"sqlite:///{tmp_path}/plants.db")
-    store.add(ROSE)
+    store.add(ROSE_PLANT)
     (tmp_path / "plants.db").unlink()
     with pytest.raises(StoreUnavailable):
         store.add(LILY)
@@ -642,11 +642,11 @@ def test_a_file_that_cannot_be_is_unavailable(tmp_path: Path) -> None:
     """A file in a folder that is missing is StoreUnavailable, and there once the folder is."""
     store = open_sql(f"sqlite:///{tmp_path}/missing/plants.db")
     with pytest.raises(StoreUnavailable):
-        store.add(ROSE)
+        store.add(ROSE_PLANT)
     (tmp_path / "missing").mkdir()
-    store.add(ROSE)
+    store.add(ROSE_PLANT)
     with pytest.raises(PlantExists):
-        store.add(ROSE)
+        store.add(ROSE_PLANT)
     store.close()
 
 
@@ -656,7 +656,7 @@ def test_a_file_that_is_no_database_is_unavailable(tmp_path: Path) -> None:
     file.write_text("Rose, Lily, Tulip" * 100)
     store = open_sql(f"sqlite:///{file}")
     with pytest.raises(StoreUnavailable):
-        store.add(ROSE)
+        store.add(ROSE_PLANT)
     store.close()
     assert file.read_text() == "Rose, Lily, Tulip" * 100
 
@@ -667,12 +667,12 @@ def test_a_locked_file_is_unavailable(tmp_path: Path) -> None:
     store.ping()
     other = sqlite3.connect(tmp_path / "plants.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    for add in (lambda: store.add(ROSE), lambda: store.add_all([ROSE])):
+    for add in (lambda: store.add(ROSE_PLANT), lambda: store.add_all([ROSE_PLANT])):
         with pytest.raises(StoreUnavailable, match="locked"):
             add()
     other.execute("ROLLBACK")
     other.close()
-    store.add(ROSE)
+    store.add(ROSE_PLANT)
     store.close()
 
 
@@ -681,11 +681,11 @@ def test_a_full_disk_is_unavailable(tmp_path: Path) -> None:
     engine = create_engine(f"sqlite:///{tmp_path}/plants.db")
     event.listen(engine, "connect", lambda it, _: it.execute("PRAGMA max_page_count = 20").close())
     store = SQLStore(engine)
-    store.add(ROSE)
+    store.add(ROSE_PLANT)
     for add in (store.add, lambda plant: store.add_all([LILY, plant])):
         with pytest.raises(StoreUnavailable, match="full"):
             add(Plant(3, "x" * 1_000_000))
-    assert list(store) == [ROSE]
+    assert list(store) == [ROSE_PLANT]
     engine.dispose()
 
 

@@ -6,10 +6,10 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any
 
-from flask import Flask
-
-from plantstore import Plant, SQLStore, StaticTokens, create_blueprint
+from plantstore import Plant, SQLStore
 from plantstore.stores.engines import make_engine
+
+from ..sites import make_site
 
 
 class Liar(SQLStore):
@@ -30,10 +30,4 @@ class Liar(SQLStore):
             self.add_all([self._promised.get() for _ in range(self._promised.qsize())])
 
 
-app = Flask(__name__)
-app.register_blueprint(
-    create_blueprint(
-        store=Liar(make_engine(os.environ["PLANTSTORE_STORE"])),
-        verify_token=StaticTokens([os.environ["PLANTSTORE_TOKENS"]]),
-    )
-)
+app = make_site(store=Liar(make_engine(os.environ["PLANTSTORE_STORE"])))

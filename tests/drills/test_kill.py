@@ -11,9 +11,9 @@ import orjson
 
 from plantstore import Plant, open_store
 
-from ..conftest import BEARER
 from ..databases import Place, children, sqlite
 from ..serving import Gunicorn
+from ..sites import BEARER
 from ..waiting import wait_until
 
 KILLS = 20

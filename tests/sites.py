@@ -1,0 +1,37 @@
+"""The token, the plants and the host sites that the tests share.
+
+This module does not import pytest: a real server can also load it.
+"""
+
+from typing import Any
+
+import orjson
+from flask import Blueprint, Flask
+
+from plantstore import MemoryStore, Plant, StaticTokens, create_blueprint
+
+TOKEN = "s3cret"
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+
+# The tag has a character outside ASCII, so that every comparison of bytes also covers UTF-8.
+ROSE_PLANT = Plant(1, "Rose", "früh")
+ROSE = ROSE_PLANT._asdict()
+ROSE_JSON = orjson.dumps(ROSE)
+# The response to the creation of ROSE.
+ROSE_RESPONSE = {"name": ROSE_PLANT.name, "tag": ROSE_PLANT.tag}
+
+# A plant without a tag.
+LILY = Plant(2, "Lily")
+
+
+def make_blueprint(**options: Any) -> Blueprint:
+    """Return ``create_blueprint(**options)``; by default with an empty store and TOKEN."""
+    defaults = {"store": MemoryStore(), "verify_token": StaticTokens([TOKEN])}
+    return create_blueprint(**{**defaults, **options})
+
+
+def make_site(site: Flask | None = None, *, url_prefix: str | None = None, **options: Any) -> Flask:
+    """Return a site, by default a new one, after registering ``make_blueprint(**options)``."""
+    site = Flask("site") if site is None else site
+    site.register_blueprint(make_blueprint(**options), url_prefix=url_prefix)
+    return site
