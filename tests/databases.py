@@ -1,4 +1,4 @@
-"""Where plants may be kept: memory, a file, a server in a temporary folder on a free port."""
+"""The stores that the tests run on: memory, a file, and database servers in temporary folders."""
 
 import os
 import shutil
@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,33 +17,47 @@ from sqlalchemy import create_engine, text
 
 from .serving import LIMIT, free_port
 
+# Debian installs servers in /usr/sbin, which is not on the PATH of ordinary users.
+PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin"])
+
 
 @dataclass
 class Server:
     """The process of a database server."""
 
     command: list[Any]
-    asked: list[Any]  # A command that succeeds when the server answers.
-    end: signal.Signals  # At which it doesn't wait for its clients to leave.
-    user: dict[str, Any]
+    # A command that succeeds when the server accepts connections.
+    check: list[Any]
+    # The signal at which the server stops without waiting for its clients.
+    stop_signal: signal.Signals
+    # The arguments of subprocess.Popen: folder, environment and user.
+    options: dict[str, Any]
 
     def start(self) -> None:
-        """Return once it answers."""
-        self.process = subprocess.Popen(self.command, stderr=subprocess.DEVNULL, **self.user)
-        until = time.monotonic() + LIMIT
-        while subprocess.run(self.asked, capture_output=True, check=False).returncode != 0:
-            assert self.process.poll() is None, "the server ended"
-            assert time.monotonic() < until, "the server doesn't answer"
+        """Start the server; return when it accepts connections."""
+        self.process = subprocess.Popen(self.command, stderr=subprocess.DEVNULL, **self.options)
+        try:
+            self._wait_until_ready()
+        except BaseException:
+            self.process.kill()
+            self.process.wait(LIMIT)
+            raise
+
+    def _wait_until_ready(self) -> None:
+        deadline = time.monotonic() + LIMIT
+        while subprocess.run(self.check, capture_output=True, check=False).returncode != 0:
+            assert self.process.poll() is None, "the database server exited at start"
+            assert time.monotonic() < deadline, "the database server accepts no connections"
             time.sleep(0.05)
 
     def stop(self) -> None:
-        """Return once it has ended."""
-        self.process.send_signal(self.end)
+        """Stop the server; return when its process has ended."""
+        self.process.send_signal(self.stop_signal)
         self.process.wait(LIMIT)
 
     @contextmanager
     def running(self) -> Iterator["Server"]:
-        """Run it meanwhile."""
+        """Run the server for the duration of the block."""
         self.start()
         try:
             yield self
@@ -51,8 +65,8 @@ class Server:
             self.stop()
 
     @contextmanager
-    def down(self) -> Iterator[None]:
-        """Have it stopped meanwhile."""
+    def stopped(self) -> Iterator[None]:
+        """Stop the server for the duration of the block."""
         self.stop()
         try:
             yield
@@ -61,32 +75,39 @@ class Server:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Have it stand still meanwhile, with all its connections open."""
-        parts = [self.process.pid, *children(self.process.pid)]
-        for pid in parts:
+        """Suspend all processes of the server for the duration of the block.
+
+        Its connections stay open.
+        """
+        # The parent comes first, so that it starts no process that is not suspended.
+        os.kill(self.process.pid, signal.SIGSTOP)
+        processes = [self.process.pid, *children(self.process.pid)]
+        for pid in processes:
             os.kill(pid, signal.SIGSTOP)
         try:
             yield
         finally:
-            for pid in parts:
-                os.kill(pid, signal.SIGCONT)
+            for pid in processes:
+                # A process that was about to end is gone as soon as its parent continues.
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
 
 
 @dataclass
 class Place:
-    """Where plants may be kept, by the URL of the store; ``server`` is there if it has one."""
+    """A place for plants: the URL of a store, and the database server if there is one."""
 
     url: str
     _server: Server | None = None
 
     @property
     def server(self) -> Server:
-        """The server, where there is one."""
+        """The database server of this place."""
         assert self._server is not None
         return self._server
 
     def clear(self) -> None:
-        """Make it as if it was new."""
+        """Drop the table of plants."""
         if self.url != "memory://":
             engine = create_engine(self.url)
             with engine.begin() as connection:
@@ -96,13 +117,13 @@ class Place:
 
 @contextmanager
 def memory() -> Iterator[Place]:
-    """Give this process's memory."""
+    """Provide the memory of this process."""
     yield Place("memory://")
 
 
 @contextmanager
 def sqlite() -> Iterator[Place]:
-    """Give a file."""
+    """Provide an SQLite file."""
     with tempfile.TemporaryDirectory(prefix="plantstore-") as folder:
         yield Place(f"sqlite:///{folder}/plants.db")
 
@@ -110,48 +131,41 @@ def sqlite() -> Iterator[Place]:
 @contextmanager
 def postgresql() -> Iterator[Place]:
     """Run a PostgreSQL server."""
-    bins = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
-    if not bins:
+    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+    if not programs:
         pytest.skip("apt-get install postgresql")
-    with _folder("postgres") as (folder, user):
-        data, port = folder / "data", str(free_port())
-        make: list[Any] = [
-            bins[-1] / "initdb",
-            "-D",
-            data,
-            "-U",
-            "plants",
-            "-A",
-            "trust",
-            "-E",
-            "UTF8",
-        ]
-        subprocess.run([*make, "--locale=C"], check=True, capture_output=True, **user)
-        serve = [bins[-1] / "postgres", "-D", data, "-p", port, "-k", folder]
-        asked = [bins[-1] / "pg_isready", "-q", "-h", "127.0.0.1", "-p", port]
-        with Server(serve, asked, signal.SIGINT, user).running() as server:
+    with _folder("postgres") as (folder, options):
+        data, port, program = folder / "data", str(free_port()), programs[-1]
+        create: list[Any] = [program / "initdb", "-D", data, "-U", "plants", "-A", "trust"]
+        create += ["-E", "UTF8", "--locale=C"]
+        subprocess.run(create, check=True, capture_output=True, **options)
+        serve = [program / "postgres", "-D", data, "-p", port, "-k", folder]
+        check = [program / "pg_isready", "-q", "-h", "127.0.0.1", "-p", port]
+        with Server(serve, check, signal.SIGINT, options).running() as server:
             yield Place(f"postgresql://plants@127.0.0.1:{port}/postgres", server)
 
 
 @contextmanager
 def mariadb() -> Iterator[Place]:
     """Run a MariaDB server."""
-    if shutil.which("mariadbd") is None:
+    mariadbd = shutil.which("mariadbd", path=PATH)
+    if mariadbd is None:
         pytest.skip("apt-get install mariadb-server")
-    with _folder("mysql") as (folder, user):
+    with _folder("mysql") as (folder, options):
         data, port = f"--datadir={folder / 'data'}", free_port()
-        at = ["--no-defaults", "-h127.0.0.1", f"-P{port}", "-uroot"]
-        make = ["mariadb-install-db", "--no-defaults", data, "--skip-test-db"]
-        make.append("--auth-root-authentication-method=normal")
-        subprocess.run(make, check=True, capture_output=True, **user)
-        serve = ["mariadbd", "--no-defaults", data, f"--port={port}", "--bind-address=127.0.0.1"]
+        address = ["--no-defaults", "-h127.0.0.1", f"-P{port}", "-uroot"]
+        create = ["mariadb-install-db", "--no-defaults", data, "--skip-test-db"]
+        create.append("--auth-root-authentication-method=normal")
+        subprocess.run(create, check=True, capture_output=True, **options)
+        serve = [mariadbd, "--no-defaults", data, f"--port={port}", "--bind-address=127.0.0.1"]
         serve += [f"--socket={folder / 'socket'}", f"--pid-file={folder / 'pid'}"]
-        # As careless as a server may be found.
+        # The least safe configuration that an operator may have: no strict mode, an 8-bit
+        # character set, and an engine without transactions.
         serve += ["--sql-mode=", "--character-set-server=latin1"]
         serve += ["--default-storage-engine=MyISAM"]
-        asked = ["mariadb-admin", *at, "ping"]
-        with Server(serve, asked, signal.SIGTERM, user).running() as server:
-            subprocess.run(["mariadb", *at, "-e", "CREATE DATABASE plants"], check=True)
+        check = ["mariadb-admin", *address, "ping"]
+        with Server(serve, check, signal.SIGTERM, options).running() as server:
+            subprocess.run(["mariadb", *address, "-e", "CREATE DATABASE plants"], check=True)
             yield Place(f"mysql+pymysql://root@127.0.0.1:{port}/plants", server)
 
 
@@ -162,16 +176,26 @@ STORES = [memory, *DATABASES]
 
 @contextmanager
 def _folder(user: str) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Give a temporary folder, and whom to run as: neither server runs as root."""
+    """Provide a temporary folder, and the options to run a server as a user that owns it.
+
+    Neither server runs as root.
+    """
     with tempfile.TemporaryDirectory(prefix="plantstore-", ignore_cleanup_errors=True) as name:
-        if os.getuid() != 0:
-            yield Path(name), {"cwd": name}
-        else:
+        # The user may have no right to write to our own TMPDIR.
+        options: dict[str, Any] = {"cwd": name, "env": {**os.environ, "PATH": PATH, "TMPDIR": name}}
+        if os.getuid() == 0:
             shutil.chown(name, user)
-            yield Path(name), {"cwd": name, "user": user, "group": user, "extra_groups": []}
+            options |= {"user": user, "group": user, "extra_groups": []}
+        yield Path(name), options
 
 
 def children(parent: int) -> list[int]:
-    """Return the processes that a process has started."""
-    listed = subprocess.run(["pgrep", "-P", str(parent)], capture_output=True, check=False)
-    return [int(pid) for pid in listed.stdout.split()]
+    """Return the ids of a process's child processes."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        # A process may end at any time.
+        with suppress(FileNotFoundError, ProcessLookupError):
+            # The fields after the command: its state, then the id of its parent.
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == parent:
+                found.append(int(stat.parent.name))
+    return found

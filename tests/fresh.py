@@ -1,4 +1,4 @@
-"""Commands as on a fresh machine: a copy of the project, and nothing of ours around it."""
+"""Commands as on a fresh machine: a copy of the project, without this environment's settings."""
 
 import os
 import shutil
@@ -7,8 +7,10 @@ from pathlib import Path
 
 from .serving import ROOT
 
-OURS = (
+# Environment variables of the test run that would change what the commands do.
+PREFIXES = (
     "COVERAGE",
+    "GRANIAN",
     "GUNICORN",
     "HYPOTHESIS",
     "PLANTSTORE",
@@ -17,17 +19,17 @@ OURS = (
     "TOX",
     "VIRTUAL_ENV",
 )
-ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(PREFIXES)}
 
 
 def copy_project(folder: Path) -> Path:
-    """Return a copy of the project within a folder, without what was built or cached."""
-    made = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist")
-    return Path(shutil.copytree(ROOT, folder / "plantstore", ignore=made))
+    """Return a copy of the project in this folder, without build results and caches."""
+    ignored = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist")
+    return Path(shutil.copytree(ROOT, folder / "plantstore", ignore=ignored))
 
 
 def run(command: str, folder: Path) -> str:
-    """Run a shell command in a folder; return what it wrote on standard output."""
+    """Run a shell command in a folder, which must succeed; return its standard output."""
     done = subprocess.run(
         ["bash", "-c", command], cwd=folder, env=ENVIRONMENT, capture_output=True, check=False
     )

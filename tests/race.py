@@ -1,26 +1,31 @@
-"""Clients who all want the same plants."""
+"""Concurrent clients that create plants with the same ids."""
 
 from concurrent.futures import ThreadPoolExecutor
 
 from .serving import Server, post
 
-Won = list[tuple[int, str]]
+# The id and the name of each plant that was acknowledged.
+Created = list[tuple[int, str]]
 
 
-def race(servers: list[Server], clients: int, ids: int) -> Won:
-    """Have clients create the same ids under names of their own; return who won which, by id."""
+def race(servers: list[Server], clients: int, ids: int) -> Created:
+    """Let each client create the ids 0 to ``ids`` - 1 under its own name.
 
-    def create_all(client: int) -> Won:
-        name, won = f"of client {client}", []
+    Returns all the creations that were acknowledged with 200, in the order of their ids.
+    Every other response must be 40004.
+    """
+
+    def create_all(client: int) -> Created:
+        name, created = f"of client {client}", []
         with servers[client % len(servers)].connect() as connection:
             for id in range(ids):
                 connection.send(post(b'{"id":%d,"name":"%s"}' % (id, name.encode())))
-                answer = connection.receive()
-                if answer.status == 200:
-                    won.append((id, name))
+                response = connection.receive()
+                if response.status == 200:
+                    created.append((id, name))
                 else:
-                    assert answer.error == 40004, answer
-        return won
+                    assert response.error == 40004, response
+        return created
 
     with ThreadPoolExecutor(clients) as threads:
         return sorted(sum(threads.map(create_all, range(clients)), []))

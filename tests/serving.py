@@ -1,4 +1,4 @@
-"""A real gunicorn on a free port, and raw bytes to and from it."""
+"""Real servers on free ports, and clients that control every byte they send."""
 
 import os
 import re
@@ -10,30 +10,41 @@ import tempfile
 import time
 from contextlib import AbstractContextManager
 from pathlib import Path
+from random import SystemRandom
 from typing import NamedTuple, Self
 
 import orjson
 
 ROOT = Path(__file__).parent.parent
-LIMIT = 60  # Seconds that anything may take before a test gives up on it.
+# Seconds after which a test fails instead of waiting any longer. No operation takes nearly as
+# long, even on a busy machine.
+LIMIT = 60
+# Ports below those that Linux itself gives to outgoing connections. Otherwise such a connection
+# could take a port before its server binds it, or while the server restarts.
+PORTS = range(20000, 32000)
 
 
 def listening(port: int) -> bool:
-    """Tell whether anything listens on a port."""
+    """Return whether a server listens on a port of this machine."""
     with socket.socket() as client:
         return client.connect_ex(("127.0.0.1", port)) == 0
 
 
 def free_port() -> int:
-    """Return a port on which nothing listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Return a port that is not in use; each call chooses at random."""
+    # hypothesis seeds the default generator: two test runs would choose the same ports.
+    for port in SystemRandom().sample(PORTS, 100):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise AssertionError("100 random ports are all in use")
 
 
-class Answer(NamedTuple):
-    """An HTTP answer as it came over the socket."""
+class Response(NamedTuple):
+    """An HTTP response as the client received it."""
 
     status: int
     headers: dict[str, str]
@@ -47,10 +58,10 @@ class Answer(NamedTuple):
 
 
 class Server(AbstractContextManager["Server"]):
-    """`python -m COMMAND` in the project's folder, with these environment variables."""
+    """`python -m COMMAND` in the project's folder, with additional environment variables."""
 
     def __init__(self, *command: str, **environment: str) -> None:
-        # A file, since nobody reads a pipe while the tests run.
+        # A file: a pipe that is not read would block the server when it is full.
         self._log = tempfile.NamedTemporaryFile(prefix="server-")  # noqa: SIM115
         self.process = subprocess.Popen(
             [sys.executable, "-m", *command],
@@ -61,30 +72,47 @@ class Server(AbstractContextManager["Server"]):
         )
 
     def __enter__(self) -> Self:
-        listening = self.wait_for(r"Listening at: http://127\.0\.0\.1:(\d+)")
-        self.port = int(listening[1])
+        try:
+            self.wait_until_ready()
+        except BaseException:
+            self.stop()
+            raise
         return self
 
     def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+    def wait_until_ready(self) -> None:
+        """Return when the server accepts connections on ``port``."""
+        self.port = int(self.wait_for(r"Listening at: http://127\.0\.0\.1:(\d+)")[1])
+
+    def stop(self) -> None:
+        """Stop the server; return when its process has ended."""
         self.process.terminate()
-        self.process.wait(LIMIT)
-        self._log.close()
+        try:
+            self.process.wait(LIMIT)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait(LIMIT)
+            raise
+        finally:
+            self._log.close()
 
     @property
     def log(self) -> str:
-        """All that the server has said so far."""
+        """The server's output until now."""
         return Path(self._log.name).read_text()
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the server's first process."""
+        """Send a signal to the server's main process."""
         self.process.send_signal(number)
 
     def wait_for(self, pattern: str) -> re.Match[str]:
-        """Return the first match in the log, once it is there."""
-        until = time.monotonic() + LIMIT
+        """Return the first match of a pattern in the log, as soon as there is one."""
+        deadline = time.monotonic() + LIMIT
         while (found := re.search(pattern, self.log)) is None:
             assert self.process.poll() is None, self.log
-            assert time.monotonic() < until, self.log
+            assert time.monotonic() < deadline, self.log
             time.sleep(0.01)
         return found
 
@@ -92,8 +120,8 @@ class Server(AbstractContextManager["Server"]):
         """Open a connection."""
         return Connection(self.port)
 
-    def ask(self, request: bytes) -> Answer:
-        """Send one request on a connection of its own and return the answer."""
+    def request(self, request: bytes) -> Response:
+        """Send one request on a new connection and return the response."""
         with self.connect() as connection:
             connection.send(request)
             return connection.receive()
@@ -114,14 +142,14 @@ class Granian(Server):
         command = ("granian", "--interface", "wsgi", "--port", port, *arguments, "wsgi:app")
         super().__init__(*command, **environment)
 
-    def __enter__(self) -> Self:
-        super().__enter__()
+    def wait_until_ready(self) -> None:
+        """Return when a worker accepts connections."""
+        super().wait_until_ready()
         self.wait_for("Started worker-1")
-        return self
 
 
 class Connection(AbstractContextManager["Connection"]):
-    """A connection whose every byte is the test's own."""
+    """A connection that sends exactly the bytes of the test."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=LIMIT)
@@ -136,30 +164,30 @@ class Connection(AbstractContextManager["Connection"]):
         self._socket.sendall(data)
 
     def finish(self) -> None:
-        """Say that nothing more will be sent."""
+        """End the sending direction: the server reads the end of the input."""
         self._socket.shutdown(socket.SHUT_WR)
 
-    def receive_head(self) -> Answer:
-        """Read one answer that has no body: its status line and headers."""
+    def receive_head(self) -> Response:
+        """Read the status line and the headers of a response that has no body."""
         status = int(self._input.readline().split()[1])
         headers = {}
         while (line := self._input.readline().decode("latin-1").rstrip("\r\n")) != "":
             name, _, value = line.partition(":")
             headers[name.lower()] = value.strip()
-        return Answer(status, headers, b"")
+        return Response(status, headers, b"")
 
-    def receive(self) -> Answer:
-        """Read one answer, with as much body as its headers say."""
+    def receive(self) -> Response:
+        """Read one response, with the body that its Content-Length declares."""
         head = self.receive_head()
         return head._replace(body=self._input.read(int(head.headers.get("content-length", "0"))))
 
     def closed(self) -> bool:
-        """Tell whether the server has nothing more to say and has closed."""
+        """Return whether the server closes the connection without sending anything more."""
         return self._input.read(1) == b""
 
 
 def post(body: bytes, *headers: str, length: int | None = None) -> bytes:
-    """Return the bytes of a creation, with a token; more headers follow the usual ones."""
+    """Return the bytes of a create request with a token; ``headers`` follow the usual ones."""
     lines = [
         "POST /plants HTTP/1.1",
         "Host: localhost",
@@ -172,11 +200,11 @@ def post(body: bytes, *headers: str, length: int | None = None) -> bytes:
 
 
 def chunked(*chunks: bytes, coding: str = "chunked") -> bytes:
-    """Return the bytes of a creation whose body is sent like this; nothing is added."""
+    """Return the bytes of a create request whose body is exactly these chunks."""
     head = post(b"").replace(b"Content-Length: 0", b"Transfer-Encoding: " + coding.encode())
     return head + b"".join(chunks)
 
 
 def chunk(data: bytes) -> bytes:
-    """Return one chunk; that of no bytes is the last."""
+    """Return one chunk of a body; an empty one is the last."""
     return b"%x\r\n%s\r\n" % (len(data), data)

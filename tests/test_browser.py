@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from playwright.sync_api import Error as BrowserError
 
-from .serving import Answer, Gunicorn, post
+from .serving import LIMIT, Gunicorn, Response, post
 
 CHROMIUM = shutil.which("chromium")
 FLAGS = (  # It asks nobody but us.
@@ -21,6 +21,8 @@ FLAGS = (  # It asks nobody but us.
     "--disable-component-update",
     "--disable-sync",
 )
+# A busy machine needs more than the default of five seconds.
+expect.set_options(timeout=LIMIT * 1000)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="apt-get install chromium")
 
 
@@ -28,7 +30,9 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="apt-get install chromi
 def browser() -> Iterator[Browser]:
     """Return a Chromium without a window."""
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=FLAGS, timeout=LIMIT * 1000
+        )
         yield browser
         browser.close()
 
@@ -37,6 +41,7 @@ def browser() -> Iterator[Browser]:
 def page(browser: Browser) -> Iterator[Page]:
     """Return an empty page of a visitor who was never here."""
     with browser.new_context() as context:
+        context.set_default_timeout(LIMIT * 1000)
         yield context.new_page()
 
 
@@ -53,9 +58,9 @@ def nursery(tmp_path: Path) -> Iterator[Gunicorn]:
         assert "Traceback" not in nursery.log
 
 
-def supply(nursery: Gunicorn, body: str) -> Answer:
+def supply(nursery: Gunicorn, body: str) -> Response:
     """Send a plant to the nursery's plant store."""
-    return nursery.ask(post(body.encode()).replace(b" /plants", b" /api/plants", 1))
+    return nursery.request(post(body.encode()).replace(b" /plants", b" /api/plants", 1))
 
 
 def log_in(page: Page, nursery: Gunicorn, password: str = "green-thumb") -> None:
@@ -139,7 +144,7 @@ def test_strangers_only_look(nursery: Gunicorn, page: Page) -> None:
     page.get_by_role("button", name="Log out").click()
     expect(page.get_by_text("Nothing yet")).to_be_visible()
     expect(page.get_by_role("button", name="Add plant")).to_have_count(0)
-    forged = nursery.ask(post(b"").replace(b" /plants", b" /", 1))
+    forged = nursery.request(post(b"").replace(b" /plants", b" /", 1))
     assert (forged.status, b"CSRF token is missing" in forged.body) == (400, True)
 
 

@@ -87,7 +87,10 @@ def test_nothing_of_the_site_is_noticed_on_the_wire(server: Gunicorn) -> None:
     asked = [post(b'{"id": 7001, "name": "Rose"}'), post(b"{}"), post(b"["), b"GET" + post(b"")[4:]]
     with Gunicorn("-c", os.devnull, "--threads=2", "tests.hosts:served()") as site:
         for request in [*asked, asked[0], asked[0].replace(b"s3cret", b"x")]:
-            here, there = server.ask(request), site.ask(request.replace(b" /", b" /garden/", 1))
+            here, there = (
+                server.request(request),
+                site.request(request.replace(b" /", b" /garden/", 1)),
+            )
             del here.headers["date"], there.headers["date"]
             assert there == here
 

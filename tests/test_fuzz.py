@@ -156,7 +156,7 @@ def test_any_header(name: str, value: str) -> None:
 def test_any_credentials_over_the_socket(server: Gunicorn, credentials: bytes) -> None:
     """Any bytes as credentials, sent to a real server, are refused as the client's fault."""
     line = b"Authorization: " + credentials.replace(b"\n", b"").replace(b"\r", b"")
-    answer = server.ask(post(ROSE_JSON).replace(b"Authorization: Bearer s3cret", line))
+    answer = server.request(post(ROSE_JSON).replace(b"Authorization: Bearer s3cret", line))
     assert answer.status in {400, 401}
 
 

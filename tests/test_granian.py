@@ -44,7 +44,7 @@ def servers() -> Iterator[tuple[Server, Server]]:
 @pytest.mark.parametrize("asked", ASKED)
 def test_granian_answers_alike(servers: tuple[Server, Server], asked: str) -> None:
     """Whatever is asked, granian gives gunicorn's answer: its status, its headers, its body."""
-    here, there = (server.ask(ASKED[asked]) for server in servers)
+    here, there = (server.request(ASKED[asked]) for server in servers)
     assert there.status == here.status
     assert there.body == here.body
     for name in ("content-type", "content-length", "www-authenticate", "allow"):
@@ -63,4 +63,4 @@ def test_granian_refuses_to_start_open() -> None:
     server = Granian()
     assert server.process.wait(LIMIT) != 0
     assert "no token is configured: set PLANTSTORE_TOKENS" in server.log
-    server.__exit__()
+    server.stop()

@@ -25,11 +25,11 @@ def rose() -> bytes:
 
 def test_a_plant_is_created(server: Gunicorn) -> None:
     """A creation over the socket is answered 200 with the Plant."""
-    answer = server.ask(post('{"id":-1,"name":"Efeutüte","tag":"🌿"}'.encode()))
+    answer = server.request(post('{"id":-1,"name":"Efeutüte","tag":"🌿"}'.encode()))
     assert (answer.status, orjson.loads(answer.body)) == (200, {"name": "Efeutüte", "tag": "🌿"})
     assert answer.headers["content-type"] == "application/json"
     assert answer.headers["content-length"] == str(len(answer.body))
-    assert server.ask(post(b'{"id":-1,"name":"Rose"}')).error == 40004
+    assert server.request(post(b'{"id":-1,"name":"Rose"}')).error == 40004
 
 
 def test_a_connection_serves_many_requests(server: Gunicorn) -> None:
@@ -81,18 +81,18 @@ def test_a_declared_length_is_kept(server: Gunicorn) -> None:
         connection.send(post(body, length=500))
         connection.finish()
         assert connection.receive().error == 40002
-    assert server.ask(post(body)).status == 200
+    assert server.request(post(body)).status == 200
 
 
 def test_a_body_longer_than_declared_is_the_next_request(server: Gunicorn) -> None:
     """Nothing behind the declared length is taken for the body."""
     body = rose()
-    assert server.ask(post(body + b"}}}}", length=len(body))).status == 200
+    assert server.request(post(body + b"}}}}", length=len(body))).status == 200
 
 
 def test_a_declared_body_over_the_limit_is_not_waited_for(server: Gunicorn) -> None:
     """A declared length over the limit is answered 41301 before any of the body is sent."""
-    assert server.ask(post(b"", length=10**15)).error == 41301
+    assert server.request(post(b"", length=10**15)).error == 41301
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
@@ -100,16 +100,16 @@ def test_chunks_make_one_body(server: Gunicorn, size: int) -> None:
     """A chunked body is read whole, whatever the sizes of its chunks."""
     body = rose()
     chunks = [chunk(body[at : at + size]) for at in range(0, len(body), size)]
-    assert server.ask(chunked(*chunks, chunk(b""))).status == 200
+    assert server.request(chunked(*chunks, chunk(b""))).status == 200
 
 
 def test_chunks_over_the_limit_are_refused(server: Gunicorn) -> None:
     """A chunked body over the limit is 41301, not cut there, even if the rest is white space."""
     body = rose()
     padding = [chunk(b" " * 65536)] * 16
-    assert server.ask(chunked(chunk(body), *padding, chunk(b""))).error == 41301
+    assert server.request(chunked(chunk(body), *padding, chunk(b""))).error == 41301
     fitting = chunked(chunk(body), *padding[1:], chunk(b" " * (65536 - len(body))), chunk(b""))
-    assert server.ask(fitting).status == 200
+    assert server.request(fitting).status == 200
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_a_bad_chunk_is_refused(server: Gunicorn, tail: bytes) -> None:
         connection.send(chunked(chunk(body), tail))
         assert connection.receive().error == 40002
         assert connection.closed()
-    assert server.ask(post(body)).status == 200
+    assert server.request(post(body)).status == 200
 
 
 def test_chunks_that_do_not_end_are_refused(server: Gunicorn) -> None:
@@ -133,18 +133,18 @@ def test_chunks_that_do_not_end_are_refused(server: Gunicorn) -> None:
         connection.send(chunked(chunk(body)))
         connection.finish()
         assert connection.receive().error == 40002
-    assert server.ask(post(body)).status == 200
+    assert server.request(post(body)).status == 200
 
 
 def test_a_transfer_coding_is_not_json(server: Gunicorn) -> None:
     """A body under another transfer coding than chunked is 400, even where its bytes are JSON."""
     for coding in ("gzip, chunked", "deflate,chunked"):
         body = rose()
-        answer = server.ask(chunked(chunk(body), chunk(b""), coding=coding))
+        answer = server.request(chunked(chunk(body), chunk(b""), coding=coding))
         # The parser in C refuses it before the service is asked.
         assert answer.status == 400
         assert answer.headers["content-type"] == "text/html" or answer.error == 40001
-        assert server.ask(post(body)).status == 200
+        assert server.request(post(body)).status == 200
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_a_transfer_coding_is_not_json(server: Gunicorn) -> None:
 )
 def test_no_header_moves_the_service(server: Gunicorn, header: str) -> None:
     """No header of the client's changes where the service is, or brings it down."""
-    assert server.ask(post(rose(), header)).status == 200
+    assert server.request(post(rose(), header)).status == 200
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_what_cannot_be_routed_is_an_error(server: Gunicorn, headers: tuple[str,
     request = post(rose(), *headers)
     if headers[0].startswith("Host"):
         request = request.replace(b"Host: localhost\r\n", b"")
-    answer = server.ask(request)
+    answer = server.request(request)
     assert answer.status == 200 or answer.error == 40005
 
 
@@ -189,7 +189,7 @@ def test_what_cannot_be_routed_is_an_error(server: Gunicorn, headers: tuple[str,
 def test_credentials_byte_by_byte(server: Gunicorn, header: bytes, error: int) -> None:
     """Doubled, foreign, non-ASCII and empty credentials are refused like any other, never a 500."""
     request = post(rose()).replace(b"Authorization: Bearer s3cret", header)
-    answer = server.ask(request)
+    answer = server.request(request)
     assert answer.error == error
     assert answer.headers["www-authenticate"].startswith('Bearer realm="plantstore"')
 
@@ -197,7 +197,7 @@ def test_credentials_byte_by_byte(server: Gunicorn, header: bytes, error: int) -
 def test_spaces_around_credentials_are_fine(server: Gunicorn) -> None:
     """White space around the header's value, and spaces behind the scheme, do no harm."""
     request = post(rose()).replace(b"Bearer s3cret", b"  bEARER   s3cret \t ")
-    assert server.ask(request).status == 200
+    assert server.request(request).status == 200
 
 
 def test_head_and_options_have_no_body(server: Gunicorn) -> None:
@@ -264,7 +264,7 @@ def test_a_signal_adds_no_worker_on_memory() -> None:
         server.wait_for("Booting worker")
         server.signal(signal.SIGTTIN)
         server.wait_for("can have but one worker\n")
-        assert server.ask(post(rose())).status == 200
+        assert server.request(post(rose())).status == 200
         assert server.log.count("Booting worker") == 1
 
 
@@ -273,8 +273,8 @@ def test_somebody_elses_configuration_splits_no_store(tmp_path: Path) -> None:
     config = tmp_path / "gunicorn.py"
     config.write_text("workers = 2\ncontrol_socket_disable = True\n")
     with Gunicorn("-c", str(config), "wsgi:app", PLANTSTORE_TOKENS=TOKEN) as server:
-        assert server.ask(post(rose())).error == 50302
-        assert server.ask(post(rose()).replace(b"s3cret", b"wrong")).error == 40102
+        assert server.request(post(rose())).error == 50302
+        assert server.request(post(rose()).replace(b"s3cret", b"wrong")).error == 40102
 
 
 def test_somebody_elses_configuration_starts_no_open_service(tmp_path: Path) -> None:
@@ -305,13 +305,13 @@ def test_slow_closing_loses_nothing() -> None:
     with Gunicorn(PLANTSTORE_TOKENS=TOKEN) as server:
         assert configuration()["timeout"] == "0"
         first, again = post(b'{"id":1,"name":"Rose"}'), post(b'{"id":1,"name":"Lily"}')
-        assert server.ask(first).status == 200
+        assert server.request(first).status == 200
         with ExitStack() as open_connections:
             for _ in range(3):
                 connection = open_connections.enter_context(server.connect())
                 connection.send(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
                 assert connection.receive().status == 404
-            assert server.ask(again).error == 40004
+            assert server.request(again).error == 40004
 
 
 def test_silent_clients_stop_nobody() -> None:
@@ -319,7 +319,7 @@ def test_silent_clients_stop_nobody() -> None:
     with Gunicorn(PLANTSTORE_TOKENS=TOKEN) as server, ExitStack() as silent:
         for begun in (b"POST /pl", post(b"{", length=500)) * 5:
             silent.enter_context(server.connect()).send(begun)
-        assert server.ask(post(rose())).status == 200
+        assert server.request(post(rose())).status == 200
 
 
 def configuration(**environment: str) -> dict[str, str]:
