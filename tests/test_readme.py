@@ -4,9 +4,8 @@ import os
 import re
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from textwrap import indent
 
@@ -18,8 +17,11 @@ from plantstore.settings import Settings
 
 from .fresh import ENVIRONMENT, copy_project, run
 from .readme import block, rows
-from .serving import ROOT, listening
+from .serving import ROOT, free_port, listening
 from .waiting import wait_until
+
+# Seconds that a command may take to download and install everything, on a busy machine.
+INSTALLATION = 900
 
 
 @pytest.fixture(scope="module")
@@ -30,59 +32,53 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_serving_and_adding_a_plant(folder: Path) -> None:
     """The command that serves works on a fresh machine, and so do all that come after it."""
-    if listening(8000):
-        pytest.skip("port 8000, which the README names, is taken")
-    add = block("add")
-    with serving(block("serve"), folder, 8000):
-        assert [run(add, folder), run(add, folder)] == [
-            block("added").strip(),
-            block("duplicate").strip(),
-        ]
+    with serving(block("serve"), folder) as port:
+        add = block("add").replace(":8000/", f":{port}/")
+        assert run(add, folder) == block("added").strip()
+        assert run(add, folder) == block("duplicate").strip()
         token, digest = run(".venv/bin/plantstore token", folder).splitlines()
         assert digest.startswith("sha256:")
         assert run(block("command-line"), folder).splitlines()[-1] == "1\tMonstera\tindoor"
         for store, extra in [("postgresql", "postgresql"), ("mysql", "mysql")]:
             refused = run(f".venv/bin/plantstore --store {store}://x/y count 2>&1 || true", folder)
             assert f"pip install 'plantstore[{extra}]'" in refused
-    with serving(block("granian"), folder, 8000):
+    with serving(block("granian"), folder) as port:
+        add = block("add").replace(":8000/", f":{port}/")
         assert run(add, folder) == block("added").strip()
 
 
 def test_the_nursery(folder: Path) -> None:
     """The example starts by its command, and embeds the store by the six lines that are shown."""
-    if listening(5000):
-        pytest.skip("port 5000, which the README names, is taken")
     assert len(block("nursery").splitlines()) == 6
-    assert (
-        indent(block("nursery"), " " * 4) in (ROOT / "examples" / "nursery" / "app.py").read_text()
-    )
-    with serving(block("nursery-serve"), folder, 5000):
-        sent = run(block("add").replace("8000/plants", "5000/api/plants"), folder)
-        assert sent == block("added").strip()
-        assert "Monstera" in run("curl -s http://127.0.0.1:5000/", folder)
+    source = (ROOT / "examples" / "nursery" / "app.py").read_text()
+    assert indent(block("nursery"), " " * 4) in source
+    with serving(block("nursery-serve"), folder) as port:
+        add = block("add").replace(":8000/plants", f":{port}/api/plants")
+        assert run(add, folder) == block("added").strip()
+        assert "Monstera" in run(f"curl -s http://127.0.0.1:{port}/", folder)
 
 
 @contextmanager
-def serving(command: str, folder: Path, port: int) -> Iterator[None]:
-    """Have a command serve on a port."""
+def serving(command: str, folder: Path) -> Iterator[int]:
+    """Run a command that serves, unchanged but on a free port; provide the port."""
+    port = free_port()
+    # The servers read these variables, so the command stays as it is in the README.
+    ports = {
+        "GUNICORN_CMD_ARGS": f"--bind 127.0.0.1:{port}",
+        "GRANIAN_PORT": str(port),
+        "FLASK_RUN_PORT": str(port),
+    }
     with subprocess.Popen(
-        ["bash", "-c", command], cwd=folder, env=ENVIRONMENT, start_new_session=True
+        ["bash", "-c", command], cwd=folder, env=ENVIRONMENT | ports, start_new_session=True
     ) as server:
         try:
-            wait_for_port(port, server)
-            yield
+            wait_until(lambda: server.poll() is not None or listening(port), INSTALLATION)
+            assert server.poll() is None, "the command ended"
+            yield port
         finally:
-            os.killpg(server.pid, signal.SIGTERM)
-            wait_until(lambda: not listening(port))  # The next command wants it.
-
-
-def wait_for_port(port: int, server: subprocess.Popen[bytes]) -> None:
-    """Return when something listens on a port, which takes a download or two."""
-    until = time.monotonic() + 150
-    while not listening(port):
-        assert server.poll() is None, "the command ended"
-        assert time.monotonic() < until, "nobody listens"
-        time.sleep(0.1)
+            with suppress(ProcessLookupError):
+                os.killpg(server.pid, signal.SIGTERM)
+            wait_until(lambda: not listening(port))
 
 
 def test_the_command_that_tests_is_the_one_of_ci() -> None:
