@@ -1,5 +1,6 @@
 """The package: what installing and importing it does."""
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -37,17 +38,17 @@ def test_importing_opens_nothing(installed: Path, tmp_path: Path) -> None:
     """Installed into an empty environment, it imports, and opens nothing but modules at that."""
     script = tmp_path / "watched_import.py"
     script.write_text(WATCHED_IMPORT)
-    assert run(f"{installed}/python {script}", tmp_path) == ""
+    assert run(shlex.join([f"{installed}/python", str(script)]), tmp_path) == ""
 
 
 def test_the_command_is_installed(installed: Path, tmp_path: Path) -> None:
     """The plantstore command is installed, and makes a token without any configuration."""
-    assert len(run(f"{installed}/plantstore token", tmp_path).splitlines()) == 2
+    assert len(run(shlex.join([f"{installed}/plantstore", "token"]), tmp_path).splitlines()) == 2
 
 
 def test_a_guest_brings_no_server(installed: Path, tmp_path: Path) -> None:
     """Installing it into a site brings neither a web server nor a database engine."""
-    packages = run(f"{installed}/pip list --format=freeze", tmp_path).lower()
+    packages = run(shlex.join([f"{installed}/pip", "list", "--format=freeze"]), tmp_path).lower()
     assert "flask==" in packages
     assert "gunicorn" not in packages
     assert "sqlalchemy" not in packages
@@ -61,7 +62,6 @@ def test_there_is_nothing_else() -> None:
 
 def test_its_types_are_there_for_others(installed: Path, tmp_path: Path) -> None:
     """Type checkers find the package's types (PEP 561)."""
-    where = run(
-        f"{installed}/python -c 'import plantstore; print(plantstore.__path__[0])'", tmp_path
-    )
+    script = "import plantstore; print(plantstore.__path__[0])"
+    where = run(shlex.join([f"{installed}/python", "-c", script]), tmp_path)
     assert (Path(where.strip()) / "py.typed").exists()
