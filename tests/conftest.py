@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 from flask import Flask
 from flask.testing import FlaskClient
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from werkzeug.test import TestResponse
 
 from plantstore import MemoryStore, create_app
@@ -32,8 +32,10 @@ for variable in [*os.environ]:
     ):
         del os.environ[variable]
 
-settings.register_profile("plantstore", deadline=None)
-settings.register_profile("deep", deadline=None, max_examples=3000)
+# On a busy machine neither an example nor its generation has a time limit.
+UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("plantstore", UNTIMED)
+settings.register_profile("deep", UNTIMED, max_examples=3000)
 settings.load_profile("plantstore")
 
 
