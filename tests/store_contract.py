@@ -14,36 +14,39 @@ from .sites import LILY, ROSE_PLANT
 class StoreContract:
     """What any store does; a subclass has the `store` fixture, an empty store."""
 
-    def test_a_new_store_is_empty(self, store: Store) -> None:
-        """A new store holds nothing, and is a store all the same."""
+    def test_new_store_is_empty(self, store: Store) -> None:
+        """A new store contains no plants, and is true in a condition."""
         assert (len(store), list(store), store.get(1)) == (0, [], None)
         assert store
 
-    def test_what_was_added_is_there(self, store: Store) -> None:
-        """A plant that was added comes back as it was, with a tag or without."""
+    def test_get_returns_an_added_plant(self, store: Store) -> None:
+        """A plant that was added is returned unchanged, with a tag or without."""
         store.add(ROSE_PLANT)
         store.add(LILY)
         assert (store.get(1), store.get(2), store.get(3)) == (ROSE_PLANT, LILY, None)
         assert isinstance(store.get(1), Plant)
         assert len(store) == 2
 
-    def test_an_id_is_taken_once(self, store: Store) -> None:
-        """A second plant with an id raises PlantExists, and the first stays as it was."""
+    def test_duplicate_id_raises_plant_exists(self, store: Store) -> None:
+        """A second plant with the same id raises PlantExists; the stored plant is unchanged."""
         store.add(ROSE_PLANT)
         for second in (ROSE_PLANT, Plant(1, "Lily")):
             with pytest.raises(PlantExists):
                 store.add(second)
         assert list(store) == [ROSE_PLANT]
 
-    def test_plants_come_in_the_order_of_their_ids(self, store: Store) -> None:
-        """Iterating yields every plant, by rising id, from one end of int64 to the other."""
+    def test_iteration_is_in_id_order(self, store: Store) -> None:
+        """Iteration yields every plant in the order of the ids, over the whole range of int64."""
         ids = [5, -(2**63), 0, 2**63 - 1, -1, 100]
         for id in ids:
             store.add(Plant(id, f"plant {id}"))
         assert list(store) == [Plant(id, f"plant {id}") for id in sorted(ids)]
 
-    def test_what_was_removed_is_gone(self, store: Store) -> None:
-        """A removed plant is gone, tag and all, its id is free; removing it again is a KeyError."""
+    def test_remove_frees_the_id(self, store: Store) -> None:
+        """A removed plant is gone with its tag, and its id is free.
+
+        Removing it again raises KeyError.
+        """
         store.add(ROSE_PLANT)
         store.remove(1)
         assert (len(store), store.get(1)) == (0, None)
@@ -52,8 +55,8 @@ class StoreContract:
         store.add(Plant(1, "Lily"))
         assert list(store) == [Plant(1, "Lily")]
 
-    def test_it_may_change_while_it_is_iterated(self, store: Store) -> None:
-        """Adding and removing while iterating raises nothing, and misses nothing that stays."""
+    def test_concurrent_changes_during_iteration(self, store: Store) -> None:
+        """Iteration continues when plants are added or removed, and yields all that stay."""
         for id in range(10):
             store.add(Plant(id, ""))
         seen = []
@@ -64,8 +67,8 @@ class StoreContract:
                 store.add(Plant(100 + plant.id, ""))
         assert {0, 2, 4, 6, 8} <= set(seen)
 
-    def test_an_id_beyond_64_bits_is_nowhere(self, store: Store) -> None:
-        """Looking for a plant by an id that none can have finds none, at either end."""
+    def test_id_outside_int64_is_not_found(self, store: Store) -> None:
+        """An id outside int64 is never found: get returns None, and remove raises KeyError."""
         for id in (2**63, -(2**63) - 1, 10**30):
             assert store.get(id) is None
             with pytest.raises(KeyError):
@@ -86,13 +89,13 @@ class StoreContract:
         ],
         ids=lambda text: text[:9].encode("unicode_escape").decode(),
     )
-    def test_text_comes_back_unchanged(self, store: Store, text: str) -> None:
-        """Names and tags come back as they were, of whatever length and characters."""
+    def test_text_is_stored_unchanged(self, store: Store, text: str) -> None:
+        """Names and tags of any length and with any characters are returned unchanged."""
         store.add(Plant(1, text, text))
         assert store.get(1) == Plant(1, text, text)
 
-    def test_threads_never_share_an_id(self, store: Store) -> None:
-        """Of many threads that add the same ids, one succeeds for each, and its plant is kept."""
+    def test_concurrent_adds_of_one_id_succeed_once(self, store: Store) -> None:
+        """When threads add the same ids, one add per id succeeds, and its plant is stored."""
         start = Barrier(8)
 
         def add_all(thread: int) -> list[Plant]:
@@ -112,8 +115,8 @@ class StoreContract:
         assert added == list(store)
         assert len(added) == 200
 
-    def test_threads_may_add_and_remove_the_same_plant(self, store: Store) -> None:
-        """However threads add and remove one plant, each hears what is so, and nothing else."""
+    def test_concurrent_add_and_remove(self, store: Store) -> None:
+        """When threads add and remove one plant, the successful calls match the final state."""
         start = Barrier(8)
 
         def change(thread: int) -> int:
@@ -131,18 +134,18 @@ class StoreContract:
         with ThreadPoolExecutor(8) as threads:
             assert sum(threads.map(change, range(8))) == len(store)
 
-    def test_letters_are_told_apart(self, store: Store) -> None:
-        """Text comes back to the letter: case, accents, spaces at the end."""
+    def test_case_accents_and_trailing_spaces_are_kept(self, store: Store) -> None:
+        """Texts that differ only in case, accents or trailing spaces stay different."""
         names = ["rose", "Rose", "rosé", "rose\u0301", "rose ", "ß", "ss"]
         for id, name in enumerate(names):
             store.add(Plant(id, name, name))
         assert [(plant.name, plant.tag) for plant in store] == [(name, name) for name in names]
 
-    def test_it_can_be_pinged(self, store: Store) -> None:
-        """A store that can be used returns from ping."""
+    def test_ping_of_a_usable_store_returns(self, store: Store) -> None:
+        """Ping returns when the store can be used."""
         store.ping()
 
-    def test_closing_twice_does_no_harm(self, store: Store) -> None:
-        """A store may be closed more than once."""
+    def test_close_twice_is_allowed(self, store: Store) -> None:
+        """Close may be called more than once."""
         store.close()
         store.close()

@@ -16,8 +16,8 @@ from .sites import ROSE, TOKEN, make_site
 @pytest.mark.parametrize(
     "credentials", [f"Bearer {TOKEN}", f"bearer {TOKEN}", f"BEARER {TOKEN}", f"Bearer    {TOKEN}"]
 )
-def test_a_token_lets_in(client: FlaskClient, credentials: str) -> None:
-    """An accepted token lets in, the scheme in any letter case and after any spaces."""
+def test_valid_bearer_token_is_accepted(client: FlaskClient, credentials: str) -> None:
+    """A valid token is accepted, with the scheme in any letter case and any number of spaces."""
     headers = {"Authorization": credentials}
     assert client.post("/plants", json=ROSE, headers=headers).status_code == 200
 
@@ -26,8 +26,10 @@ def test_a_token_lets_in(client: FlaskClient, credentials: str) -> None:
     "credentials",
     [None, "", " ", "Basic !!", "Basic czNjcmV0", "Digest x", TOKEN, f"Bearer{TOKEN}", "Bearer, x"],
 )
-def test_without_bearer_credentials(client: FlaskClient, credentials: str | None) -> None:
-    """No credentials, or those of another scheme, are answered 40101 with a bare challenge."""
+def test_missing_bearer_credentials_are_unauthorized(
+    client: FlaskClient, credentials: str | None
+) -> None:
+    """Without bearer credentials the response is 40101, with a challenge that names no error."""
     headers = {} if credentials is None else {"Authorization": credentials}
     response = client.post("/plants", json=ROSE, headers=headers)
     check_error(response, 40101)
@@ -62,8 +64,8 @@ MALFORMED = [
         "Bearer " + "x" * 8000,
     ],
 )
-def test_with_bad_bearer_credentials(client: FlaskClient, credentials: str) -> None:
-    """Bearer credentials that are malformed or not accepted are answered 40102, and say so."""
+def test_invalid_bearer_token_is_unauthorized(client: FlaskClient, credentials: str) -> None:
+    """Malformed or unknown bearer credentials are 40102; the challenge says invalid_token."""
     environ = {"HTTP_AUTHORIZATION": credentials}
     response = client.post("/plants", json=ROSE, environ_overrides=environ)
     message = check_error(response, 40102)
@@ -73,36 +75,38 @@ def test_with_bad_bearer_credentials(client: FlaskClient, credentials: str) -> N
 
 
 @pytest.mark.parametrize("credentials", MALFORMED)
-def test_a_site_is_asked_of_tokens_alone(store: MemoryStore, credentials: str) -> None:
-    """Malformed credentials are refused before the site's own verify_token is asked."""
+def test_malformed_credentials_never_reach_verify_token(
+    store: MemoryStore, credentials: str
+) -> None:
+    """Malformed credentials are refused without a call of the site's verify_token."""
     site = make_site(store=store, verify_token=lambda token: "anyone")
     environ = {"HTTP_AUTHORIZATION": credentials}
     check_error(site.test_client().post("/plants", json=ROSE, environ_overrides=environ), 40102)
 
 
-def test_tokens_elsewhere_count_for_nothing(client: FlaskClient) -> None:
-    """A token in the query, in the body or in a cookie lets nobody in (RFC 6750 section 2)."""
+def test_token_in_query_body_or_cookie_is_ignored(client: FlaskClient) -> None:
+    """A token in the query, in the body or in a cookie is not accepted (RFC 6750 section 2)."""
     client.set_cookie("access_token", TOKEN)
     query = {"access_token": TOKEN}
     response = client.post("/plants", query_string=query, json=ROSE | {"access_token": TOKEN})
     check_error(response, 40101)
 
 
-def test_credentials_come_first(client: FlaskClient) -> None:
-    """Without credentials nothing else is looked at: neither method, nor media type, nor body."""
+def test_credentials_are_checked_before_method_and_body(client: FlaskClient) -> None:
+    """Without credentials the response is 40101, whatever the method, media type or body."""
     check_error(client.get("/plants"), 40101)
     check_error(client.post("/plants", data=b"{"), 40101)
     check_error(client.post("/plants", json=[], content_length=10**12), 40101)
 
 
-def test_nothing_is_stored_for_strangers(client: FlaskClient) -> None:
-    """A creation that was refused for its credentials leaves the id free."""
+def test_unauthorized_request_stores_nothing(client: FlaskClient) -> None:
+    """A request without valid credentials stores no plant: its id stays free."""
     check_error(client.post("/plants", json=ROSE), 40101)
     assert create(client, ROSE).status_code == 200
 
 
-def test_a_site_verifies_its_own_tokens(store: MemoryStore) -> None:
-    """Any callable from token to client's name, or None, decides; the name is then in g."""
+def test_custom_verify_token_and_client_name(store: MemoryStore) -> None:
+    """verify_token may be any callable; the client's name that it returns is in g."""
     site = make_site(store=store, verify_token={"t0k3n": "Flora", "empty": ""}.get)
     seen = []
 
@@ -121,8 +125,10 @@ def test_a_site_verifies_its_own_tokens(store: MemoryStore) -> None:
 
 
 @pytest.mark.parametrize("result", [True, False, 0, b"Flora"])
-def test_a_site_answers_with_a_name(store: MemoryStore, result: Any) -> None:
-    """A verify_token that returns neither a name nor None lets nobody in: it is a fault to see."""
+def test_verify_token_with_a_wrong_return_type_accepts_nobody(
+    store: MemoryStore, result: Any
+) -> None:
+    """A verify_token that returns neither a string nor None accepts no client: 50001."""
     site = make_site(store=store, verify_token=lambda token: result)
     site.testing = True
     with pytest.raises(TypeError, match="not a name or None"):
@@ -132,8 +138,8 @@ def test_a_site_answers_with_a_name(store: MemoryStore, result: Any) -> None:
     assert len(store) == 0
 
 
-def test_digests_stand_for_tokens() -> None:
-    """A token given as sha256:<64 hex> is accepted as if given plain, and the digest is not."""
+def test_sha256_digest_configures_a_token() -> None:
+    """With sha256:<64 hex> the token itself is accepted, and the digest is not."""
     digest = sha256(b"t0k3n").hexdigest()
     for given in (f"sha256:{digest}", f"sha256:{digest.upper()}"):
         tokens = StaticTokens([given])
@@ -141,8 +147,8 @@ def test_digests_stand_for_tokens() -> None:
         assert tokens(digest) is tokens(given) is tokens("other") is None
 
 
-def test_clients_have_names() -> None:
-    """Tokens can be given with the names of their clients; without, they are numbered."""
+def test_client_names_of_static_tokens() -> None:
+    """Each token may have the name of its client; without names, clients are numbered."""
     assert StaticTokens({"a": "Flora", "b": "Fauna"})("b") == "Fauna"
     assert StaticTokens(["a", "b"])("b") == "token-2"
 
@@ -150,21 +156,21 @@ def test_clients_have_names() -> None:
 @pytest.mark.parametrize(
     "token", ["", " ", "sch\xf6n", "a b", "a=b", "sha256:", "sha256:12", "a\n"]
 )
-def test_what_no_client_could_send_is_no_token(token: str) -> None:
-    """A token that can't be a bearer token is refused at once, and not shown."""
+def test_invalid_static_token_raises_value_error(token: str) -> None:
+    """A configured token that is no bearer token raises ValueError; no token is in the message."""
     with pytest.raises(ValueError, match="neither a bearer token") as caught:
         StaticTokens(["fine", token])
     assert "fine" not in str(caught.value)
 
 
-def test_one_string_is_not_many_tokens() -> None:
-    """A single string is refused, before each of its letters becomes a token."""
+def test_single_string_as_tokens_raises_type_error() -> None:
+    """A single string raises TypeError, so its letters never become tokens."""
     with pytest.raises(TypeError):
         StaticTokens(TOKEN)
 
 
-def test_tokens_are_nowhere_to_be_seen() -> None:
-    """Neither the repr of the accepted tokens nor their attributes hold a token."""
+def test_static_tokens_never_show_a_token() -> None:
+    """Neither the repr nor the attributes of StaticTokens contain a token."""
     tokens = StaticTokens([TOKEN])
     assert repr(tokens) == "<StaticTokens: 1 accepted>"
     assert TOKEN not in str(vars(tokens))

@@ -35,8 +35,8 @@ def send(client: FlaskClient, body: Any, path: str = "/plants", **options: Any) 
         "application/json;",
     ],
 )
-def test_json_is_read(client: FlaskClient, content_type: str) -> None:
-    """A body of application/json is read, in any letter case and with any parameters."""
+def test_content_type_json_is_accepted(client: FlaskClient, content_type: str) -> None:
+    """Content-Type application/json is accepted in any letter case and with any parameters."""
     assert send(client, ROSE_JSON, content_type=content_type).status_code == 200
 
 
@@ -54,14 +54,14 @@ def test_json_is_read(client: FlaskClient, content_type: str) -> None:
         "x" * 5000,
     ],
 )
-def test_other_media_types_are_refused(client: FlaskClient, content_type: str | None) -> None:
-    """A body of another media type, or of none, is refused with 40001."""
+def test_other_content_type_is_refused(client: FlaskClient, content_type: str | None) -> None:
+    """A body with another Content-Type, or without one, is refused with 40001."""
     check_error(send(client, ROSE_JSON, content_type=content_type), 40001)
 
 
 @pytest.mark.parametrize("coding", ["gzip", "br", "identity", "utf-8"])
-def test_a_content_encoding_is_refused(client: FlaskClient, coding: str) -> None:
-    """A body with a Content-Encoding is refused with 40001, whether or not it is encoded."""
+def test_content_encoding_is_refused(client: FlaskClient, coding: str) -> None:
+    """A body with a Content-Encoding is refused with 40001, whether it is encoded or not."""
     for body in (ROSE_JSON, gzip.compress(ROSE_JSON)):
         check_error(send(client, body, headers={"Content-Encoding": coding}), 40001)
 
@@ -96,14 +96,17 @@ def test_a_content_encoding_is_refused(client: FlaskClient, coding: str) -> None
         b'{"a":' * 100_000 + b"1" + b"}" * 100_000,
     ],
 )
-def test_what_is_not_json_is_refused(client: FlaskClient, body: bytes) -> None:
-    """A body that is not JSON in UTF-8, or too deep or large in numbers, is refused with 40002."""
+def test_malformed_json_is_refused(client: FlaskClient, body: bytes) -> None:
+    """A body that is not one JSON text in UTF-8 is refused with 40002.
+
+    So is one that nests too deeply, or that has a number beyond the range of a float.
+    """
     check_error(send(client, body), 40002)
     assert send(client, ROSE_JSON).status_code == 200
 
 
-def test_white_space_around_is_fine(client: FlaskClient) -> None:
-    """White space around the JSON text is no fault (RFC 8259 section 2)."""
+def test_white_space_around_json_is_accepted(client: FlaskClient) -> None:
+    """White space around the JSON text is accepted (RFC 8259 section 2)."""
     assert send(client, b" \t\r\n" + ROSE_JSON + b"\n").status_code == 200
 
 
@@ -113,40 +116,40 @@ def small() -> FlaskClient:
     return create_app({"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_MAX_BODY": 100}).test_client()
 
 
-def test_the_limit_is_the_last_byte_taken(small: FlaskClient) -> None:
-    """A body as long as the limit is taken, and one byte more is refused with 41301."""
+def test_max_body_is_inclusive(small: FlaskClient) -> None:
+    """A body of exactly PLANTSTORE_MAX_BODY bytes is accepted; one more byte is 41301."""
     check_error(send(small, ROSE_JSON.ljust(101)), 41301)
     assert send(small, ROSE_JSON.ljust(100)).status_code == 200
 
 
-def test_the_limit_is_a_mebibyte_by_default(client: FlaskClient) -> None:
-    """Unless set otherwise, a body may be 1,048,576 bytes long."""
+def test_max_body_default_is_one_mebibyte(client: FlaskClient) -> None:
+    """The default limit of a body is 1,048,576 bytes."""
     check_error(send(client, ROSE_JSON.ljust(1048577)), 41301)
     assert send(client, ROSE_JSON.ljust(1048576)).status_code == 200
 
 
-def test_the_limit_holds_without_a_length(small: FlaskClient) -> None:
-    """A body of no declared length is refused with 41301 past the limit, not cut there."""
+def test_max_body_without_content_length(small: FlaskClient) -> None:
+    """A body without Content-Length is refused with 41301 above the limit, and never truncated."""
     for length in (101, 10_000):
         check_error(send(small, ROSE_JSON.ljust(length), environ_overrides=CHUNKED), 41301)
     assert send(small, ROSE_JSON.ljust(100), environ_overrides=CHUNKED).status_code == 200
 
 
-def test_a_body_whose_end_is_unknown_is_none(client: FlaskClient) -> None:
-    """Where the server doesn't tell the end of a body without a length, it is not waited for."""
+def test_missing_content_length_and_unterminated_input(client: FlaskClient) -> None:
+    """Without Content-Length, input that the server does not terminate is not read: 40002."""
     unterminated = CHUNKED | {"wsgi.input_terminated": False}
     check_error(send(client, ROSE_JSON, environ_overrides=unterminated), 40002)
 
 
-def test_a_body_cut_short_is_refused(client: FlaskClient) -> None:
-    """A body shorter than was declared is refused with 40002, also where it is JSON by itself."""
+def test_body_shorter_than_content_length_is_refused(client: FlaskClient) -> None:
+    """A body shorter than its Content-Length is refused with 40002, even if it is valid JSON."""
     check_error(send(client, ROSE_JSON, environ_overrides={"CONTENT_LENGTH": "500"}), 40002)
     assert send(client, ROSE_JSON).status_code == 200
 
 
 @pytest.mark.parametrize("length", ["", "-5", "x", "1e3"])
-def test_a_length_that_is_none_counts_as_zero(client: FlaskClient, length: str) -> None:
-    """A length that no server should let through is no fault of ours: there is no body."""
+def test_invalid_content_length_means_no_body(client: FlaskClient, length: str) -> None:
+    """An invalid Content-Length is read as no body: the response is 40002, never a 500."""
     check_error(send(client, ROSE_JSON, environ_overrides={"CONTENT_LENGTH": length}), 40002)
 
 
@@ -158,8 +161,8 @@ class Trickle(BytesIO):
         return super().read(min(5, -1 if size is None else size))
 
 
-def test_a_body_in_pieces_is_read_whole(client: FlaskClient) -> None:
-    """A server that hands the body over in pieces makes no difference."""
+def test_body_in_small_reads_is_complete(client: FlaskClient) -> None:
+    """A body that the server delivers in small pieces is read completely."""
     for environ in ({}, CHUNKED):
         body = b'{"id":%d,"name":"Rose"}' % len(environ)
         pieces = {"wsgi.input": Trickle(body)}
@@ -174,15 +177,15 @@ class Broken(BytesIO):
         raise ZeroDivisionError
 
 
-def test_a_body_that_cannot_be_read_is_the_clients_fault(client: FlaskClient) -> None:
-    """When the server can't read the body, the answer is 40002, never a 500."""
+def test_read_error_of_the_body_is_refused(client: FlaskClient) -> None:
+    """When the server cannot read the body, the response is 40002, never a 500."""
     check_error(send(client, ROSE_JSON, environ_overrides={"wsgi.input": Broken()}), 40002)
 
 
 @pytest.mark.parametrize("reads", ["get_data", "get_json", "form", "stream"])
 @pytest.mark.parametrize("maximum", [None, 50, 10_000])
-def test_a_site_may_read_the_body_first(site: Flask, reads: str, maximum: int | None) -> None:
-    """A site whose own hook reads the body before us changes nothing, whatever its own limit."""
+def test_site_hook_may_read_the_body_before(site: Flask, reads: str, maximum: int | None) -> None:
+    """A host site's hook may read the body before the blueprint, with any limit of its own."""
     site.config["MAX_CONTENT_LENGTH"] = maximum
     silent = {"get_json": {"silent": True}}
 
@@ -197,8 +200,8 @@ def test_a_site_may_read_the_body_first(site: Flask, reads: str, maximum: int | 
     check_error(send(client, b"{", "/garden/plants"), 40002)
 
 
-def test_a_site_that_reads_first_cuts_nothing(site: Flask) -> None:
-    """A site that opens the body under a lower limit than ours can't have it cut in silence."""
+def test_lower_site_limit_never_truncates_the_body(site: Flask) -> None:
+    """A host site that opens the body under a lower limit causes 41301, not a truncated body."""
     site.config["MAX_CONTENT_LENGTH"] = 50
 
     @site.before_request
@@ -210,8 +213,8 @@ def test_a_site_that_reads_first_cuts_nothing(site: Flask) -> None:
     check_error(response, 41301)
 
 
-def test_a_site_that_reads_first_lifts_no_limit(site: Flask) -> None:
-    """A site that opens the body first doesn't have us read more of it than our limit."""
+def test_site_hook_does_not_lift_max_body(site: Flask) -> None:
+    """After a host site opened the body, no more than max_body plus one byte is read."""
 
     @site.before_request
     def open_body() -> None:
@@ -224,8 +227,8 @@ def test_a_site_that_reads_first_lifts_no_limit(site: Flask) -> None:
     assert endless.tell() == 1_048_577
 
 
-def test_a_site_may_read_the_body_afterwards(site: Flask) -> None:
-    """A site whose own hook reads the body after us gets all of it."""
+def test_site_hook_may_read_the_body_after(site: Flask) -> None:
+    """A host site's hook may read the complete body after the blueprint."""
     seen = []
 
     @site.after_request
@@ -238,8 +241,8 @@ def test_a_site_may_read_the_body_afterwards(site: Flask) -> None:
 
 
 @pytest.mark.parametrize("maximum", [5, 10_000_000])
-def test_the_limit_is_ours_alone(store: MemoryStore, maximum: int) -> None:
-    """The site's MAX_CONTENT_LENGTH, above or below ours, has no say in ours."""
+def test_max_content_length_of_the_site_is_independent(store: MemoryStore, maximum: int) -> None:
+    """The host site's MAX_CONTENT_LENGTH does not change the blueprint's max_body."""
     site = make_site(store=store, max_body=100)
     site.config["MAX_CONTENT_LENGTH"] = maximum
     assert send(site.test_client(), ROSE_JSON.ljust(100)).status_code == 200

@@ -79,8 +79,8 @@ def add_plant(page: Page, number: str, name: str, kind: str) -> None:
     page.get_by_role("button", name="Add plant").click()
 
 
-def test_the_nursery(nursery: Gunicorn, page: Page) -> None:
-    """A gardener logs in, sees what a supplier has sent, and adds a plant by the form."""
+def test_nursery_pages(nursery: Gunicorn, page: Page) -> None:
+    """A gardener logs in, sees the plants that a supplier sent, and adds one with the form."""
     page.set_viewport_size({"width": 1000, "height": 720})
     log_in(page, nursery)
     expect(page.get_by_text("Nothing yet")).to_be_visible()
@@ -112,8 +112,8 @@ SUPPLIED = [
 ]
 
 
-def test_the_form_refuses(nursery: Gunicorn, page: Page) -> None:
-    """The form says what is wrong with a plant, and names are shown as they are written."""
+def test_nursery_form_validation_errors(nursery: Gunicorn, page: Page) -> None:
+    """The form says what is wrong with a plant; names are displayed escaped."""
     log_in(page, nursery)
     add_plant(page, "-7", "<script>alert(1)</script>", "<b>")
     expect(page.get_by_role("listitem")).to_contain_text("<script>alert(1)</script>")
@@ -125,8 +125,8 @@ def test_the_form_refuses(nursery: Gunicorn, page: Page) -> None:
     expect(page.get_by_role("listitem")).to_have_count(1)
 
 
-def test_more_plants_than_a_page(nursery: Gunicorn, page: Page) -> None:
-    """Any number of plants is shown, sixty a page."""
+def test_nursery_pagination(nursery: Gunicorn, page: Page) -> None:
+    """Any number of plants is displayed, sixty per page."""
     for id in range(61):
         assert supply(nursery, f'{{"id": {id}, "name": "Rose"}}').status == 200
     page.goto(f"http://127.0.0.1:{nursery.port}/")
@@ -136,8 +136,8 @@ def test_more_plants_than_a_page(nursery: Gunicorn, page: Page) -> None:
     expect(page.get_by_role("listitem")).to_have_count(1)
 
 
-def test_strangers_only_look(nursery: Gunicorn, page: Page) -> None:
-    """Who is not logged in, or no longer, sees the plants and no form."""
+def test_nursery_form_requires_login(nursery: Gunicorn, page: Page) -> None:
+    """Without a login a visitor sees the plants but no form; a forged form is refused."""
     log_in(page, nursery, password="wrong")
     expect(page.get_by_role("alert")).to_contain_text("don't belong together")
     log_in(page, nursery)
@@ -159,8 +159,8 @@ async url => {
 
 
 @pytest.mark.parametrize("allowed", [True, False])
-def test_a_page_of_another_origin(page: Page, server: Gunicorn, allowed: bool) -> None:
-    """A page of an origin that the site allows adds a plant by fetch, and any other can't."""
+def test_cors_fetch_in_a_browser(page: Page, server: Gunicorn, allowed: bool) -> None:
+    """A page of an allowed origin can add a plant with fetch; a page of another origin cannot."""
     origin = f"http://127.0.0.1:{server.port}" if allowed else "https://shop.example"
     with Gunicorn("-c", os.devnull, f"tests.readme:site_with_cors({origin!r})") as site:
         page.goto(f"http://127.0.0.1:{server.port}/")

@@ -12,8 +12,11 @@ from plantstore.cli import main
 from .conftest import Run
 
 
-def test_a_new_token() -> None:
-    """`plantstore token` prints a token of 256 bits and its digest, new each time, unconfigured."""
+def test_token_command_makes_a_random_token() -> None:
+    """`plantstore token` prints a new token of 256 bits and its digest.
+
+    It needs no configuration.
+    """
     tokens = set()
     for _ in range(10):
         result = CliRunner().invoke(main, ["token"])
@@ -26,14 +29,14 @@ def test_a_new_token() -> None:
     assert len(tokens) == 10
 
 
-def test_the_version() -> None:
-    """`plantstore --version` names the version that is installed."""
+def test_version_option() -> None:
+    """`plantstore --version` prints the installed version."""
     result = CliRunner().invoke(main, ["--version"])
     assert result.output == f"plantstore {__version__}\n"
 
 
-def test_one_plant(run: Run) -> None:
-    """A plant can be added, shown, listed, counted and removed, whatever its id."""
+def test_add_show_list_count_remove(run: Run) -> None:
+    """A plant with any id can be added, shown, listed, counted and removed."""
     for id in ("0", "-5", "-9223372036854775808", "9223372036854775807"):
         assert run("add", id, "Rosé", "--tag", "").exit_code == 0
         assert run("show", id).output == f'{{"id":{id},"name":"Rosé","tag":""}}\n'
@@ -43,8 +46,8 @@ def test_one_plant(run: Run) -> None:
         assert run("count").output == "0\n"
 
 
-def test_a_terminal_is_not_played_with(run: Run) -> None:
-    """What would move a terminal's cursor is shown in escapes, and what can be seen as it is."""
+def test_control_characters_are_escaped(run: Run) -> None:
+    """Control characters are printed as escapes; printable characters are printed unchanged."""
     assert run("add", "1", "\x1b[2J\x9b1m\t\u202e\n🌵", "--tag", 'a"b\\c').exit_code == 0
     name = r"\u001b[2J\u009b1m\t\u202e\n🌵"
     assert run("list").output == f'1\t{name}\ta"b\\c\n'
@@ -59,8 +62,8 @@ def failure(result: Result, code: int) -> str:
     return result.stderr
 
 
-def test_what_is_not_so(run: Run) -> None:
-    """Adding what is there, and showing or removing what is not, fails with exit code 1."""
+def test_duplicate_or_missing_plant_is_exit_code_1(run: Run) -> None:
+    """Adding a duplicate, and showing or removing a missing plant, fails with exit code 1."""
     assert run("add", "1", "Monstera").exit_code == 0
     assert failure(run("add", "1", "Rose"), 1) == "Error: plant 1 is already there.\n"
     assert failure(run("show", "2"), 1) == "Error: there is no plant 2.\n"
@@ -81,8 +84,8 @@ def test_what_is_not_so(run: Run) -> None:
         ["list", "--store", "foo://me:hunter2@host/db"],
     ],
 )
-def test_wrong_usage(run: Run, arguments: list[str]) -> None:
-    """What makes no sense is a usage error, exit code 2, and shows no password."""
+def test_usage_error_is_exit_code_2(run: Run, arguments: list[str]) -> None:
+    """A usage error has exit code 2, and its message contains no password."""
     assert "hunter2" not in failure(run(*arguments), 2)
 
 
@@ -90,11 +93,8 @@ COMMANDS = ["add 1 x", "show 1", "list", "count", "remove 1", "export", "import 
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_memory_is_out_of_reach(command: str) -> None:
-    """With memory://, which is also the default, a command says why it can't serve, and what can.
-
-    So it is for every command that needs a store.
-    """
+def test_memory_store_is_refused(command: str) -> None:
+    """With memory://, which is the default, every store command fails and says what to set."""
     for before, after in ([], []), (["--store", "memory://"], []), ([], ["--store", "memory://"]):
         result = CliRunner().invoke(main, [*before, *command.split(), *after])
         said = failure(result, 2)
@@ -104,16 +104,16 @@ def test_memory_is_out_of_reach(command: str) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("scheme", ["postgresql", "mysql"])
-def test_a_store_that_is_away(run: Run, command: str, scheme: str) -> None:
-    """A store that can't be reached is a failure, exit code 1, and shows no password."""
+def test_unreachable_store_is_exit_code_1(run: Run, command: str, scheme: str) -> None:
+    """An unreachable store is exit code 1, and the message contains no password."""
     url = f"{scheme}://me:hunter2@127.0.0.1:1/plants"
     said = failure(run(*command.split(), "--store", url), 1)
     assert said.startswith("Error: the store can't be used now: ")
     assert "hunter2" not in said
 
 
-def test_where_the_store_is(run: Run, tmp_path: Path) -> None:
-    """--store goes before PLANTSTORE_STORE, and may stand before the command or after it."""
+def test_store_option_overrides_the_environment(run: Run, tmp_path: Path) -> None:
+    """--store overrides PLANTSTORE_STORE, before the command or after it."""
     other = f"sqlite:///{tmp_path}/other.db"
     assert run("--store", other, "add", "1", "Monstera").exit_code == 0
     assert run("count", "--store", other).output == "1\n"

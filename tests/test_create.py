@@ -15,23 +15,23 @@ from .conftest import check_error, create
 from .sites import BEARER
 
 
-def test_a_new_plant_is_answered_by_the_plant(client: FlaskClient) -> None:
-    """An accepted creation is answered 200 with the Plant in JSON, and without its id."""
+def test_create_returns_the_plant(client: FlaskClient) -> None:
+    """An accepted request has the response 200 with the Plant in JSON, without its id."""
     response = create(client, {"id": 1, "name": "Monstera", "tag": "indoor"})
     assert response.status_code == 200
     assert response.content_type == "application/json"
     assert response.json == {"name": "Monstera", "tag": "indoor"}
 
 
-def test_the_tag_is_optional(client: FlaskClient) -> None:
-    """A plant without a tag is accepted, and answered without one."""
+def test_tag_is_optional(client: FlaskClient) -> None:
+    """A plant without a tag is accepted, and the response has no tag."""
     response = create(client, {"id": 1, "name": "Monstera"})
     assert response.status_code == 200
     assert response.json == {"name": "Monstera"}
 
 
 def test_unknown_members_are_ignored(site: Flask, store: MemoryStore) -> None:
-    """Members that a NewPlant doesn't have neither harm nor come back."""
+    """Unknown members are accepted and ignored."""
     new = {"id": 1, "name": "Monstera", "color": "green", "Name": 7, "": None}
     response = site.test_client().post("/garden/plants", json=new, headers=BEARER)
     assert (response.status_code, response.json) == (200, {"name": "Monstera"})
@@ -41,22 +41,22 @@ def test_unknown_members_are_ignored(site: Flask, store: MemoryStore) -> None:
 @pytest.mark.parametrize(
     "text", ["", " ", "ü", "🌵", "\u2028", "\x01\x7f", "\ufffe", "a" * 100_000, "</script>", '"\\']
 )
-def test_text_comes_back_as_it_was_sent(site: Flask, store: MemoryStore, text: str) -> None:
-    """Any text of any length goes in and comes out unchanged, in UTF-8, the empty one included."""
+def test_text_is_returned_unchanged(site: Flask, store: MemoryStore, text: str) -> None:
+    """Any text of any length, also the empty one, is stored and returned unchanged."""
     new = {"id": 1, "name": text, "tag": text}
     response = site.test_client().post("/garden/plants", json=new, headers=BEARER)
     assert (response.status_code, response.json) == (200, {"name": text, "tag": text})
     assert store.get(1) == Plant(1, text, text)
 
 
-def test_the_answer_is_utf_8_unescaped(client: FlaskClient) -> None:
-    """Characters beyond ASCII are answered as UTF-8, not as escapes."""
+def test_response_is_unescaped_utf_8(client: FlaskClient) -> None:
+    """Characters outside ASCII are UTF-8 in the response, without escapes."""
     response = create(client, {"id": 1, "name": "Efeutüte 🌿"})
     assert response.data == '{"name":"Efeutüte 🌿"}'.encode()
 
 
-def test_an_id_is_taken_once(site: Flask, store: MemoryStore) -> None:
-    """A second plant with an id is refused with 40004, and the first stays as it was."""
+def test_duplicate_id_is_refused(site: Flask, store: MemoryStore) -> None:
+    """A second plant with the same id is refused with 40004; the stored plant is unchanged."""
     client = site.test_client()
     first = {"id": 1, "name": "Monstera", "tag": "indoor"}
     assert client.post("/garden/plants", json=first, headers=BEARER).status_code == 200
@@ -65,8 +65,8 @@ def test_an_id_is_taken_once(site: Flask, store: MemoryStore) -> None:
     assert list(store) == [Plant(1, "Monstera", "indoor")]
 
 
-def test_threads_never_share_an_id(site: Flask, store: MemoryStore) -> None:
-    """Of 32 clients who create the same 100 ids, one gets 200 for each, and its plant is kept."""
+def test_concurrent_duplicates_are_acknowledged_once(site: Flask, store: MemoryStore) -> None:
+    """When 32 clients create the same 100 ids, each id is acknowledged once."""
     start = Barrier(32)
 
     def client(number: int) -> Iterator[tuple[int, str]]:
@@ -88,14 +88,14 @@ def test_threads_never_share_an_id(site: Flask, store: MemoryStore) -> None:
     assert len(won) == 100
 
 
-def test_a_plant_dumps_without_what_it_lacks() -> None:
-    """The Plant schema leaves out the id and a missing tag, of a dict as of a Plant."""
+def test_plant_schema_omits_id_and_missing_tag() -> None:
+    """The Plant schema omits the id and a missing tag, for a dict and for a Plant."""
     for plant in (Plant(1, "Monstera"), {"id": 1, "name": "Monstera", "tag": None}):
         assert plant_schema.dump(plant) == {"name": "Monstera"}
 
 
-def test_the_schemas_have_the_fields_of_the_interface() -> None:
-    """Plant and NewPlant have the fields, and the required ones, of interface section 2."""
+def test_schema_fields_match_the_interface() -> None:
+    """Plant and NewPlant have the fields, and the required fields, of interface section 2."""
     for schema, names, required in (
         (PlantSchema(), {"name", "tag"}, {"name"}),
         (NewPlantSchema(), {"id", "name", "tag"}, {"id", "name"}),
@@ -105,7 +105,7 @@ def test_the_schemas_have_the_fields_of_the_interface() -> None:
 
 
 @pytest.mark.parametrize("number", [2**31, -(2**31) - 1, "40001", 1.5, None])
-def test_the_error_schema_is_exact(number: object) -> None:
-    """The Error schema takes a number within int32 with a message, and nothing else."""
+def test_error_schema_requires_int32_and_message(number: object) -> None:
+    """The Error schema accepts a number within int32 and a message, and nothing else."""
     assert error_schema.validate({"error": 40001, "message": "no"}) == {}
     assert {*error_schema.validate({"error": number})} == {"error", "message"}

@@ -62,8 +62,8 @@ def converse(app: "WSGIApplication") -> list[Answered]:
     return [ask(app, said) for said in (*SAID.values(), PREFLIGHT)]
 
 
-def test_the_conversation_has_every_answer() -> None:
-    """What is compared below is every answer that a site's client can get, but for a fault."""
+def test_requests_cover_every_error() -> None:
+    """The requests below produce every error that an embedded store has, except 50001."""
     *answers, preflight = converse(at_a_prefix(Flask("site")))
     assert {200, *ERRORS} - {40005, 40401, 50001} == {*SAID}
     for number, answer in zip(SAID, answers, strict=True):
@@ -73,17 +73,17 @@ def test_the_conversation_has_every_answer() -> None:
 
 @pytest.mark.parametrize("mount", MOUNTS)
 @pytest.mark.parametrize("habit", HABITS)
-def test_nothing_of_the_site_is_noticed(
+def test_site_configuration_does_not_change_responses(
     habit: Callable[[Flask], None], mount: Callable[[Flask], "WSGIApplication"]
 ) -> None:
-    """However a site is set up, and wherever the store is mounted, every answer is the same."""
+    """Responses are the same with any configuration of the host site and at any mount point."""
     site = Flask("site")
     habit(site)
     assert converse(mount(site)) == converse(at_a_prefix(Flask("site")))
 
 
-def test_nothing_of_the_site_is_noticed_on_the_wire(server: Gunicorn) -> None:
-    """Over a socket a site answers as the standalone service does, byte for byte."""
+def test_embedded_responses_over_a_socket(server: Gunicorn) -> None:
+    """Over a socket, an embedded store responds exactly as the standalone service."""
     asked = [post(b'{"id": 7001, "name": "Rose"}'), post(b"{}"), post(b"["), b"GET" + post(b"")[4:]]
     with Gunicorn("-c", os.devnull, "--threads=2", "tests.hosts:served()") as site:
         for request in [*asked, asked[0], asked[0].replace(b"s3cret", b"x")]:
@@ -95,8 +95,8 @@ def test_nothing_of_the_site_is_noticed_on_the_wire(server: Gunicorn) -> None:
             assert there == here
 
 
-def test_our_faults_keep_to_us(caplog: pytest.LogCaptureFixture) -> None:
-    """A fault of ours is 50001 where the site has a page for it, too; the log names the client."""
+def test_store_fault_bypasses_site_error_handlers(caplog: pytest.LogCaptureFixture) -> None:
+    """A fault in the store is 50001 despite the host site's handlers; the log names the client."""
 
     class Swamp(MemoryStore):
         def add(self, plant: Plant) -> None:
@@ -132,8 +132,8 @@ VISITS = [
 ]
 
 
-def test_the_site_notices_nothing() -> None:
-    """Every page of the site, its errors and cookies included, is the same byte for byte."""
+def test_site_pages_are_unchanged() -> None:
+    """Every page of the host site, with its errors and cookies, stays the same byte for byte."""
     without, embedding = somebodys_site(), somebodys_site()
     embedding.register_blueprint(garden(), url_prefix="/garden")
     for visit in VISITS:
@@ -149,8 +149,8 @@ def visited(site: Flask, visit: dict[str, Any]) -> tuple[Answered, dict[str, Any
         return Answered(response.status, headers, response.data), dict(cookie)
 
 
-def test_nothing_of_the_site_is_changed() -> None:
-    """Whatever a site is made of is as before, but for what has the blueprint's name."""
+def test_site_state_is_unchanged() -> None:
+    """Registering the blueprint adds only its own entries to the state of the host site."""
     site = somebodys_site()
     before = state(site)
     site.register_blueprint(garden(), url_prefix="/garden")
@@ -174,8 +174,8 @@ def without_ours(part: Any) -> Any:
     return {name: value for name, value in part.items() if not str(name).startswith("garden")}
 
 
-def test_several_stores_in_one_site() -> None:
-    """Blueprints with stores, tokens and names of their own share a site, and nothing else."""
+def test_several_blueprints_in_one_site() -> None:
+    """Blueprints in one host site have separate stores and tokens."""
     site, stores = Flask("site"), {"herbs": MemoryStore(), "trees": MemoryStore()}
     for name, store in stores.items():
         verify_token = StaticTokens({name: f"client of {name}"})
@@ -190,14 +190,14 @@ def test_several_stores_in_one_site() -> None:
     assert site.url_map.is_endpoint_expecting("herbs.no_operation", "path")
 
 
-def test_one_name_is_registered_once(site: Flask) -> None:
-    """A second registration under one name fails, as for any blueprint of Flask's."""
+def test_duplicate_blueprint_name_is_refused(site: Flask) -> None:
+    """A second blueprint with the same name is refused, as for every Flask blueprint."""
     with pytest.raises(ValueError, match="already registered"):
         make_site(site, url_prefix="/second")
 
 
-def test_the_site_reads_its_store(site: Flask, store: MemoryStore) -> None:
-    """The site finds in Python what its clients have added, and they what it has added."""
+def test_site_shares_the_store_with_its_clients(site: Flask, store: MemoryStore) -> None:
+    """The host site reads what clients added, and clients cannot replace what it added."""
     client = site.test_client()
     store.add(Plant(2, "Iris"))
     check_error(client.open(**{**SAID[200], "json": {"id": 2, "name": "Rose"}}), 40004)
@@ -207,8 +207,10 @@ def test_the_site_reads_its_store(site: Flask, store: MemoryStore) -> None:
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 415, 418, 429, 451, 500, 503])
-def test_what_the_site_refuses_is_an_error(site: Flask, store: MemoryStore, status: int) -> None:
-    """What a hook of the site's refuses is an Error too: its status times 100, and its reason."""
+def test_abort_in_a_site_hook_becomes_an_error(
+    site: Flask, store: MemoryStore, status: int
+) -> None:
+    """An abort in a host site's hook becomes an Error: its status times 100, its description."""
     site.before_request(lambda: abort(status, "Not on Sundays.", **MORE.get(status, {})))
     for kind in (status, HTTPException):
         site.register_error_handler(kind, lambda error: "the site's own page")
@@ -228,8 +230,8 @@ class NotPaid(HTTPException):
     code = 402
 
 
-def test_what_the_site_refuses_may_be_its_own(site: Flask) -> None:
-    """A refusal of a kind that the site has made is an Error too, with a reason or without."""
+def test_custom_http_exception_becomes_an_error(site: Flask) -> None:
+    """A host site's own HTTPException class becomes an Error, with a description or without."""
 
     def refuse() -> None:
         raise NotPaid(request.args.get("reason"))
@@ -247,16 +249,16 @@ MORE: dict[int, dict[str, Any]] = {429: {"retry_after": 7}, 503: {"retry_after":
 
 @pytest.mark.parametrize("refusal", [abort, lambda response: response])
 @pytest.mark.parametrize("trap", [True, False])
-def test_what_the_site_answers_itself_stays_its_own(site: Flask, refusal: Any, trap: bool) -> None:
-    """A response that a hook of the site's returns, or aborts with, is left as it is."""
+def test_response_of_a_site_hook_is_unchanged(site: Flask, refusal: Any, trap: bool) -> None:
+    """A response that a host site's hook returns, or aborts with, is unchanged."""
     site.config["TRAP_HTTP_EXCEPTIONS"] = trap
     site.before_request(lambda: refusal(redirect("/login")))
     response = site.test_client().open(**SAID[200])
     assert (response.status_code, response.headers["Location"]) == (302, "/login")
 
 
-def test_what_is_no_refusal_stays_the_sites_own(site: Flask) -> None:
-    """An HTTP exception of the site's whose status is no error's is left as it is."""
+def test_http_exception_that_is_no_error_is_unchanged(site: Flask) -> None:
+    """A host site's HTTPException with a status below 400 is unchanged."""
 
     class Done(HTTPException):
         code = 202
@@ -270,8 +272,8 @@ def test_what_is_no_refusal_stays_the_sites_own(site: Flask) -> None:
     assert (response.status_code, b"Done by the site." in response.data) == (202, True)
 
 
-def test_a_refusal_may_have_a_response(site: Flask) -> None:
-    """An HTTP error of the site's that brings a response of its own is left as it is."""
+def test_http_exception_with_a_response_is_unchanged(site: Flask) -> None:
+    """A host site's HTTPException that contains a response is unchanged."""
 
     def refuse() -> None:
         raise TooManyRequests(response=Response("later", 429))
@@ -284,8 +286,8 @@ def test_a_refusal_may_have_a_response(site: Flask) -> None:
 @pytest.mark.parametrize(
     ("error", "number"), [(PlantExists(1), 40004), (StoreUnavailable("down"), 50301)]
 )
-def test_a_hook_may_ask_a_store(site: Flask, error: Exception, number: int) -> None:
-    """What a store raises in a hook of the site's is the Error that it is in a creation."""
+def test_store_error_in_a_site_hook(site: Flask, error: Exception, number: int) -> None:
+    """A store's exception in a host site's hook becomes the same Error as in a create request."""
 
     def ask() -> None:
         raise error
@@ -304,8 +306,10 @@ CHANGES: list[tuple[dict[str, Any], bytes]] = [
 
 
 @pytest.mark.parametrize(("change", "body"), CHANGES)
-def test_a_site_may_change_our_answers(site: Flask, change: dict[str, Any], body: bytes) -> None:
-    """What a site's after_request changes in an answer is changed, and is told when it closes."""
+def test_after_request_may_change_the_response(
+    site: Flask, change: dict[str, Any], body: bytes
+) -> None:
+    """after_request of the host site may change a response, and its call_on_close runs."""
     closed = []
 
     @site.after_request

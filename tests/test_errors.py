@@ -30,8 +30,8 @@ class FailingStore(MemoryStore):
         raise self.error
 
 
-def test_numbers_are_statuses_and_counters() -> None:
-    """Every error's number is its status times 100 plus a counter, and fits an int32."""
+def test_error_numbers_are_status_and_counter() -> None:
+    """Every error number is its status times 100 plus a counter, and fits into int32."""
     for error in ERRORS:
         assert 400 <= error // 100 <= 599
         assert 0 < error % 100 < 100
@@ -39,8 +39,8 @@ def test_numbers_are_statuses_and_counters() -> None:
 
 @pytest.mark.parametrize("method", OTHER_METHODS)
 @pytest.mark.parametrize("prefix", ["", "/garden", "/outer/inner"])
-def test_other_methods(app: Flask, site: Flask, prefix: str, method: str) -> None:
-    """Any other method on the path, known or not, is 405 with Allow, wherever it is mounted."""
+def test_method_not_allowed(app: Flask, site: Flask, prefix: str, method: str) -> None:
+    """Any other method, known or unknown, is 405 with Allow, at every mount point."""
     outer = Blueprint("outer", "site", url_prefix="/outer")
     outer.register_blueprint(make_blueprint(name="inner"), url_prefix="/inner")
     site.register_blueprint(outer)
@@ -54,8 +54,8 @@ def test_other_methods(app: Flask, site: Flask, prefix: str, method: str) -> Non
 
 
 @pytest.mark.parametrize("headers", [{}, BEARER, {"Authorization": "Bearer wrong"}])
-def test_options_needs_no_credentials(client: FlaskClient, headers: dict[str, str]) -> None:
-    """OPTIONS is answered with or without credentials, and tells nothing but Allow."""
+def test_options_without_credentials(client: FlaskClient, headers: dict[str, str]) -> None:
+    """OPTIONS needs no credentials, and reveals nothing but Allow."""
     response = client.options("/plants", headers=headers)
     assert (response.status_code, response.data) == (200, b"")
     # A Content-Type even of nothing, as Flask's own have it: extensions rely on it.
@@ -81,27 +81,27 @@ def test_options_needs_no_credentials(client: FlaskClient, headers: dict[str, st
     ],
 )
 @pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS", "FOO"])
-def test_other_paths(client: FlaskClient, path: str, method: str) -> None:
-    """Every other path of the standalone service is 404, with a token or without."""
+def test_not_found(client: FlaskClient, path: str, method: str) -> None:
+    """Every other path of the standalone service is 40401, with a token or without."""
     for headers in ({}, BEARER):
         check_error(client.open(path, method=method, json=ROSE, headers=headers), 40401)
 
 
-def test_a_sites_own_errors_stay_its_own(site: Flask) -> None:
-    """Where it is a guest, the blueprint has no say in the site's 404 and 405."""
+def test_site_404_and_405_are_unchanged(site: Flask) -> None:
+    """The blueprint does not change the host site's own 404 and 405."""
     client = site.test_client()
     for response, status in ((client.get("/garden/x"), 404), (client.post("/"), 405)):
         assert (response.status_code, response.content_type) == (status, "text/html; charset=utf-8")
 
 
-def test_routes_are_listed_as_they_are(site: Flask) -> None:
-    """Whoever lists the site's routes finds ours with the methods that it serves."""
+def test_flask_routes_lists_the_methods(site: Flask) -> None:
+    """`flask routes` lists the blueprint's path with the methods that it serves."""
     listed = site.test_cli_runner().invoke(routes_command, ["--all-methods"]).output
     assert re.search(r"plantstore.create_plant +OPTIONS, POST +/garden/plants", listed)
 
 
-def test_no_sitemap_takes_us_for_a_page(site: Flask) -> None:
-    """Whoever looks among the site's routes for pages to visit finds the site's alone."""
+def test_sitemap_excludes_the_blueprint(site: Flask) -> None:
+    """A sitemap built from the host site's routes contains only the host site's own pages."""
     assert None not in [rule.methods for rule in site.url_map.iter_rules()]
     pages = [
         rule.rule
@@ -112,8 +112,8 @@ def test_no_sitemap_takes_us_for_a_page(site: Flask) -> None:
 
 
 @pytest.mark.parametrize("before", [True, False])
-def test_a_site_may_have_a_page_there(store: MemoryStore, before: bool) -> None:
-    """A page of the site's own at our path stays the site's; all else there is still ours."""
+def test_site_page_at_the_same_path(store: MemoryStore, before: bool) -> None:
+    """A host site's page at the same path is served; other methods reach the blueprint."""
     site = Flask("site", static_folder=None)
     if before:
         make_site(site, store=store, url_prefix="/garden")
@@ -126,15 +126,15 @@ def test_a_site_may_have_a_page_there(store: MemoryStore, before: bool) -> None:
     check_error(client.delete("/garden/plants", headers=BEARER), 40501)
 
 
-def test_a_prefix_may_have_parameters(store: MemoryStore) -> None:
-    """A site whose prefix has a parameter, such as a language, is served like any other."""
+def test_url_prefix_with_a_parameter(store: MemoryStore) -> None:
+    """A url_prefix may contain a parameter, such as a language."""
     client = make_site(store=store, url_prefix="/<lang>").test_client()
     assert client.post("/de/plants", json=ROSE, headers=BEARER).status_code == 200
     check_error(client.get("/de/plants", headers=BEARER), 40501)
 
 
-def test_what_cannot_be_routed(app: Flask) -> None:
-    """In the standalone service a host that is none, or that is not trusted, is 40005."""
+def test_invalid_or_untrusted_host_is_refused(app: Flask) -> None:
+    """In the standalone service an invalid or untrusted Host header is 40005."""
     client = app.test_client()
     check_error(client.post("/plants", headers={"Host": "a..b"}), 40005)
     app.config["TRUSTED_HOSTS"] = ["example.com"]
@@ -142,8 +142,8 @@ def test_what_cannot_be_routed(app: Flask) -> None:
     assert "hunter2" not in message
 
 
-def test_a_sites_own_validation_errors_are_its_own(store: MemoryStore) -> None:
-    """A ValidationError of the site's own code is the site's fault, and its message is not sent."""
+def test_validation_error_of_the_site_is_a_fault(store: MemoryStore) -> None:
+    """A ValidationError from the host site's code is 50001, and its message is not sent."""
 
     def verify_token(token: str) -> str:
         raise ValidationError({"token": [f"bad {token}"]})
@@ -153,18 +153,20 @@ def test_a_sites_own_validation_errors_are_its_own(store: MemoryStore) -> None:
     assert TOKEN not in message
 
 
-def test_what_clients_do_wrong_is_not_logged(
+def test_client_errors_are_not_logged(
     client: FlaskClient, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What is refused for the client's own fault leaves no line in the log."""
+    """A request that is refused because of the client's error is not logged."""
     check_error(client.post("/plants"), 40101)
     check_error(create(client, {}), 40003)
     check_error(client.get("/plants", headers=BEARER), 40501)
     assert caplog.messages == []
 
 
-def test_our_fault(caplog: pytest.LogCaptureFixture) -> None:
-    """An unforeseen failure is 50001: the log has the traceback, the answer no detail."""
+def test_internal_error_is_logged_without_details_in_the_response(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """An unexpected exception is 50001: the log has the traceback, the response has no detail."""
     client = make_site(store=FailingStore(ZeroDivisionError("hunter2"))).test_client()
     message = check_error(create(client, ROSE), 50001)
     assert "hunter2" not in message
@@ -174,16 +176,16 @@ def test_our_fault(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.parametrize("setting", ["TESTING", "DEBUG"])
-def test_our_fault_is_shown_to_developers(setting: str) -> None:
-    """In testing and debug mode an unforeseen failure is raised, for the developer to see."""
+def test_internal_error_is_raised_in_debug_and_testing(setting: str) -> None:
+    """In testing and debug mode an unexpected exception is raised."""
     site = make_site(store=FailingStore(ZeroDivisionError()))
     site.config[setting] = True
     with pytest.raises(ZeroDivisionError):
         create(site.test_client(), ROSE)
 
 
-def test_the_store_is_unavailable(caplog: pytest.LogCaptureFixture) -> None:
-    """When the store can't take it the answer is 50301 with Retry-After, and the log says why."""
+def test_store_unavailable_has_retry_after(caplog: pytest.LogCaptureFixture) -> None:
+    """StoreUnavailable is 50301 with Retry-After; only the log has the engine's message."""
     client = make_site(store=FailingStore(StoreUnavailable("refused\nby x"))).test_client()
     response = create(client, ROSE)
     assert "refused" not in check_error(response, 50301)
@@ -194,10 +196,13 @@ def test_the_store_is_unavailable(caplog: pytest.LogCaptureFixture) -> None:
     assert r"refused\nby x" in caplog.messages[0]
 
 
-def test_one_process_store_served_by_several(
+def test_one_process_store_with_several_processes_is_refused(
     site: Flask, store: MemoryStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A store of one process refuses creations with 50302 where several serve; the log says so."""
+    """A store of one process refuses plants with 50302 when several processes serve it.
+
+    The log says so.
+    """
     environ = {"wsgi.multiprocess": True}
     client = site.test_client()
     send = {"json": ROSE, "headers": BEARER, "environ_overrides": environ}
@@ -206,8 +211,8 @@ def test_one_process_store_served_by_several(
     assert "50302: " in caplog.text
 
 
-def test_shared_stores_may_be_served_by_several() -> None:
-    """A store that processes share takes creations from several."""
+def test_shared_store_with_several_processes() -> None:
+    """A store that processes share accepts plants from several processes."""
 
     class SharedStore(MemoryStore):
         one_process = False

@@ -20,7 +20,7 @@ from .test_embedding import converse
 
 
 def test_flask_login(site: Flask) -> None:
-    """A login guards the site's pages and not the store, whose clients need no cookie."""
+    """A login protects the host site's pages but not the store, whose clients need no cookie."""
     site.secret_key = "hunter2"
     login = LoginManager(site)
 
@@ -40,7 +40,7 @@ def test_flask_login(site: Flask) -> None:
 
 
 def test_flask_session(site: Flask, tmp_path: Path) -> None:
-    """A site that keeps sessions on the server keeps none for the store's clients."""
+    """A host site with server-side sessions stores no session for the store's clients."""
     site.config.from_mapping(
         SESSION_TYPE="cachelib", SESSION_CACHELIB=FileSystemCache(str(tmp_path))
     )
@@ -55,7 +55,7 @@ def test_flask_session(site: Flask, tmp_path: Path) -> None:
 
 
 def test_flask_talisman(site: Flask) -> None:
-    """A site that demands HTTPS and a strict content security policy has them here as well."""
+    """A host site's HTTPS redirect and content security policy also apply to the store."""
     policy = "default-src 'none'"
     Talisman(site, content_security_policy=policy, frame_options="DENY")
     client = site.test_client()
@@ -87,8 +87,8 @@ def apiflask() -> Flask:
 
 
 @pytest.mark.parametrize("framework", [smorest, apiflask])
-def test_another_api_framework(framework: Callable[[], Flask]) -> None:
-    """A site whose own API has a framework keeps its description and errors, and we our answers."""
+def test_other_api_framework(framework: Callable[[], Flask]) -> None:
+    """A host site's API framework and the embedded store do not change each other's responses."""
     without, embedding = framework(), framework()
     assert converse(at_a_prefix(embedding)) == converse(at_a_prefix(Flask("site")))
     for path in ("/openapi.json", "/pets/", "/nothing", "/garden/nothing"):

@@ -45,24 +45,24 @@ def plants(url: str) -> list[Plant]:
 
 
 @given(plants=st.lists(PLANTS))
-def test_json_lines_come_back(plants: list[Plant]) -> None:
-    """Plants that were written as JSON Lines are read as they were."""
+def test_jsonl_round_trip(plants: list[Plant]) -> None:
+    """Plants that were written as JSON Lines are read back unchanged."""
     file = BytesIO()
     FORMATS["jsonl"].write(plants, file)
     assert [plant for _, plant in FORMATS["jsonl"].read(BytesIO(file.getvalue()))] == plants
 
 
 @given(plants=st.lists(PLANTS))
-def test_csv_comes_back(plants: list[Plant]) -> None:
-    """Plants that were written as CSV are read as they were, an empty tag as none."""
+def test_csv_round_trip(plants: list[Plant]) -> None:
+    """Plants that were written as CSV are read back unchanged; an empty tag becomes no tag."""
     file = BytesIO()
     FORMATS["csv"].write(plants, file)
     read = [plant for _, plant in FORMATS["csv"].read(BytesIO(file.getvalue()))]
     assert read == [plant._replace(tag=plant.tag or None) for plant in plants]
 
 
-def test_export_and_import(place: Place, tmp_path: Path) -> None:
-    """What was exported from a store can be imported into another, on every engine."""
+def test_export_and_import_on_every_engine(place: Place, tmp_path: Path) -> None:
+    """What was exported from a store can be imported again, on every engine."""
     many = [Plant(id, f"🌵\n{id}", None if id % 2 else "a" * 70_000) for id in range(-150, 150)]
     store = open_store(place.url)
     for plant in many:
@@ -90,8 +90,13 @@ def test_export_and_import(place: Place, tmp_path: Path) -> None:
         (("plants", "--format", "csv"), CSV),
     ],
 )
-def test_the_format(run: Run, url: str, arguments: tuple[str, ...], content: bytes) -> None:
-    """--format names the format, or else the file's name does; - is standard input or output."""
+def test_format_option_and_file_name(
+    run: Run, url: str, arguments: tuple[str, ...], content: bytes
+) -> None:
+    """--format selects the format; without it, the file's name does.
+
+    - is standard input or output.
+    """
     file = Path(arguments[0])
     if file.name != "-":
         file.write_bytes(content)
@@ -116,8 +121,10 @@ def test_the_format(run: Run, url: str, arguments: tuple[str, ...], content: byt
         ("csv", b'tag,age,name,id\n,7,"Rose",-01\n"white",,Lily,"2"'),
     ],
 )
-def test_other_programs_files(run: Run, url: str, format: str, content: bytes) -> None:
-    """Files as other programs write them will do: with a mark, empty lines, other members."""
+def test_import_of_files_from_other_programs(
+    run: Run, url: str, format: str, content: bytes
+) -> None:
+    """A byte order mark, empty lines and unknown members are accepted."""
     assert run("import", "-", "--format", format, input=content).exit_code == 0
     assert plants(url) == BOTH
 
@@ -143,8 +150,10 @@ def test_other_programs_files(run: Run, url: str, format: str, content: bytes) -
         ("csv", b"3,a,b,c\n", "line 3: There are 4 cells under 3 headings."),
     ],
 )
-def test_a_bad_line(run: Run, url: str, format: str, content: bytes, fault: str) -> None:
-    """A bad line is named with its number and its fault, and nothing of its file is imported."""
+def test_import_error_names_the_line(
+    run: Run, url: str, format: str, content: bytes, fault: str
+) -> None:
+    """An import error names the line and the fault, and nothing of the file is imported."""
     first = {"jsonl": b'{"id":-1,"name":"Rose"}\n', "csv": b"id,name,tag\n-1,Rose,\n"}[format]
     result = run("import", "-", "--format", format, input=first + content)
     assert (result.exit_code, result.stdout) == (1, "")
@@ -156,23 +165,25 @@ def test_a_bad_line(run: Run, url: str, format: str, content: bytes, fault: str)
 @pytest.mark.parametrize(
     "content", [b"", b"name,tag\n", b"id,tag\n", b"id,id,name\n", b"id,name,tag,Tag\n", CSV[12:]]
 )
-def test_a_csv_without_its_header(run: Run, content: bytes) -> None:
-    """CSV whose first line does not name id and name, each once, is refused and told so."""
+def test_csv_header_is_required(run: Run, content: bytes) -> None:
+    """CSV whose header does not name id and name exactly once is refused."""
     result = run("import", "-", "--format", "csv", input=content)
     assert result.exit_code == 1
     assert "line 1: The header must name id and name" in result.stderr
 
 
-def test_long_names_in_csv(run: Run, url: str) -> None:
-    """CSV may have names of a million characters."""
+def test_csv_with_a_long_name(run: Run, url: str) -> None:
+    """A name in CSV may have a million characters."""
     assert run("import", "-", "--format=csv", input=b"id,name\n1," + b"x" * 10**6).exit_code == 0
     assert plants(url) == [Plant(1, "x" * 10**6)]
 
 
 @pytest.mark.parametrize("taken", [1, 50, 100, 101, 999])
 @pytest.mark.parametrize("there", [True, False])
-def test_all_or_nothing(run: Run, url: str, taken: int, there: bool) -> None:
-    """Wherever a plant stands that is there already, or twice in the file, none is kept."""
+def test_import_with_a_duplicate_is_rolled_back(
+    run: Run, url: str, taken: int, there: bool
+) -> None:
+    """A duplicate anywhere in the file, in it or in the store, rolls the whole import back."""
     lines = [b'{"id":%d,"name":"x"}\n' % id for id in range(1000)]
     if there:
         assert run("add", str(taken), "Monstera").exit_code == 0
@@ -186,8 +197,8 @@ def test_all_or_nothing(run: Run, url: str, taken: int, there: bool) -> None:
     assert plants(url) == before
 
 
-def test_passing_over_what_is_there(run: Run, url: str) -> None:
-    """--skip-existing leaves plants that are there as they are, and says how many they were."""
+def test_import_skip_existing(run: Run, url: str) -> None:
+    """--skip-existing leaves stored plants unchanged and prints how many were skipped."""
     assert run("add", "1", "Monstera").exit_code == 0
     lines = [b'{"id":%d,"name":"x"}\n' % id for id in (*range(500), 7)]
     result = run("import", "-", "--skip-existing", input=b"".join(lines))
@@ -195,8 +206,8 @@ def test_passing_over_what_is_there(run: Run, url: str) -> None:
     assert plants(url)[1] == Plant(1, "Monstera")
 
 
-def test_export_needs_the_store(run: Run, tmp_path: Path) -> None:
-    """An export from a store that can't be used leaves the file as it was."""
+def test_failed_export_keeps_the_file(run: Run, tmp_path: Path) -> None:
+    """An export from an unavailable store leaves the file unchanged."""
     file = tmp_path / "plants.jsonl"
     file.write_text("precious")
     result = run("--store", f"sqlite:///{tmp_path}/missing/plants.db", "export", str(file))
@@ -204,15 +215,15 @@ def test_export_needs_the_store(run: Run, tmp_path: Path) -> None:
     assert file.read_text() == "precious"
 
 
-def test_export_never_hits_a_database(run: Run, url: str) -> None:
-    """An export does not write over a file of SQLite, such as the one that the plants are in."""
+def test_export_never_overwrites_a_database(run: Run, url: str) -> None:
+    """An export refuses to overwrite an SQLite database."""
     assert run("add", "1", "Monstera").exit_code == 0
     assert run("export", url.removeprefix("sqlite:///")).exit_code == 2
     assert plants(url) == [Plant(1, "Monstera")]
 
 
-def test_a_full_disk(run: Run, url: str) -> None:
-    """Output for which there is no room is a failure, in one line."""
+def test_output_to_a_full_disk_is_exit_code_1(run: Run, url: str) -> None:
+    """A full disk fails the command with a message of one line."""
     assert run("add", "1", "Monstera").exit_code == 0
     for command in ("export /dev/full", "export > /dev/full", "list > /dev/full"):
         shell = f"{shlex.join([*COMMAND, '--store', url])} {command}"
@@ -221,8 +232,10 @@ def test_a_full_disk(run: Run, url: str) -> None:
         assert done.stderr == b"Error: [Errno 28] No space left on device\n"
 
 
-def test_nobody_tries_to_print_again(run: Run, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Output that can't be printed is not kept for later, when nobody could say so."""
+def test_failed_output_is_not_flushed_again(
+    run: Run, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Output that could not be written is not written again when the interpreter exits."""
     assert run("add", "1", "Monstera").exit_code == 0
     reading, writing = os.pipe()
     os.close(reading)
@@ -234,15 +247,15 @@ def test_nobody_tries_to_print_again(run: Run, url: str, monkeypatch: pytest.Mon
         monkeypatch.undo()
 
 
-def test_a_missing_folder(run: Run) -> None:
-    """An export into a folder that is not there fails, in one line."""
+def test_export_into_a_missing_folder(run: Run) -> None:
+    """An export into a missing folder fails with a message of one line."""
     result = run("export", "missing/plants.jsonl")
     assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
     assert "missing/plants.jsonl" in result.stderr
 
 
-def test_whoever_has_read_enough(run: Run, url: str) -> None:
-    """A reader may leave before the end, as head does, and nobody complains."""
+def test_broken_pipe_ends_the_command_without_a_message(run: Run, url: str) -> None:
+    """A reader may close the pipe early, as head does; the command prints no message."""
     run("import", "-", input=b"".join(b'{"id":%d,"name":"x"}\n' % id for id in range(20_000)))
     for command in ("list", "export"):
         shell = f"{shlex.join([*COMMAND, '--store', url, command])} | head -n 1"
@@ -274,8 +287,8 @@ def read_all(screen: FileIO) -> bytes:
     return shown
 
 
-def test_a_person_sees_how_far_it_is(run: Run, url: str, tmp_path: Path) -> None:
-    """On a terminal a bar shows how far it is, on standard error alone; elsewhere nothing does."""
+def test_progress_bar_only_on_a_terminal(run: Run, url: str, tmp_path: Path) -> None:
+    """A progress bar is shown on a terminal, on standard error only."""
     lines = b"".join(b'{"id":%d,"name":"x"}\n' % id for id in range(20_000))
     (tmp_path / "plants.jsonl").write_bytes(lines)
     for arguments, label in ((["import", "plants.jsonl"], "Importing"), (["export"], "Exporting")):

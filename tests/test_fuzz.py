@@ -51,26 +51,26 @@ class Service:
 
 
 @given(st.binary())
-def test_any_bytes(body: bytes) -> None:
-    """Any bytes as a body are a plant or the client's fault."""
+def test_any_bytes_as_body(body: bytes) -> None:
+    """Any bytes as a body are a plant or a client error, never a 500."""
     Service().post(body)
 
 
 @given(st.integers(0, len(ROSE_JSON)), st.integers(0, 3), st.binary(max_size=3))
-def test_any_mutation(at: int, cut: int, put: bytes) -> None:
-    """A plant's JSON with any few bytes replaced is a plant or the client's fault."""
+def test_any_mutation_of_a_valid_body(at: int, cut: int, put: bytes) -> None:
+    """A valid body with any few bytes replaced is a plant or a client error, never a 500."""
     Service().post(ROSE_JSON[:at] + put + ROSE_JSON[at + cut :])
 
 
 @given(ANYTHING)
-def test_any_json(value: Any) -> None:
-    """Any JSON value is a plant or the client's fault."""
+def test_any_json_as_body(value: Any) -> None:
+    """Any JSON value is a plant or a client error, never a 500."""
     Service().post(json.dumps(value).encode())
 
 
 @given(st.fixed_dictionaries({}, optional=dict.fromkeys(("id", "name", "tag", "x"), ANYTHING)))
-def test_any_members(new: dict[str, Any]) -> None:
-    """An object with any values for a plant's members is a plant or the client's fault."""
+def test_any_values_of_the_members(new: dict[str, Any]) -> None:
+    """An object with any values of the members is a plant or a client error, never a 500."""
     Service().post(json.dumps(new).encode())
 
 
@@ -86,14 +86,14 @@ def loaded(schema: NewPlantSchema, new: dict[str, Any], **options: Any) -> Any:
     st.fixed_dictionaries({}, optional=dict.fromkeys(("id", "name", "tag", "x"), ANYTHING)),
     st.sampled_from([{}, {"partial": True}]),
 )
-def test_a_plant_is_loaded_as_by_marshmallow(new: dict[str, Any], options: Any) -> None:
-    """Our own way through a plant's members finds in any of them what marshmallow's finds."""
+def test_fast_schema_equals_marshmallow(new: dict[str, Any], options: Any) -> None:
+    """The schema in use loads and refuses exactly what marshmallow's own load does."""
     assert loaded(new_plant_schema, new, **options) == loaded(NewPlantSchema(), new, **options)
 
 
 @given(AROUND | st.integers())
-def test_any_integer(id: int) -> None:
-    """An integer is taken exactly when it is within int64, and is then kept as it is."""
+def test_any_integer_id(id: int) -> None:
+    """An integer id is accepted exactly when it is within int64, and is stored unchanged."""
     service = Service()
     response = service.post(b'{"id":%d,"name":""}' % id)
     assert (response.status_code == 200) == (-(2**63) <= id < 2**63)
@@ -101,8 +101,8 @@ def test_any_integer(id: int) -> None:
 
 
 @given(AROUND | st.integers(-(2**60), 2**60), st.sampled_from([".0", "e0", ".00E+0"]))
-def test_any_integer_with_a_fraction_or_exponent(id: int, ending: str) -> None:
-    """An integer written as a float is kept as it is, or refused: never is it another."""
+def test_any_integer_id_with_fraction_or_exponent(id: int, ending: str) -> None:
+    """An integer id written as a float is stored exactly or refused, never rounded."""
     service = Service()
     response = service.post(f'{{"id":{id}{ending},"name":""}}'.encode())
     assert (response.status_code == 200) == (abs(id) <= 2**53)
@@ -110,15 +110,15 @@ def test_any_integer_with_a_fraction_or_exponent(id: int, ending: str) -> None:
 
 
 @given(st.floats())
-def test_any_float(id: float) -> None:
-    """A float is an id only where it is an integer."""
+def test_any_float_id(id: float) -> None:
+    """A float is an id only if it is an integer."""
     response = Service().post(json.dumps({"id": id, "name": ""}).encode())
     assert (response.status_code == 200) == (id.is_integer() and abs(id) <= 2**53)
 
 
 @given(st.decimals(-(2**53), 2**53) | st.integers(-9, 9).map(lambda n: n + Decimal("1e-30")))
-def test_any_decimal(number: Decimal) -> None:
-    """A number of any precision is an id only where it is an integer, and then that one."""
+def test_any_decimal_id(number: Decimal) -> None:
+    """A number of any precision is an id only if it is an integer, and is stored exactly."""
     service = Service()
     response = service.post(f'{{"id":{number:e},"name":""}}'.encode())
     assert (response.status_code == 200) == (number == int(number))
@@ -126,8 +126,8 @@ def test_any_decimal(number: Decimal) -> None:
 
 
 @given(st.text(st.characters(exclude_categories=())))
-def test_any_text(text: str) -> None:
-    """Any text comes back unchanged, but for U+0000 and lone surrogates, which are refused."""
+def test_any_text_round_trip(text: str) -> None:
+    """Any text is returned unchanged, except U+0000 and lone surrogates, which are refused."""
     service = Service()
     response = service.post(json.dumps({"id": 1, "name": text, "tag": text}).encode())
     text = json.loads(json.dumps(text))  # Two surrogates that make a pair are one character.
@@ -138,7 +138,7 @@ def test_any_text(text: str) -> None:
 
 @given(st.text(st.characters(max_codepoint=255)) | st.from_regex(r"(?i)bearer *[!-~]*"))
 def test_any_credentials(credentials: str) -> None:
-    """Any bytes as credentials are answered 401, but for the one token there is."""
+    """Any credentials but the one valid token are unauthorized."""
     response = Service().post(ROSE_JSON, HTTP_AUTHORIZATION=credentials)
     words = credentials.split(" ")
     right = words[0].lower() == "bearer" and [word for word in words[1:] if word] == [TOKEN]
@@ -147,22 +147,22 @@ def test_any_credentials(credentials: str) -> None:
 
 
 @given(st.sampled_from(["CONTENT_TYPE", "CONTENT_LENGTH", "HTTP_CONTENT_ENCODING"]), st.text())
-def test_any_header(name: str, value: str) -> None:
-    """Any text in a header that we read is fine or the client's fault."""
+def test_any_header_value(name: str, value: str) -> None:
+    """Any value of a header that the service reads is accepted or a client error, never a 500."""
     Service().post(ROSE_JSON, **{name: value})
 
 
 @given(st.binary(max_size=200))
-def test_any_credentials_over_the_socket(server: Gunicorn, credentials: bytes) -> None:
-    """Any bytes as credentials, sent to a real server, are refused as the client's fault."""
+def test_any_credentials_over_a_socket(server: Gunicorn, credentials: bytes) -> None:
+    """A real server refuses any bytes as credentials as a client error."""
     line = b"Authorization: " + credentials.replace(b"\n", b"").replace(b"\r", b"")
     answer = server.request(post(ROSE_JSON).replace(b"Authorization: Bearer s3cret", line))
     assert answer.status in {400, 401}
 
 
 @given(st.lists(st.binary(max_size=20), max_size=5))
-def test_any_chunks_over_the_socket(server: Gunicorn, pieces: list[bytes]) -> None:
-    """Any bytes as a chunked body, sent to a real server, are refused as the client's fault."""
+def test_any_chunks_over_a_socket(server: Gunicorn, pieces: list[bytes]) -> None:
+    """A real server refuses any bytes as a chunked body as a client error."""
     head = post(b"").replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
     with server.connect() as connection:
         connection.send(head + b"".join(pieces))

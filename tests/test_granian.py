@@ -42,8 +42,8 @@ def servers() -> Iterator[tuple[Server, Server]]:
 
 
 @pytest.mark.parametrize("asked", ASKED)
-def test_granian_answers_alike(servers: tuple[Server, Server], asked: str) -> None:
-    """Whatever is asked, granian gives gunicorn's answer: its status, its headers, its body."""
+def test_granian_responses_equal_gunicorn(servers: tuple[Server, Server], asked: str) -> None:
+    """For every kind of request granian sends the same status, headers and body as gunicorn."""
     here, there = (server.request(ASKED[asked]) for server in servers)
     assert there.status == here.status
     assert there.body == here.body
@@ -51,15 +51,15 @@ def test_granian_answers_alike(servers: tuple[Server, Server], asked: str) -> No
         assert there.headers.get(name) == here.headers.get(name)
 
 
-def test_one_id_at_once() -> None:
-    """Of clients who create the same ids at granian, one gets 200 for each."""
+def test_granian_concurrent_duplicates() -> None:
+    """When clients create the same ids at granian, each id is acknowledged once."""
     with Granian("--blocking-threads", "8", PLANTSTORE_TOKENS="s3cret") as server:
         won = race([server], clients=16, ids=50)
     assert [id for id, _ in won] == [*range(50)]
 
 
-def test_granian_refuses_to_start_open() -> None:
-    """Without a token granian doesn't start either, and the log says what to set."""
+def test_granian_without_a_token_does_not_start() -> None:
+    """Without a token granian does not start, and the log says what to set."""
     server = Granian()
     assert server.process.wait(LIMIT) != 0
     assert "no token is configured: set PLANTSTORE_TOKENS" in server.log

@@ -23,8 +23,8 @@ def rose() -> bytes:
     return orjson.dumps(ROSE | {"id": next(ids)})
 
 
-def test_a_plant_is_created(server: Gunicorn) -> None:
-    """A creation over the socket is answered 200 with the Plant."""
+def test_create_over_a_socket(server: Gunicorn) -> None:
+    """A create request over a socket has the response 200 with the Plant; a duplicate is 40004."""
     answer = server.request(post('{"id":-1,"name":"Efeutüte","tag":"🌿"}'.encode()))
     assert (answer.status, orjson.loads(answer.body)) == (200, {"name": "Efeutüte", "tag": "🌿"})
     assert answer.headers["content-type"] == "application/json"
@@ -32,8 +32,8 @@ def test_a_plant_is_created(server: Gunicorn) -> None:
     assert server.request(post(b'{"id":-1,"name":"Rose"}')).error == 40004
 
 
-def test_a_connection_serves_many_requests(server: Gunicorn) -> None:
-    """A connection stays open from one request to the next, accepted or refused."""
+def test_keep_alive(server: Gunicorn) -> None:
+    """A connection stays open after each request, whether accepted or refused."""
     with server.connect() as connection:
         for request, status in (
             (post(rose()), 200),
@@ -50,32 +50,32 @@ def test_a_connection_serves_many_requests(server: Gunicorn) -> None:
             assert connection.receive().status == status
 
 
-def test_requests_may_be_sent_ahead(server: Gunicorn) -> None:
-    """Requests sent without waiting are answered in their order, read bodies or not."""
+def test_pipelining(server: Gunicorn) -> None:
+    """Pipelined requests get their responses in order, whether their bodies were read or not."""
     requests = [post(rose()), post(rose()).replace(b"s3cret", b"wrong"), post(b"["), post(rose())]
     with server.connect() as connection:
         connection.send(b"".join(requests))
         assert [connection.receive().status for _ in requests] == [200, 401, 400, 200]
 
 
-def test_a_request_may_come_byte_by_byte(server: Gunicorn) -> None:
-    """A request that arrives in pieces is read whole."""
+def test_request_in_single_bytes(server: Gunicorn) -> None:
+    """A request that arrives in single bytes is read completely."""
     with server.connect() as connection:
         for byte in post(rose()):
             connection.send(bytes([byte]))
         assert connection.receive().status == 200
 
 
-def test_http_1_0_is_served(server: Gunicorn) -> None:
-    """A client of HTTP/1.0 is answered, and the connection is closed behind the answer."""
+def test_http_1_0(server: Gunicorn) -> None:
+    """An HTTP/1.0 client gets a response, and the connection is closed after it."""
     with server.connect() as connection:
         connection.send(post(rose()).replace(b"HTTP/1.1", b"HTTP/1.0"))
         assert connection.receive().status == 200
         assert connection.closed()
 
 
-def test_a_declared_length_is_kept(server: Gunicorn) -> None:
-    """A body cut off before its declared length is 40002, also where it is JSON by itself."""
+def test_body_shorter_than_content_length(server: Gunicorn) -> None:
+    """A body shorter than its Content-Length is 40002, even if it is valid JSON."""
     body = rose()
     with server.connect() as connection:
         connection.send(post(body, length=500))
@@ -84,27 +84,27 @@ def test_a_declared_length_is_kept(server: Gunicorn) -> None:
     assert server.request(post(body)).status == 200
 
 
-def test_a_body_longer_than_declared_is_the_next_request(server: Gunicorn) -> None:
-    """Nothing behind the declared length is taken for the body."""
+def test_bytes_after_content_length_are_not_the_body(server: Gunicorn) -> None:
+    """Bytes after the declared Content-Length are not part of the body."""
     body = rose()
     assert server.request(post(body + b"}}}}", length=len(body))).status == 200
 
 
-def test_a_declared_body_over_the_limit_is_not_waited_for(server: Gunicorn) -> None:
-    """A declared length over the limit is answered 41301 before any of the body is sent."""
+def test_content_length_over_the_limit_is_refused_at_once(server: Gunicorn) -> None:
+    """A Content-Length over the limit is 41301 before any byte of the body is sent."""
     assert server.request(post(b"", length=10**15)).error == 41301
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
-def test_chunks_make_one_body(server: Gunicorn, size: int) -> None:
-    """A chunked body is read whole, whatever the sizes of its chunks."""
+def test_chunked_body(server: Gunicorn, size: int) -> None:
+    """A chunked body is read completely, whatever the sizes of its chunks."""
     body = rose()
     chunks = [chunk(body[at : at + size]) for at in range(0, len(body), size)]
     assert server.request(chunked(*chunks, chunk(b""))).status == 200
 
 
-def test_chunks_over_the_limit_are_refused(server: Gunicorn) -> None:
-    """A chunked body over the limit is 41301, not cut there, even if the rest is white space."""
+def test_chunked_body_over_the_limit_is_refused(server: Gunicorn) -> None:
+    """A chunked body over the limit is 41301, even if everything over it is white space."""
     body = rose()
     padding = [chunk(b" " * 65536)] * 16
     assert server.request(chunked(chunk(body), *padding, chunk(b""))).error == 41301
@@ -116,8 +116,8 @@ def test_chunks_over_the_limit_are_refused(server: Gunicorn) -> None:
     "tail",
     [b"x\r\n", b"-1\r\n", b"\r\n", b"5;;\r\n", b"0x5\r\nabcde\r\n", b"2\r\nabcd\r\n", b"f" * 9000],
 )
-def test_a_bad_chunk_is_refused(server: Gunicorn, tail: bytes) -> None:
-    """A body with a malformed chunk is 40002, stores nothing, and the connection is closed."""
+def test_malformed_chunk_is_refused(server: Gunicorn, tail: bytes) -> None:
+    """A malformed chunk is 40002, stores nothing, and closes the connection."""
     body = rose()
     with server.connect() as connection:
         connection.send(chunked(chunk(body), tail))
@@ -126,8 +126,8 @@ def test_a_bad_chunk_is_refused(server: Gunicorn, tail: bytes) -> None:
     assert server.request(post(body)).status == 200
 
 
-def test_chunks_that_do_not_end_are_refused(server: Gunicorn) -> None:
-    """A chunked body whose last chunk never comes is 40002, though it be JSON up to there."""
+def test_missing_last_chunk_is_refused(server: Gunicorn) -> None:
+    """A chunked body without its last chunk is 40002, even if it is valid JSON until there."""
     body = rose()
     with server.connect() as connection:
         connection.send(chunked(chunk(body)))
@@ -136,8 +136,8 @@ def test_chunks_that_do_not_end_are_refused(server: Gunicorn) -> None:
     assert server.request(post(body)).status == 200
 
 
-def test_a_transfer_coding_is_not_json(server: Gunicorn) -> None:
-    """A body under another transfer coding than chunked is 400, even where its bytes are JSON."""
+def test_other_transfer_encoding_is_refused(server: Gunicorn) -> None:
+    """A Transfer-Encoding other than chunked is refused with 400, even if the bytes are JSON."""
     for coding in ("gzip, chunked", "deflate,chunked"):
         body = rose()
         answer = server.request(chunked(chunk(body), chunk(b""), coding=coding))
@@ -150,8 +150,8 @@ def test_a_transfer_coding_is_not_json(server: Gunicorn) -> None:
 @pytest.mark.parametrize(
     "header", ["SCRIPT_NAME: /zzz", "PATH_INFO: /zzz", "X-Forwarded-Prefix: /zzz", "REMOTE_USER: x"]
 )
-def test_no_header_moves_the_service(server: Gunicorn, header: str) -> None:
-    """No header of the client's changes where the service is, or brings it down."""
+def test_client_headers_do_not_change_the_path(server: Gunicorn, header: str) -> None:
+    """No header of a client changes the path of the service or makes it fail."""
     assert server.request(post(rose(), header)).status == 200
 
 
@@ -165,8 +165,8 @@ def test_no_header_moves_the_service(server: Gunicorn, header: str) -> None:
         ("Host: [",),
     ],
 )
-def test_what_cannot_be_routed_is_an_error(server: Gunicorn, headers: tuple[str, ...]) -> None:
-    """A host that is none, or another protocol, is 40005, if the server lets it through at all."""
+def test_invalid_host_and_websocket(server: Gunicorn, headers: tuple[str, ...]) -> None:
+    """An invalid Host header, or a WebSocket request, is 40005 if gunicorn accepts it at all."""
     request = post(rose(), *headers)
     if headers[0].startswith("Host"):
         request = request.replace(b"Host: localhost\r\n", b"")
@@ -186,22 +186,24 @@ def test_what_cannot_be_routed_is_an_error(server: Gunicorn, headers: tuple[str,
         (b"X-Authorization: Bearer s3cret", 40101),
     ],
 )
-def test_credentials_byte_by_byte(server: Gunicorn, header: bytes, error: int) -> None:
-    """Doubled, foreign, non-ASCII and empty credentials are refused like any other, never a 500."""
+def test_unusual_authorization_headers_are_unauthorized(
+    server: Gunicorn, header: bytes, error: int
+) -> None:
+    """Duplicate, non-ASCII and empty Authorization headers are unauthorized, never a 500."""
     request = post(rose()).replace(b"Authorization: Bearer s3cret", header)
     answer = server.request(request)
     assert answer.error == error
     assert answer.headers["www-authenticate"].startswith('Bearer realm="plantstore"')
 
 
-def test_spaces_around_credentials_are_fine(server: Gunicorn) -> None:
-    """White space around the header's value, and spaces behind the scheme, do no harm."""
+def test_white_space_around_credentials_is_accepted(server: Gunicorn) -> None:
+    """White space around the header's value and after the scheme is accepted."""
     request = post(rose()).replace(b"Bearer s3cret", b"  bEARER   s3cret \t ")
     assert server.request(request).status == 200
 
 
 def test_head_and_options_have_no_body(server: Gunicorn) -> None:
-    """An answer to HEAD or OPTIONS is complete with its headers."""
+    """A response to HEAD or OPTIONS has no body."""
     with server.connect() as connection:
         for method, status in ((b"HEAD", 405), (b"OPTIONS", 200)):
             connection.send(post(b"").replace(b"POST", method))
@@ -211,8 +213,8 @@ def test_head_and_options_have_no_body(server: Gunicorn) -> None:
         assert connection.receive().status == 200
 
 
-def test_a_client_may_ask_before_it_sends(server: Gunicorn) -> None:
-    """A client that expects 100-continue is told to go on, and then answered."""
+def test_expect_100_continue(server: Gunicorn) -> None:
+    """A client that sends Expect: 100-continue gets the status 100, then the response."""
     body = rose()
     with server.connect() as connection:
         connection.send(post(b"", "Expect: 100-continue", length=len(body)))
@@ -239,7 +241,7 @@ def start(*arguments: str, **environment: str) -> subprocess.CompletedProcess[st
     return run("--bind", "127.0.0.1:0", *arguments, **environment)
 
 
-def test_it_refuses_to_start_open() -> None:
+def test_start_without_a_token_is_refused() -> None:
     """Without a token gunicorn exits at once, with one line that says what to set."""
     refused = start()
     assert refused.returncode == 1
@@ -249,8 +251,8 @@ def test_it_refuses_to_start_open() -> None:
 
 
 @pytest.mark.parametrize("arguments", [("-w", "4"), ()])
-def test_it_refuses_several_workers_on_memory(arguments: tuple[str, ...]) -> None:
-    """With the memory store more than one worker is refused at start, in one line."""
+def test_start_with_several_workers_on_memory_is_refused(arguments: tuple[str, ...]) -> None:
+    """With the memory store, gunicorn refuses to start more than one worker, with one line."""
     refused = start(*arguments, PLANTSTORE_TOKENS=TOKEN, WEB_CONCURRENCY="4")
     assert refused.returncode == 1
     (line,) = [line for line in refused.stderr.splitlines() if "plantstore" in line]
@@ -258,8 +260,8 @@ def test_it_refuses_several_workers_on_memory(arguments: tuple[str, ...]) -> Non
     assert "Traceback" not in refused.stderr
 
 
-def test_a_signal_adds_no_worker_on_memory() -> None:
-    """A running service on memory stays with one worker when it is told to add one."""
+def test_sigttin_adds_no_worker_on_memory() -> None:
+    """With the memory store, SIGTTIN does not add a worker to a running service."""
     with Gunicorn(PLANTSTORE_TOKENS=TOKEN) as server:
         server.wait_for("Booting worker")
         server.signal(signal.SIGTTIN)
@@ -268,8 +270,8 @@ def test_a_signal_adds_no_worker_on_memory() -> None:
         assert server.log.count("Booting worker") == 1
 
 
-def test_somebody_elses_configuration_splits_no_store(tmp_path: Path) -> None:
-    """Served by several workers under another configuration, creations are refused with 50302."""
+def test_other_configuration_with_several_workers_on_memory(tmp_path: Path) -> None:
+    """With several workers under another configuration, creating a plant is refused with 50302."""
     config = tmp_path / "gunicorn.py"
     config.write_text("workers = 2\ncontrol_socket_disable = True\n")
     with Gunicorn("-c", str(config), "wsgi:app", PLANTSTORE_TOKENS=TOKEN) as server:
@@ -277,8 +279,8 @@ def test_somebody_elses_configuration_splits_no_store(tmp_path: Path) -> None:
         assert server.request(post(rose()).replace(b"s3cret", b"wrong")).error == 40102
 
 
-def test_somebody_elses_configuration_starts_no_open_service(tmp_path: Path) -> None:
-    """Without a token it ends under another configuration too, in one line of ours."""
+def test_other_configuration_without_a_token_is_refused(tmp_path: Path) -> None:
+    """Without a token gunicorn also exits under another configuration, with one line."""
     config = tmp_path / "gunicorn.py"
     config.write_text("control_socket_disable = True\n")
     refused = start("-c", str(config), "wsgi:app")
@@ -287,8 +289,8 @@ def test_somebody_elses_configuration_starts_no_open_service(tmp_path: Path) -> 
     assert "Traceback" not in refused.stderr
 
 
-def test_requests_under_way_are_finished() -> None:
-    """A service that is told to stop answers what it has begun to read."""
+def test_graceful_shutdown_finishes_requests() -> None:
+    """On SIGTERM the service finishes the requests that it has begun to read."""
     with Gunicorn(PLANTSTORE_TOKENS=TOKEN) as server, server.connect() as connection:
         body = rose()
         connection.send(post(b"", "Expect: 100-continue", length=len(body)))
@@ -300,8 +302,11 @@ def test_requests_under_way_are_finished() -> None:
         assert connection.receive().status == 200
 
 
-def test_slow_closing_loses_nothing() -> None:
-    """Clients who don't close their connections, however many, cost the service no plant."""
+def test_slow_closing_clients_restart_no_worker() -> None:
+    """Clients that do not close their connections never cause a worker restart.
+
+    So no plant in memory is lost.
+    """
     with Gunicorn(PLANTSTORE_TOKENS=TOKEN) as server:
         assert configuration()["timeout"] == "0"
         first, again = post(b'{"id":1,"name":"Rose"}'), post(b'{"id":1,"name":"Lily"}')
@@ -314,8 +319,8 @@ def test_slow_closing_loses_nothing() -> None:
             assert server.request(again).error == 40004
 
 
-def test_silent_clients_stop_nobody() -> None:
-    """Clients who stop in the middle of a request, however many, don't keep others from theirs."""
+def test_read_timeout_of_silent_clients() -> None:
+    """Clients that stop in the middle of a request do not block other clients."""
     with Gunicorn(PLANTSTORE_TOKENS=TOKEN) as server, ExitStack() as silent:
         for begun in (b"POST /pl", post(b"{", length=500)) * 5:
             silent.enter_context(server.connect()).send(begun)
@@ -328,14 +333,14 @@ def configuration(**environment: str) -> dict[str, str]:
     return dict(re.findall(r"^(\w+) += (.*)$", printed, re.MULTILINE))
 
 
-def test_it_serves_as_it_is_configured() -> None:
-    """A bare gunicorn serves on port 8000 by threads in one worker, with no control socket."""
+def test_default_configuration() -> None:
+    """Plain gunicorn listens on port 8000, with eight threads in one worker."""
     config = configuration()
     assert (config["wsgi_app"], config["bind"]) == ("wsgi:app", "['127.0.0.1:8000']")
     assert (config["worker_class"], config["threads"]) == ("gthread", "8")
     assert (config["workers"], config["control_socket_disable"]) == ("1", "True")
 
 
-def test_the_port_may_be_given() -> None:
-    """PORT in the environment has it listen on that port of all interfaces."""
+def test_port_variable() -> None:
+    """PORT in the environment selects the port, on all interfaces."""
     assert configuration(PORT="80")["bind"] == "['0.0.0.0:80']"

@@ -19,8 +19,8 @@ class SlowId(int):
         return int(self)
 
 
-def test_no_thread_comes_between() -> None:
-    """Looking whether an id is taken and taking it is one step, however threads take turns."""
+def test_duplicate_check_and_insert_are_atomic() -> None:
+    """The check for a duplicate and the insertion are one atomic step."""
     store = MemoryStore()
 
     def add_all(thread: int) -> int:
@@ -35,8 +35,8 @@ def test_no_thread_comes_between() -> None:
         assert sum(threads.map(add_all, range(8))) == len(store) == 200
 
 
-def test_the_collector_has_nothing_to_walk() -> None:
-    """However many plants there are, the garbage collector has not one object more to walk."""
+def test_plants_are_not_tracked_by_garbage_collection() -> None:
+    """The number of objects that the garbage collector tracks does not grow with the plants."""
     store = MemoryStore()
     before = len(gc.get_objects())
     for id in range(10_000):
@@ -45,8 +45,8 @@ def test_the_collector_has_nothing_to_walk() -> None:
     assert not any(gc.is_tracked(kept) for kept in vars(store).values() if isinstance(kept, dict))
 
 
-def test_a_url_opens_a_memory_store() -> None:
-    """memory:// opens an empty MemoryStore, a new one each time."""
+def test_memory_url_opens_a_new_store() -> None:
+    """memory:// opens a new, empty MemoryStore at each call."""
     store = open_store("memory://")
     store.add(Plant(1, "Rose"))
     assert isinstance(store, MemoryStore)
@@ -65,8 +65,8 @@ def test_a_url_opens_a_memory_store() -> None:
         "me:hunter2@host",
     ],
 )
-def test_other_urls_open_nothing(url: str) -> None:
-    """A URL of no store is refused; the message says what would do, and shows no password."""
+def test_unknown_store_url_is_refused(url: str) -> None:
+    """An unknown URL is refused; the message lists the known schemes and contains no password."""
     with pytest.raises(ValueError, match="memory://") as caught:
         open_store(url)
     assert "hunter2" not in str(caught.value)

@@ -40,8 +40,8 @@ def send(site: Flask, text: str) -> Any:
         ("1.00000000000000000000000000000", 1),
     ],
 )
-def test_an_integer_is_an_id(site: Flask, store: MemoryStore, literal: str, id: int) -> None:
-    """Every integer of int64 is an id, exactly, also when written as 1.0 or 1e2 (JSON Schema)."""
+def test_every_int64_is_an_id(site: Flask, store: MemoryStore, literal: str, id: int) -> None:
+    """Every integer of int64 is stored exactly, also when written as 1.0 or 1e2 (JSON Schema)."""
     assert send(site, f'{{"id":{literal},"name":"Rose"}}').status_code == 200
     assert [(plant.id, type(plant.id)) for plant in store] == [(id, int)]
 
@@ -61,10 +61,8 @@ def test_an_integer_is_an_id(site: Flask, store: MemoryStore, literal: str, id: 
         "1e300",
     ],
 )
-def test_an_integer_is_never_rounded_into_another(
-    site: Flask, store: MemoryStore, literal: str
-) -> None:
-    """An integer beyond int64, or one that floats can't tell from its neighbour, is refused."""
+def test_id_out_of_range_is_refused(site: Flask, store: MemoryStore, literal: str) -> None:
+    """An integer outside int64, or one that a float cannot represent exactly, is refused."""
     message = check_error(send(site, f'{{"id":{literal},"name":"Rose"}}'), 40003)
     assert message.startswith("id: Must be within -2^63 and 2^63-1")
     assert len(store) == 0
@@ -73,8 +71,8 @@ def test_an_integer_is_never_rounded_into_another(
 @pytest.mark.parametrize(
     "id", ["1", " 5 ", "٣", "", 1.5, -0.5, 5e-324, True, False, None, [], [1], {}, {"id": 1}]
 )
-def test_anything_else_is_no_id(client: FlaskClient, id: Any) -> None:
-    """Strings, fractions, booleans, null, arrays and objects are no ids."""
+def test_id_of_another_type_is_refused(client: FlaskClient, id: Any) -> None:
+    """Strings, fractions, booleans, null, arrays and objects are refused as ids."""
     message = check_error(create(client, {"id": id, "name": "Rose"}), 40003)
     assert message.startswith("id: ")
 
@@ -90,15 +88,15 @@ def test_anything_else_is_no_id(client: FlaskClient, id: Any) -> None:
         f"1.{'0' * 1_000_030}1",
     ],
 )
-def test_a_fraction_is_never_rounded_into_an_id(site: Flask, literal: str) -> None:
-    """A number that is no integer is refused, however close to one it is."""
+def test_fraction_is_never_rounded_to_an_id(site: Flask, literal: str) -> None:
+    """A number that is not an integer is refused, however close to an integer it is."""
     message = check_error(send(site, f'{{"id":{literal},"name":"Rose"}}'), 40003)
     assert message == "id: Not a valid integer."
 
 
 @pytest.mark.parametrize("literal", ["1", "1.0"])
 @pytest.mark.parametrize("depth", [900, 1020, 2000, 100_000])
-def test_nesting_is_limited(site: Flask, literal: str, depth: int) -> None:
+def test_deep_nesting_is_refused(site: Flask, literal: str, depth: int) -> None:
     """A body that nests too deeply is refused with 40002, however its id is written."""
     response = send(site, f'{{"id":{literal},"name":"Rose","x":{"[" * depth}{"]" * depth}}}')
     if depth == 900:
@@ -111,21 +109,23 @@ def test_nesting_is_limited(site: Flask, literal: str, depth: int) -> None:
 
 @pytest.mark.parametrize("text", [None, 1, 1.5, True, [], ["a"], {}, "\0", "a\0b"])
 @pytest.mark.parametrize("member", ["name", "tag"])
-def test_anything_else_is_no_text(client: FlaskClient, member: str, text: Any) -> None:
-    """Null, numbers, booleans, arrays, objects and text with U+0000 are neither name nor tag."""
+def test_name_and_tag_of_another_type_are_refused(
+    client: FlaskClient, member: str, text: Any
+) -> None:
+    """Null, numbers, booleans, arrays, objects and U+0000 are refused in name and tag."""
     message = check_error(create(client, ROSE | {member: text}), 40003)
     assert message.startswith(f"{member}: ")
     assert create(client, ROSE).status_code == 200
 
 
 @pytest.mark.parametrize("body", ["[]", '"text"', "1", "null", "true", '[{"id":1,"name":"Rose"}]'])
-def test_only_an_object_is_a_new_plant(site: Flask, body: str) -> None:
-    """A body of any other JSON type is refused as no NewPlant."""
+def test_body_that_is_no_object_is_refused(site: Flask, body: str) -> None:
+    """A body of any JSON type other than object is refused with 40003."""
     assert check_error(send(site, body), 40003) == "body: Not a JSON object."
 
 
-def test_every_fault_is_named(client: FlaskClient) -> None:
-    """Several faults come in one message, in the order of the members' names."""
+def test_all_validation_errors_are_in_one_message(client: FlaskClient) -> None:
+    """The message names every invalid member, in alphabetical order."""
     message = check_error(create(client, {"tag": None, "id": "x"}), 40003)
     assert message == (
         "id: Not a valid integer."
@@ -134,22 +134,22 @@ def test_every_fault_is_named(client: FlaskClient) -> None:
     )
 
 
-def test_messages_never_echo(client: FlaskClient) -> None:
-    """What was sent, however long, is not repeated in the message."""
+def test_messages_never_repeat_the_request(client: FlaskClient) -> None:
+    """A message never repeats any part of the request."""
     new = {"id": "hunter2" * 1000, "name": ["hunter2"], "tag": "hunter2\0", "hunter2": 1}
     assert "hunter2" not in check_error(create(client, new), 40003)
 
 
 @pytest.mark.parametrize("name", [b"bytes", bytearray(b"bytes"), "\ud800", "a\udfff"])
-def test_the_schema_alone_is_as_strict(name: Any) -> None:
-    """Loading a NewPlant in Python gives text that every store can hold, or ValidationError."""
+def test_schema_load_in_python_is_strict(name: Any) -> None:
+    """Loading a NewPlant in Python raises ValidationError for text that a store may refuse."""
     with pytest.raises(ValidationError):
         new_plant_schema.load({"id": 1, "name": name})
     assert Plant(**new_plant_schema.load(ROSE)) == ROSE_PLANT
 
 
-def test_a_site_may_ask_for_more() -> None:
-    """The fields of the schemas run the validators that a schema made from them gives them."""
+def test_schema_fields_accept_validators() -> None:
+    """The schemas' fields run the validators of a schema that is built from them."""
 
     class ShortSchema(NewPlantSchema):
         name = Text(validate=Length(max=4))

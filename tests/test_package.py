@@ -34,34 +34,34 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "env" / "bin"
 
 
-def test_importing_opens_nothing(installed: Path, tmp_path: Path) -> None:
-    """Installed into an empty environment, it imports, and opens nothing but modules at that."""
+def test_import_opens_no_file_or_socket(installed: Path, tmp_path: Path) -> None:
+    """Importing the installed package opens nothing except modules."""
     script = tmp_path / "watched_import.py"
     script.write_text(WATCHED_IMPORT)
     assert run(shlex.join([f"{installed}/python", str(script)]), tmp_path) == ""
 
 
-def test_the_command_is_installed(installed: Path, tmp_path: Path) -> None:
-    """The plantstore command is installed, and makes a token without any configuration."""
+def test_plantstore_command_is_installed(installed: Path, tmp_path: Path) -> None:
+    """Installation provides the plantstore command, which makes a token without configuration."""
     assert len(run(shlex.join([f"{installed}/plantstore", "token"]), tmp_path).splitlines()) == 2
 
 
-def test_a_guest_brings_no_server(installed: Path, tmp_path: Path) -> None:
-    """Installing it into a site brings neither a web server nor a database engine."""
+def test_dependencies_include_no_server_and_no_engine(installed: Path, tmp_path: Path) -> None:
+    """Installation brings neither a web server nor a database engine."""
     packages = run(shlex.join([f"{installed}/pip", "list", "--format=freeze"]), tmp_path).lower()
     assert "flask==" in packages
     assert "gunicorn" not in packages
     assert "sqlalchemy" not in packages
 
 
-def test_there_is_nothing_else() -> None:
-    """A name that the package doesn't have is an AttributeError, as with any module."""
+def test_unknown_attribute_raises_attribute_error() -> None:
+    """An unknown name of the package raises AttributeError."""
     with pytest.raises(AttributeError, match="weeds"):
         plantstore.weeds  # noqa: B018
 
 
-def test_its_types_are_there_for_others(installed: Path, tmp_path: Path) -> None:
-    """Type checkers find the package's types (PEP 561)."""
+def test_py_typed_is_installed(installed: Path, tmp_path: Path) -> None:
+    """The installed package contains py.typed (PEP 561)."""
     script = "import plantstore; print(plantstore.__path__[0])"
     where = run(shlex.join([f"{installed}/python", "-c", script]), tmp_path)
     assert (Path(where.strip()) / "py.typed").exists()

@@ -30,8 +30,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy_project(tmp_path_factory.mktemp("project"))
 
 
-def test_serving_and_adding_a_plant(folder: Path) -> None:
-    """The command that serves works on a fresh machine, and so do all that come after it."""
+def test_serve_and_add_commands(folder: Path) -> None:
+    """The README's commands to serve, add and administer work in a fresh copy of the project."""
     with serving(block("serve"), folder) as port:
         add = block("add").replace(":8000/", f":{port}/")
         assert run(add, folder) == block("added").strip()
@@ -47,8 +47,8 @@ def test_serving_and_adding_a_plant(folder: Path) -> None:
         assert run(add, folder) == block("added").strip()
 
 
-def test_the_nursery(folder: Path) -> None:
-    """The example starts by its command, and embeds the store by the six lines that are shown."""
+def test_nursery_commands(folder: Path) -> None:
+    """The example starts with the README's command, and contains the README's six lines."""
     assert len(block("nursery").splitlines()) == 6
     source = (ROOT / "examples" / "nursery" / "app.py").read_text()
     assert indent(block("nursery"), " " * 4) in source
@@ -81,27 +81,27 @@ def serving(command: str, folder: Path) -> Iterator[int]:
             wait_until(lambda: not listening(port))
 
 
-def test_the_command_that_tests_is_the_one_of_ci() -> None:
-    """The README's other command is the one that continuous integration runs, word for word."""
+def test_test_command_is_the_command_of_ci() -> None:
+    """Continuous integration runs the README's test command word for word."""
     test = block("test")
     assert re.fullmatch(r"python3 .*pytest\n", test)
     assert "grep -m 1 '^python3 .*pytest$' README.md" in (ROOT / ".ci" / "run").read_text()
 
 
-def test_the_table_of_errors() -> None:
-    """The README's table has every error there is, with its status."""
+def test_table_of_errors_is_complete() -> None:
+    """The README's table lists every error with its status."""
     table = [(int(error), int(status)) for error, status, _ in rows("error")]
     assert table == [(error, error // 100) for error in ERRORS]
 
 
-def test_the_table_of_stores() -> None:
-    """Each store of the README's table can be opened by a URL such as stands there."""
+def test_table_of_stores_has_valid_urls() -> None:
+    """open_store accepts every URL of the README's table of stores."""
     for url, *_ in rows("store"):
         assert open_store(url).one_process == (url == "memory://")
 
 
-def test_the_table_of_settings() -> None:
-    """The README's table has every setting there is, with its default."""
+def test_table_of_settings_is_complete() -> None:
+    """The README's table lists every setting with its default."""
     assert {name: default for name, _, default in rows("name")} == {
         "PLANTSTORE_TOKENS": "none",
         "PLANTSTORE_TOKENS_FILE": "none",

@@ -22,23 +22,23 @@ from .serving import ROOT
 from .sites import BEARER, ROSE, ROSE_PLANT, make_site
 
 
-def test_embedding() -> None:
-    """The first lines embed the store at the path that they name."""
+def test_embedding_recipe() -> None:
+    """The recipe embeds the store at /garden/plants."""
     site = cook()
     client = site["app"].test_client()
     assert client.post("/garden/plants", json=ROSE, headers=BEARER).status_code == 200
     assert [*site["store"]] == [ROSE_PLANT]
 
 
-def test_hearing_of_new_plants(capsys: pytest.CaptureFixture[str]) -> None:
-    """A receiver hears of the new plants of its site."""
+def test_signal_recipe(capsys: pytest.CaptureFixture[str]) -> None:
+    """The recipe's receiver is called for each new plant of its site."""
     site = cook(block("signal"))
     assert site["app"].test_client().post("/garden/plants", json=ROSE, headers=BEARER).json
     assert capsys.readouterr().out == "token-1 added Rose\n"
 
 
-def test_forged_forms() -> None:
-    """The site's forms are protected against forgery, and the store needs no such token."""
+def test_csrf_recipe() -> None:
+    """The site's forms require a CSRF token, and the store's clients need none."""
     site = cook(block("csrf"))["app"]
     site.add_url_rule("/form", "form", lambda: "sent", methods=["POST"])
     client = site.test_client()
@@ -46,16 +46,16 @@ def test_forged_forms() -> None:
     assert client.post("/garden/plants", json=ROSE, headers=BEARER).status_code == 200
 
 
-def test_a_protection_that_was_forgotten_is_told() -> None:
-    """A site that forgets to exempt the store answers with an Error that says what is missing."""
+def test_csrf_without_exempt_is_an_error() -> None:
+    """Without csrf.exempt, creating a plant is refused with an Error that names the CSRF token."""
     site = cook(block("csrf").replace("csrf.exempt(garden)", ""))["app"]
     answer = site.test_client().post("/garden/plants", json=ROSE, headers=BEARER)
     assert "CSRF token is missing" in check_error(answer, 40000)
 
 
 @pytest.mark.parametrize("origin", ["https://shop.example", "https://other.example"])
-def test_pages_of_another_origin(origin: str) -> None:
-    """Pages of the origin that is named may use the store, errors included, and nothing else."""
+def test_cors_recipe(origin: str) -> None:
+    """Pages of the allowed origin can use the store, errors included, and no other path."""
     asked = {"Access-Control-Request-Method": "POST", "Origin": origin}
     asked["Access-Control-Request-Headers"] = "authorization, content-type"
     site = cook(block("cors"))["app"]
@@ -76,8 +76,11 @@ def test_pages_of_another_origin(origin: str) -> None:
         assert "POST" in answers[0].headers["Access-Control-Allow-Methods"]
 
 
-def test_too_many_requests() -> None:
-    """Beyond its limit a client gets 429 with the Error 42900; pages and preflights have none."""
+def test_rate_limit_recipe() -> None:
+    """Above the rate limit the response is 42900 with Retry-After.
+
+    Pages and preflight requests are not limited.
+    """
     site = cook(block("limiter"))["app"]
     site.add_url_rule("/", "home", lambda: "home")
     client = site.test_client()
@@ -124,10 +127,10 @@ def bearer(claims: dict[str, Any], key: ECKey) -> dict[str, str]:
     return {"Authorization": f"Bearer {jwt.encode({'alg': 'ES256'}, claims, key)}"}
 
 
-def test_a_web_token_lets_in(
+def test_valid_jwt_is_accepted(
     site_with_tokens: tuple[FlaskClient, MemoryStore], key: ECKey, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A token that is signed, for this audience, and not expired lets its subject in."""
+    """A signed JSON Web Token for this audience is accepted until it expires."""
     client, store = site_with_tokens
     caplog.set_level("INFO", "plantstore")
     for id, audience in enumerate(["garden", ["shop", "garden"]]):
@@ -152,20 +155,20 @@ def test_a_web_token_lets_in(
         {"nbf": 3600},
     ],
 )
-def test_a_web_token_that_is_not_good(
+def test_jwt_with_invalid_claims_is_unauthorized(
     site_with_tokens: tuple[FlaskClient, MemoryStore], key: ECKey, claims: dict[str, Any]
 ) -> None:
-    """One that is expired, for another audience, or without a claim it needs, is 40102."""
+    """An expired token, one for another audience, and one without a required claim are 40102."""
     client, store = site_with_tokens
     faulty = {name: value for name, value in (VALID_CLAIMS | claims).items() if value is not None}
     check_error(client.post("/garden/plants", json=ROSE, headers=bearer(faulty, key)), 40102)
     assert len(store) == 0
 
 
-def test_a_web_token_that_is_forged(
+def test_forged_jwt_is_unauthorized(
     site_with_tokens: tuple[FlaskClient, MemoryStore], key: ECKey
 ) -> None:
-    """One that is not signed, or by another key or algorithm, is 40102, as is what is no token."""
+    """A token without a valid signature, by this key and algorithm, is 40102."""
     client, store = site_with_tokens
     good = bearer(VALID_CLAIMS, key)["Authorization"]
     header, payload, signature = good.split(".")
@@ -188,8 +191,8 @@ def test_a_web_token_that_is_forged(
     assert len(store) == 0
 
 
-def test_the_sites_own_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The plants are in the site's database, in a table that its migrations have made."""
+def test_database_recipe_with_migrations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plants are in the site's database, in a table that its migrations created."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     Path("shop.py").write_text(block("embedding") + block("database"))

@@ -32,14 +32,14 @@ def refusal(**config: Any) -> str:
     return message
 
 
-def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Settings come from the environment."""
     monkeypatch.setenv("PLANTSTORE_TOKENS", "fromenv")
     assert accepts("fromenv")
 
 
-def test_config_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What create_app is given goes before the environment, and into app.config."""
+def test_config_overrides_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The config of create_app overrides the environment, and is in app.config."""
     monkeypatch.setenv("PLANTSTORE_TOKENS", "fromenv")
     assert accepts("fromconfig", PLANTSTORE_TOKENS="fromconfig")
     assert not accepts("fromenv", PLANTSTORE_TOKENS="fromconfig")
@@ -47,26 +47,29 @@ def test_config_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     assert (app.testing, app.config["PLANTSTORE_MAX_BODY"]) == (True, 5)
 
 
-def test_secrets_of_the_environment_stay_out_of_config(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_token_is_not_in_app_config(monkeypatch: pytest.MonkeyPatch) -> None:
     """A token from the environment is not copied into app.config."""
     monkeypatch.setenv("PLANTSTORE_TOKENS", "hunter2")
     assert "hunter2" not in str(create_app().config)
 
 
 @pytest.mark.parametrize("token", ["one", "two", "three", "hashed"])
-def test_tokens_are_listed(token: str) -> None:
-    """Tokens are separated by commas or white space, each plain or as its digest."""
+def test_tokens_are_separated_by_commas_or_white_space(token: str) -> None:
+    """Tokens are separated by commas or white space; each is plain text or a digest."""
     assert accepts(token, PLANTSTORE_TOKENS=f" one,two\n, three\tsha256:{DIGEST},")
 
 
-def test_config_may_hold_a_list() -> None:
-    """In create_app's config the tokens may also stand in a list, and one may be a number."""
+def test_tokens_in_config_may_be_a_list() -> None:
+    """In create_app's config the tokens may be a list, and a token may be a number."""
     assert accepts("two", PLANTSTORE_TOKENS=["one", "two"])
     assert accepts("123", PLANTSTORE_TOKENS=123)
 
 
-def test_tokens_come_from_a_file(tmp_path: Path) -> None:
-    """A file has a token or digest a line, then perhaps the client's name, and comments after #."""
+def test_tokens_file(tmp_path: Path) -> None:
+    """A line of the tokens file has a token or digest, then optionally the client's name.
+
+    A # starts a comment.
+    """
     path = tmp_path / "tokens"
     path.write_text(
         "\ufeffone # the first\n\n# nothing\n two\tFlora of the Garden # here \n"
@@ -78,8 +81,8 @@ def test_tokens_come_from_a_file(tmp_path: Path) -> None:
     assert verify("last") is not None
 
 
-def test_both_sources_of_tokens_count(tmp_path: Path) -> None:
-    """Tokens of the list and of the file are accepted alike."""
+def test_tokens_and_tokens_file_are_combined(tmp_path: Path) -> None:
+    """Tokens of the variable and of the file are both accepted."""
     path = tmp_path / "tokens"
     path.write_text("infile")
     both = {"PLANTSTORE_TOKENS": "listed", "PLANTSTORE_TOKENS_FILE": str(path)}
@@ -88,13 +91,13 @@ def test_both_sources_of_tokens_count(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tokens", [None, "", " ", ",", " , \n"])
-def test_it_never_starts_open(tokens: str | None) -> None:
-    """Without a token it refuses to start, and says what to set."""
+def test_missing_token_is_refused(tokens: str | None) -> None:
+    """Without a token the service refuses to start, and says what to set."""
     assert "set PLANTSTORE_TOKENS or PLANTSTORE_TOKENS_FILE" in refusal(PLANTSTORE_TOKENS=tokens)
 
 
-def test_an_empty_file_of_tokens_is_none(tmp_path: Path) -> None:
-    """A file without a token is as good as none."""
+def test_empty_tokens_file_is_refused(tmp_path: Path) -> None:
+    """With a tokens file that contains no token the service refuses to start."""
     path = tmp_path / "tokens"
     path.write_text("# later\n")
     assert "no token is configured" in refusal(PLANTSTORE_TOKENS_FILE=str(path))
@@ -103,8 +106,8 @@ def test_an_empty_file_of_tokens_is_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "bad", ["hunter2\xf6", "sha256:hunter2", "hunter2=x", "hunter2:", '"hunter2"']
 )
-def test_a_bad_token_is_refused(tmp_path: Path, bad: str) -> None:
-    """What can't be a token is refused, with its place and without showing it."""
+def test_invalid_token_is_refused(tmp_path: Path, bad: str) -> None:
+    """An invalid token is refused; the message has its position but not the token."""
     assert refusal(PLANTSTORE_TOKENS=f"fine,{bad}").startswith("PLANTSTORE_TOKENS: number 2 ")
     path = tmp_path / "tokens"
     path.write_text(f"# tokens\nfine\n{bad} hunter2\n")
@@ -112,8 +115,8 @@ def test_a_bad_token_is_refused(tmp_path: Path, bad: str) -> None:
     assert message.startswith("PLANTSTORE_TOKENS_FILE: line 3 ")
 
 
-def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    """A file of tokens that is missing, no file, or not text is refused, and not named."""
+def test_unreadable_tokens_file_is_refused(tmp_path: Path) -> None:
+    """A tokens file that cannot be read is refused; the message does not contain its path."""
     binary = tmp_path / "binary"
     binary.write_bytes(b"\xff\xfe\x00")
     for path, fault in (
@@ -128,27 +131,27 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "limit", ["0", "-1", "", " ", "1e6", "1_000", "١", "10 MB", 0, 1.5, True, None]
 )
-def test_a_bad_limit_is_refused(limit: Any) -> None:
-    """A limit that is not a whole number of bytes from 1 on is refused by the setting's name."""
+def test_invalid_max_body_is_refused(limit: Any) -> None:
+    """A PLANTSTORE_MAX_BODY that is not a whole number of at least 1 is refused by name."""
     message = refusal(PLANTSTORE_TOKENS="t", PLANTSTORE_MAX_BODY=limit)
     assert message.startswith("PLANTSTORE_MAX_BODY must be ")
 
 
 @pytest.mark.parametrize("limit", [1, "1", 10**17, "1048576"])
-def test_a_limit_is_a_number_of_bytes(limit: Any) -> None:
-    """The limit may be given as a number or, as in the environment, as text."""
+def test_max_body_is_a_number_or_text(limit: Any) -> None:
+    """PLANTSTORE_MAX_BODY may be a number or text."""
     settings = Settings.read({"PLANTSTORE_TOKENS": "t", "PLANTSTORE_MAX_BODY": limit})
     assert settings.max_body == int(limit)
 
 
 @pytest.mark.parametrize("url", ["", "memory", "foo://me:hunter2@host/db", None, "me:hunter2@host"])
-def test_a_bad_store_is_refused(url: str | None) -> None:
-    """A store URL that means nothing, the empty one included, is refused by the setting's name."""
+def test_invalid_store_url_is_refused(url: str | None) -> None:
+    """An invalid store URL, also the empty one, is refused with the name of the setting."""
     message = refusal(PLANTSTORE_TOKENS="t", PLANTSTORE_STORE=url)
     assert message.startswith("PLANTSTORE_STORE: ")
 
 
-def test_settings_show_no_secret() -> None:
-    """The repr of settings shows neither a token nor what is in the store's URL."""
+def test_settings_repr_shows_no_secret() -> None:
+    """The repr of Settings contains neither a token nor the store's URL."""
     source = {"PLANTSTORE_TOKENS": "hunter2", "PLANTSTORE_STORE": "foo://me:hunter2@host/db"}
     assert "hunter2" not in repr(Settings.read(source))

@@ -17,8 +17,8 @@ def add(site: Flask, new: Any = ROSE, prefix: str = "/garden") -> int:
     return answer.status_code
 
 
-def test_a_receiver_hears_of_a_new_plant(site: Flask, store: MemoryStore) -> None:
-    """Once the store has a plant, receivers are told of it, of its client, and by which site."""
+def test_plant_added_is_sent_after_the_store_has_the_plant(site: Flask, store: MemoryStore) -> None:
+    """The signal has the site, the plant and the client's name; the store then has the plant."""
     told = []
 
     def hear(sender: Flask, plant: Plant, client: str) -> None:
@@ -29,8 +29,8 @@ def test_a_receiver_hears_of_a_new_plant(site: Flask, store: MemoryStore) -> Non
     assert told == [(site, ROSE_PLANT, "token-1", ROSE_PLANT)]
 
 
-def test_a_receiver_hears_of_nothing_else(site: Flask) -> None:
-    """Nobody is told of what was refused, nor of what the site itself put into its store."""
+def test_plant_added_is_not_sent_for_refused_requests(site: Flask) -> None:
+    """The signal is not sent for a refused request."""
     told = []
 
     def hear(sender: Flask, plant: Plant, **_: Any) -> None:
@@ -44,10 +44,13 @@ def test_a_receiver_hears_of_nothing_else(site: Flask) -> None:
 
 @pytest.mark.parametrize("setting", ["", "TESTING", "DEBUG", "TRAP_HTTP_EXCEPTIONS"])
 @pytest.mark.parametrize("failure", [ZeroDivisionError, lambda: abort(404)])
-def test_a_receiver_that_raises_harms_nothing(
+def test_exception_in_a_receiver_is_logged(
     site: Flask, store: MemoryStore, setting: str, failure: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """When receivers raise the plant is kept, the answer 200, the others told, and it is logged."""
+    """When receivers raise, the response is 200 and each exception is logged.
+
+    The plant is stored, and the other receivers are called.
+    """
     site.config[setting] = True
     told = []
 
@@ -69,8 +72,8 @@ def test_a_receiver_that_raises_harms_nothing(
     assert all(record.exc_info for record in errors)
 
 
-def test_a_receiver_chooses_its_site(site: Flask) -> None:
-    """Receivers that name a site are told of its plants alone, and tell its stores by blueprint."""
+def test_receiver_for_one_sender(site: Flask) -> None:
+    """A receiver can select one site, and distinguish its stores by the blueprint."""
     other = Flask("other")
     for name in ("first", "second"):
         make_site(other, name=name, url_prefix=f"/{name}")
@@ -84,8 +87,8 @@ def test_a_receiver_chooses_its_site(site: Flask) -> None:
     assert told == ["first", "second"]
 
 
-def test_a_receiver_may_be_a_coroutine(site: Flask) -> None:
-    """A receiver that is a coroutine function is run as Flask runs such views."""
+def test_async_receiver(site: Flask) -> None:
+    """A receiver may be a coroutine function."""
     told = []
 
     async def hear(sender: Flask, plant: Plant, client: str) -> None:
@@ -96,8 +99,8 @@ def test_a_receiver_may_be_a_coroutine(site: Flask) -> None:
     assert told == ["Rose"]
 
 
-def test_the_signal_can_be_muted(site: Flask) -> None:
-    """While the signal is muted nobody is told."""
+def test_muted_signal_is_not_sent(site: Flask) -> None:
+    """While the signal is muted, no receiver is called."""
     told = []
 
     def hear(sender: Flask, plant: Plant, client: str) -> None:
@@ -108,8 +111,8 @@ def test_the_signal_can_be_muted(site: Flask) -> None:
     assert told == []
 
 
-def test_the_log_says_who_added_what(site: Flask, caplog: pytest.LogCaptureFixture) -> None:
-    """At level INFO the logger plantstore has each new plant's id and client, and else nothing."""
+def test_log_of_new_plants_at_info(site: Flask, caplog: pytest.LogCaptureFixture) -> None:
+    """At level INFO the logger plantstore has one line per new plant: its id and client."""
     assert add(site) == 200
     assert caplog.messages == []
     caplog.set_level(logging.INFO, "plantstore")

@@ -58,8 +58,8 @@ def only(*places: Any) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("place", places, indirect=True)
 
 
-def test_plants_outlive_the_store(place: Place, store: SQLStore) -> None:
-    """What one store has kept, the next one finds, under the same URL."""
+def test_plants_survive_a_restart(place: Place, store: SQLStore) -> None:
+    """A store opened again with the same URL has the same plants."""
     store.add(ROSE_PLANT)
     store.close()
     again = open_store(place.url)
@@ -67,15 +67,15 @@ def test_plants_outlive_the_store(place: Place, store: SQLStore) -> None:
     again.close()
 
 
-def test_pages_make_one_list(store: SQLStore) -> None:
-    """Iterating yields each plant once, also where there are more than it fetches at a time."""
+def test_iteration_over_several_pages(store: SQLStore) -> None:
+    """Iteration yields each plant once, also when it needs several pages."""
     store.add_all(Plant(id, "") for id in range(-250, 250))
     assert [plant.id for plant in store] == [*range(-250, 250)]
     assert len(store) == 500
 
 
-def test_many_may_open_at_once(place: Place) -> None:
-    """Of many that find no table at the same time, each can use the one that is made."""
+def test_concurrent_first_use_creates_the_table_once(place: Place) -> None:
+    """Stores that create the missing table concurrently can all use it."""
     stores, start = [open_store(place.url) for _ in range(8)], Barrier(8)
 
     def use(number: int) -> None:
@@ -90,8 +90,8 @@ def test_many_may_open_at_once(place: Place) -> None:
 
 
 @only(postgresql)
-def test_another_may_be_making_it(store: SQLStore, engine: Engine) -> None:
-    """A store that finds no table while another is making one uses that one."""
+def test_table_created_in_a_concurrent_transaction(store: SQLStore, engine: Engine) -> None:
+    """A store waits for a concurrent transaction that creates the table, and then uses it."""
     with engine.connect() as other, waits(engine) as waiting:
         other.execute(text("CREATE TABLE plants (id BIGINT PRIMARY KEY, name TEXT, tag TEXT)"))
         with started(lambda: store.add(ROSE_PLANT)) as (adding,):
@@ -104,8 +104,8 @@ def test_another_may_be_making_it(store: SQLStore, engine: Engine) -> None:
 @pytest.mark.parametrize(
     "broken", [(None, "x"), (2, None), (2**63, "x"), (2, "\ud800")], ids=["id", "name", "64", "utf"]
 )
-def test_only_a_duplicate_is_one(store: SQLStore, broken: Any) -> None:
-    """A plant that breaks another rule of the table is not taken for a duplicate, nor kept."""
+def test_invalid_plant_is_not_a_duplicate(store: SQLStore, broken: Any) -> None:
+    """A plant that violates another constraint is not reported as a duplicate, nor stored."""
     store.add(ROSE_PLANT)
     with pytest.raises((exc.IntegrityError, exc.DataError, OverflowError, UnicodeEncodeError)):
         store.add(Plant(*broken))
@@ -117,8 +117,8 @@ def test_only_a_duplicate_is_one(store: SQLStore, broken: Any) -> None:
     assert list(store) == [ROSE_PLANT, LILY]
 
 
-def test_all_or_none(store: SQLStore) -> None:
-    """Of many plants added together all are kept, or none if one of them can't be."""
+def test_add_all_is_rolled_back_on_error(store: SQLStore) -> None:
+    """add_all stores all plants, or none if one of them is a duplicate or the input fails."""
     assert store.add_all(Plant(id, "") for id in range(250)) == 250
     for taken in (
         [Plant(300, ""), Plant(5, "")],
@@ -138,8 +138,8 @@ def test_all_or_none(store: SQLStore) -> None:
     assert store.add_all([]) == 0
 
 
-def test_two_may_add_many_at_once(store: SQLStore) -> None:
-    """Two who add many plants at the same time both succeed."""
+def test_concurrent_add_all(store: SQLStore) -> None:
+    """Two concurrent calls of add_all both succeed."""
     store.ping()
     start = Barrier(2)
 
@@ -156,16 +156,16 @@ def test_two_may_add_many_at_once(store: SQLStore) -> None:
     assert len(store) == 3000
 
 
-def test_taken_ids_can_be_passed_over(store: SQLStore) -> None:
-    """Adding many may pass over taken ids; then it says how many it has added."""
+def test_add_all_skip_existing(store: SQLStore) -> None:
+    """skip_existing skips duplicates, and add_all returns how many plants were added."""
     store.add(ROSE_PLANT)
     many = [LILY, Plant(1, "Not a rose"), Plant(2, "Not a lily"), Plant(3, "Tulip")]
     assert store.add_all(many, skip_existing=True) == 2
     assert list(store) == [ROSE_PLANT, LILY, Plant(3, "Tulip")]
 
 
-def test_what_does_not_fit_is_not_passed_over(store: SQLStore, engine: Engine) -> None:
-    """Passing over taken ids passes over nothing else that a site's table may forbid."""
+def test_skip_existing_skips_only_duplicate_ids(store: SQLStore, engine: Engine) -> None:
+    """skip_existing does not skip a plant that violates another constraint of the site's table."""
     store.add(ROSE_PLANT)
     name = "name(9)" if engine.dialect.name == "mysql" else "name"
     with engine.begin() as connection:
@@ -176,8 +176,8 @@ def test_what_does_not_fit_is_not_passed_over(store: SQLStore, engine: Engine) -
 
 
 @only(mariadb)
-def test_nothing_is_cut(store: SQLStore, engine: Engine) -> None:
-    """A name for which a site's column is too short is refused, however it is added."""
+def test_too_long_name_is_never_truncated(store: SQLStore, engine: Engine) -> None:
+    """A name that is too long for the site's column is refused, and never truncated."""
     store.ping()
     with engine.begin() as connection:
         connection.execute(text("ALTER TABLE plants MODIFY name VARCHAR(5) NOT NULL"))
@@ -189,8 +189,8 @@ def test_nothing_is_cut(store: SQLStore, engine: Engine) -> None:
     assert list(store) == []
 
 
-def test_heavy_plants_come_a_few_at_a_time(store: SQLStore) -> None:
-    """Plants of a megabyte each are added and read with no more than a few in memory."""
+def test_memory_use_of_large_plants(store: SQLStore) -> None:
+    """add_all and iteration hold only a few plants of a megabyte in memory at a time."""
     tracemalloc.start()
     try:
         assert store.add_all(Plant(id, f"{id:<1000000}") for id in range(60)) == 60
@@ -229,8 +229,10 @@ def started(*calls: Callable[[], Any]) -> Iterator[list[Future[Any]]]:
 
 @only(*SERVERS)
 @pytest.mark.parametrize("skip_existing", [True, False])
-def test_somebody_is_quicker(store: SQLStore, engine: Engine, skip_existing: bool) -> None:
-    """A plant that another adds while many are added is found taken, as if it had been there."""
+def test_concurrent_duplicate_during_add_all(
+    store: SQLStore, engine: Engine, skip_existing: bool
+) -> None:
+    """A plant that another transaction adds during add_all is handled as a duplicate."""
     store.ping()
     many = [Plant(id, "mine") for id in range(300)]
     with engine.connect() as other, waits(engine) as waiting:
@@ -250,8 +252,8 @@ def test_somebody_is_quicker(store: SQLStore, engine: Engine, skip_existing: boo
 
 
 @only(mariadb)
-def test_a_lock_is_waited_for(store: SQLStore, engine: Engine) -> None:
-    """An add whose id another transaction holds for over a second succeeds when that gives up."""
+def test_add_is_retried_after_a_lock_timeout(store: SQLStore, engine: Engine) -> None:
+    """An add that waits for a lock succeeds after the rollback of the other transaction."""
     store.ping()
     with engine.connect() as other, waits(engine) as waiting:
         other.execute(text("INSERT INTO plants (id, name) VALUES (1, 'theirs')"))
@@ -263,8 +265,8 @@ def test_a_lock_is_waited_for(store: SQLStore, engine: Engine) -> None:
 
 
 @only(*SERVERS)
-def test_a_lock_is_not_waited_for_long(store: SQLStore, engine: Engine) -> None:
-    """An add whose id another transaction holds on to is StoreUnavailable within five seconds."""
+def test_lock_timeout_is_store_unavailable(store: SQLStore, engine: Engine) -> None:
+    """An add raises StoreUnavailable while another transaction still holds the lock on its id."""
     store.ping()
     with engine.connect() as other:
         other.execute(text("INSERT INTO plants (id, name) VALUES (1, 'other')"))
@@ -277,8 +279,8 @@ def test_a_lock_is_not_waited_for_long(store: SQLStore, engine: Engine) -> None:
 
 
 @only(mariadb)
-def test_a_deadlock_is_tried_again(store: SQLStore, engine: Engine) -> None:
-    """Two adds of one id that the database takes for a deadlock are one success, one duplicate."""
+def test_deadlock_is_retried(store: SQLStore, engine: Engine) -> None:
+    """Two adds of one id that deadlock end as one success and one duplicate."""
     store.ping()
     with engine.connect() as other, waits(engine) as waiting:
         other.execute(text("INSERT INTO plants (id, name) VALUES (1, 'theirs')"))
@@ -290,8 +292,8 @@ def test_a_deadlock_is_tried_again(store: SQLStore, engine: Engine) -> None:
 
 
 @only(*SERVERS)
-def test_a_lost_connection_costs_nobody(store: SQLStore, engine: Engine) -> None:
-    """A connection that the server has closed meanwhile is replaced before it is used."""
+def test_closed_connection_is_replaced(store: SQLStore, engine: Engine) -> None:
+    """A connection that the server closed is replaced before it is used; no operation fails."""
     find, kill = {
         "postgresql": (
             "SELECT pid FROM pg_stat_activity"
@@ -317,8 +319,8 @@ def test_a_lost_connection_costs_nobody(store: SQLStore, engine: Engine) -> None
 
 
 @only(*SERVERS)
-def test_a_connection_lost_before_the_first_use(engine: Engine) -> None:
-    """A store whose first use meets a dead connection of the site's is StoreUnavailable once."""
+def test_closed_connection_of_a_site_fails_once(engine: Engine) -> None:
+    """On a site's engine, a closed connection raises StoreUnavailable once, and not again."""
     with engine.connect() as connection:
         own = {"postgresql": "SELECT pg_backend_pid()", "mysql": "SELECT CONNECTION_ID()"}
         id = connection.execute(text(own[engine.dialect.name])).scalar_one()
@@ -335,8 +337,8 @@ def test_a_connection_lost_before_the_first_use(engine: Engine) -> None:
 
 
 @only(postgresql)
-def test_any_encoding_that_can_hold_it(place: Place, engine: Engine) -> None:
-    """A database of PostgreSQL that was made without an encoding holds all text as well."""
+def test_sql_ascii_database(place: Place, engine: Engine) -> None:
+    """A PostgreSQL database with the encoding SQL_ASCII stores any text unchanged."""
     with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
         connection.execute(text("CREATE DATABASE ascii ENCODING 'SQL_ASCII' TEMPLATE template0"))
     store = open_store(place.url.replace("/postgres", "/ascii"))
@@ -346,8 +348,8 @@ def test_any_encoding_that_can_hold_it(place: Place, engine: Engine) -> None:
 
 
 @only(postgresql)
-def test_a_role_without_rights(place: Place, store: SQLStore, engine: Engine) -> None:
-    """A role that may only read is StoreUnavailable for adding, and reads."""
+def test_role_without_insert_permission(place: Place, store: SQLStore, engine: Engine) -> None:
+    """A role that may only read gets StoreUnavailable for add, and can read."""
     store.add(ROSE_PLANT)
     with engine.begin() as connection:
         connection.execute(text("CREATE ROLE reader LOGIN"))
@@ -360,8 +362,8 @@ def test_a_role_without_rights(place: Place, store: SQLStore, engine: Engine) ->
 
 
 @only(postgresql)
-def test_a_database_that_may_only_be_read(place: Place, store: SQLStore, engine: Engine) -> None:
-    """A database that takes no changes is StoreUnavailable for adding, and can still be read."""
+def test_read_only_database(place: Place, store: SQLStore, engine: Engine) -> None:
+    """A read-only database is StoreUnavailable for add, and can be read."""
     store.add(ROSE_PLANT)
     with engine.connect() as connection:
         connection.execute(text("ALTER DATABASE postgres SET default_transaction_read_only = on"))
@@ -379,8 +381,8 @@ def test_a_database_that_may_only_be_read(place: Place, store: SQLStore, engine:
 
 
 @only(*SERVERS)
-def test_a_table_may_change(store: SQLStore, engine: Engine) -> None:
-    """A table that is altered under a running store costs it one failure at most."""
+def test_altered_table_fails_at_most_once(store: SQLStore, engine: Engine) -> None:
+    """After ALTER TABLE under a running store, at most one operation fails."""
     for id in range(10):  # By then psycopg has prepared its statements.
         store.add(Plant(id, "Rose"))
         assert store.get(id) == Plant(id, "Rose")
@@ -395,8 +397,8 @@ def test_a_table_may_change(store: SQLStore, engine: Engine) -> None:
     store.add(Plant(10, "Lily"))
 
 
-def test_a_site_has_its_own_engine(place: Place, store: SQLStore, engine: Engine) -> None:
-    """A store on a site's engine and metadata leaves the table to the site to make."""
+def test_metadata_of_a_site(place: Place, store: SQLStore, engine: Engine) -> None:
+    """With a site's metadata, the store leaves it to the site to create the table."""
     metadata = MetaData()
     guest = SQLStore(engine, metadata)
     assert list(metadata.tables) == ["plants"]
@@ -409,8 +411,8 @@ def test_a_site_has_its_own_engine(place: Place, store: SQLStore, engine: Engine
     assert list(SQLStore(engine, metadata)) == list(store) == [ROSE_PLANT, LILY]
 
 
-def test_a_sites_transactions_stay_its_own(store: SQLStore, engine: Engine) -> None:
-    """On the engine that a store shares, the site's own changes still wait for its commit."""
+def test_transactions_of_a_site_are_independent(store: SQLStore, engine: Engine) -> None:
+    """On a shared engine, the site's own transactions still need a commit."""
     guest = SQLStore(engine)
     guest.add(ROSE_PLANT)
     with engine.connect() as connection:
@@ -422,8 +424,8 @@ def test_a_sites_transactions_stay_its_own(store: SQLStore, engine: Engine) -> N
     assert list(store) == list(guest) == [ROSE_PLANT, LILY]
 
 
-def test_a_site_may_begin_by_itself(tmp_path: Path) -> None:
-    """On an engine that begins transactions as SQLAlchemy's recipe for SQLite has it, all holds."""
+def test_site_engine_with_explicit_begin(tmp_path: Path) -> None:
+    """A site's SQLite engine may begin transactions itself, as in SQLAlchemy's recipe."""
     engine = create_engine(f"sqlite:///{tmp_path}/site.db")
     event.listen(engine, "connect", lambda it, _: setattr(it, "isolation_level", None))
     event.listen(engine, "begin", lambda it: it.exec_driver_sql("BEGIN"))
@@ -438,8 +440,8 @@ def test_a_site_may_begin_by_itself(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_site_in_memory_stays() -> None:
-    """A site whose database is in memory, as in its tests, does not lose it to our failures."""
+def test_in_memory_database_of_a_site_survives_errors() -> None:
+    """A failure of the store does not lose a site's in-memory SQLite database."""
     for options in ({}, {"poolclass": StaticPool}):
         engine = create_engine("sqlite://", **options)
         metadata = MetaData()
@@ -458,8 +460,11 @@ def test_a_site_in_memory_stays() -> None:
         engine.dispose()
 
 
-def test_a_sites_own_table_is_left_alone() -> None:
-    """A site that has another table named plants is told so, and keeps it."""
+def test_other_table_named_plants_is_refused() -> None:
+    """When a site's metadata has another table named plants, ValueError is raised.
+
+    The table is unchanged.
+    """
     metadata = MetaData()
     theirs = Table("plants", metadata)
     with pytest.raises(ValueError, match="another table"):
@@ -468,8 +473,8 @@ def test_a_sites_own_table_is_left_alone() -> None:
     assert not theirs.columns
 
 
-def test_no_connection_left(store: SQLStore, engine: Engine) -> None:
-    """When a site's pool has no connection left in time, that is StoreUnavailable."""
+def test_connection_pool_timeout_is_store_unavailable(store: SQLStore, engine: Engine) -> None:
+    """When a site's connection pool has no free connection in time, StoreUnavailable is raised."""
     scarce = create_engine(engine.url, pool_size=1, max_overflow=0, pool_timeout=0.1)
     guest = SQLStore(scarce)
     with scarce.connect(), pytest.raises(StoreUnavailable):
@@ -494,10 +499,10 @@ os._exit(0)
 """
 
 
-def test_a_fork_shares_no_connection(
+def test_fork_shares_no_connection(
     place: Place, store: SQLStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process that is forked off a store's can use the store, as its parent can meanwhile."""
+    """After a fork, parent and child can use the store concurrently."""
     subprocess.run([sys.executable, "-c", FORK, place.url], cwd=ROOT, check=True, timeout=LIMIT)
     assert len(store) == 401
     parents = store._engine.pool  # noqa: SLF001
@@ -508,8 +513,8 @@ def test_a_fork_shares_no_connection(
 
 
 @pytest.mark.parametrize("preload", [[], ["--preload"]], ids=["", "preload"])
-def test_workers_share_it(place: Place, preload: list[str]) -> None:
-    """Of many clients who create the same ids at four workers, one gets 200 for each."""
+def test_concurrent_duplicates_with_four_workers(place: Place, preload: list[str]) -> None:
+    """When clients create the same ids at four workers, each id is acknowledged once."""
     with Gunicorn("-w", "4", *preload, **environment(place)) as server:
         won = race([server], clients=16, ids=50)
         assert "Traceback" not in server.log
@@ -526,8 +531,8 @@ def environment(place: Place) -> dict[str, str]:
 
 @only(*SERVERS)
 @pytest.mark.parametrize("how", ["frozen", "stopped"])
-def test_a_database_that_is_gone_is_503(place: Place, how: str) -> None:
-    """Without its database the service answers 50301 within five seconds; with it again, 200."""
+def test_unavailable_database_is_503_until_it_returns(place: Place, how: str) -> None:
+    """While the database is stopped or frozen the response is 50301; afterwards it is 200."""
     with Gunicorn("-w", "1", **environment(place)) as server:
         assert server.request(post(b'{"id":1,"name":"Rose"}')).status == 200
         with getattr(place.server, how)():
@@ -540,8 +545,8 @@ def test_a_database_that_is_gone_is_503(place: Place, how: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "mysql"])
-def test_no_log_has_the_password(scheme: str) -> None:
-    """A service that finds no database says so in its log, without the URL's password."""
+def test_log_contains_no_password(scheme: str) -> None:
+    """The log says that the database is unreachable, without the URL's password."""
     url = f"{scheme}://me:hunter2@127.0.0.1:1/plants"
     with Gunicorn("-w", "1", PLANTSTORE_TOKENS="s3cret", PLANTSTORE_STORE=url) as server:
         assert server.request(post(b'{"id":1,"name":"Rose"}')).error == 50301
@@ -549,8 +554,8 @@ def test_no_log_has_the_password(scheme: str) -> None:
         assert "hunter2" not in server.log
 
 
-def test_a_file_is_kept_safe(tmp_path: Path) -> None:
-    """SQLite syncs every add to disk, and has a write-ahead log only where that is sound."""
+def test_sqlite_pragmas(tmp_path: Path) -> None:
+    """SQLite syncs every commit, and uses a write-ahead log only in versions where it is safe."""
     store = open_sql(f"sqlite:///{tmp_path}/plants.db")
     with store._engine.connect() as connection:  # noqa: SLF001
         pragmas = [
@@ -562,10 +567,10 @@ def test_a_file_is_kept_safe(tmp_path: Path) -> None:
     store.close()
 
 
-def test_many_may_open_a_new_file_with_a_log(
+def test_concurrent_first_use_with_a_write_ahead_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where SQLite keeps a write-ahead log, many may open a new file at once all the same."""
+    """With a write-ahead log, stores that open a new file concurrently can all use it."""
     monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 51, 3))
     for file in range(30):
         url, start = f"sqlite:///{tmp_path}/{file}.db", Barrier(8)
@@ -580,8 +585,10 @@ def test_many_may_open_a_new_file_with_a_log(
             list(threads.map(use, range(8)))
 
 
-def test_a_file_with_anothers_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that another keeps open with a write-ahead log is StoreUnavailable meanwhile."""
+def test_write_ahead_log_of_another_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that another process has open with a write-ahead log is StoreUnavailable."""
     monkeypatch.setattr("plantstore.stores.engines.LOCK", 0.1)
     other = sqlite3.connect(tmp_path / "plants.db")
     other.execute("PRAGMA journal_mode=WAL")
@@ -594,8 +601,10 @@ def test_a_file_with_anothers_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     store.close()
 
 
-def test_threads_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads that add to one file do so one after the other: SQLite would have them sleep."""
+def test_sqlite_adds_of_threads_are_serialized(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads that add to one SQLite file execute one statement at a time."""
     monkeypatch.setattr("plantstore.stores.sql.TURN", LIMIT)
     store = open_sql(f"sqlite:///{tmp_path}/plants.db")
     under_way: list[int] = [0]
@@ -609,8 +618,8 @@ def test_threads_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     store.close()
 
 
-def test_an_add_may_add(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An event of SQLAlchemy's may add a plant to the file that one is being added to."""
+def test_nested_add_does_not_deadlock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An SQLAlchemy event during an add may add another plant to the same file."""
     monkeypatch.setattr("plantstore.stores.sql.TURN", LIMIT)
     store = open_sql(f"sqlite:///{tmp_path}/plants.db")
     store.ping()
@@ -626,8 +635,11 @@ def test_an_add_may_add(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     store.close()
 
 
-def test_a_file_is_not_waited_for_long(tmp_path: Path) -> None:
-    """However many adds wait for a file that another locks, each gives up within five seconds."""
+def test_sqlite_lock_timeout_of_concurrent_adds(tmp_path: Path) -> None:
+    """Concurrent adds raise StoreUnavailable while the file is still locked.
+
+    They wait at the same time, not one after the other.
+    """
     store = open_sql(f"sqlite:///{tmp_path}/plants.db")
     store.ping()
     other = sqlite3.connect(tmp_path / "plants.db")
@@ -642,8 +654,8 @@ def test_a_file_is_not_waited_for_long(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_file_that_was_deleted(tmp_path: Path) -> None:
-    """A file that is deleted under a store is made anew, and no plant is acknowledged in vain."""
+def test_deleted_file_is_created_again(tmp_path: Path) -> None:
+    """A deleted file is created again, and a plant is acknowledged only if it is stored."""
     store = open_store(f"sqlite:///{tmp_path}/plants.db")
     store.add(ROSE_PLANT)
     (tmp_path / "plants.db").unlink()
@@ -655,8 +667,8 @@ def test_a_file_that_was_deleted(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_file_that_cannot_be_is_unavailable(tmp_path: Path) -> None:
-    """A file in a folder that is missing is StoreUnavailable, and there once the folder is."""
+def test_missing_folder_is_store_unavailable(tmp_path: Path) -> None:
+    """A file in a missing folder is StoreUnavailable, and usable once the folder exists."""
     store = open_sql(f"sqlite:///{tmp_path}/missing/plants.db")
     with pytest.raises(StoreUnavailable):
         store.add(ROSE_PLANT)
@@ -667,8 +679,8 @@ def test_a_file_that_cannot_be_is_unavailable(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_file_that_is_no_database_is_unavailable(tmp_path: Path) -> None:
-    """A file of something else is StoreUnavailable, and stays as it was."""
+def test_file_that_is_no_database(tmp_path: Path) -> None:
+    """A file that is no database is StoreUnavailable, and is not changed."""
     file = tmp_path / "plants.db"
     file.write_text("Rose, Lily, Tulip" * 100)
     store = open_sql(f"sqlite:///{file}")
@@ -678,8 +690,8 @@ def test_a_file_that_is_no_database_is_unavailable(tmp_path: Path) -> None:
     assert file.read_text() == "Rose, Lily, Tulip" * 100
 
 
-def test_a_locked_file_is_unavailable(tmp_path: Path) -> None:
-    """A file that another keeps locked is StoreUnavailable after the time that its URL names."""
+def test_sqlite_timeout_in_the_url(tmp_path: Path) -> None:
+    """A locked file is StoreUnavailable after the timeout of the URL."""
     store = open_sql(f"sqlite:///{tmp_path}/plants.db?timeout=0.1")
     store.ping()
     other = sqlite3.connect(tmp_path / "plants.db", isolation_level=None)
@@ -693,8 +705,8 @@ def test_a_locked_file_is_unavailable(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_full_disk_is_unavailable(tmp_path: Path) -> None:
-    """A plant for which there is no room is StoreUnavailable, and those before it stay."""
+def test_full_disk_is_store_unavailable(tmp_path: Path) -> None:
+    """A plant for which the disk has no room is StoreUnavailable, and the stored plants stay."""
     engine = create_engine(f"sqlite:///{tmp_path}/plants.db")
     event.listen(engine, "connect", lambda it, _: it.execute("PRAGMA max_page_count = 20").close())
     store = SQLStore(engine)
@@ -720,8 +732,8 @@ def test_a_full_disk_is_unavailable(tmp_path: Path) -> None:
         "mysql://me:hunter2@host",
     ],
 )
-def test_other_urls_open_nothing(url: str) -> None:
-    """A URL that no store can honour is refused, and its password not shown."""
+def test_invalid_database_url_is_refused(url: str) -> None:
+    """An invalid database URL is refused, and the message contains no password."""
     with pytest.raises(ValueError, match=r"sqlite://") as caught:
         open_store(url)
     assert "hunter2" not in str(caught.value)
@@ -737,10 +749,10 @@ def test_other_urls_open_nothing(url: str) -> None:
         ("pymysql", "mariadb://me:hunter2@host/db", "mysql"),
     ],
 )
-def test_a_missing_driver_is_named(
+def test_missing_driver_message(
     monkeypatch: pytest.MonkeyPatch, missing: str, url: str, extra: str
 ) -> None:
-    """A URL whose driver is not installed is refused with what to install, and no password."""
+    """A URL whose driver is missing is refused; the message has the command that installs it."""
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(ValueError, match=rf"pip install 'plantstore\[{extra}\]'") as caught:
         open_store(url)

@@ -108,8 +108,8 @@ class Beside(RuleBasedStateMachine):
         assert list(self.store) == sorted(self.plants.values())
 
 
-def test_no_store_differs_from_a_dict(store: Store) -> None:
-    """A store does what a dict would do, whatever is asked of it in whatever order."""
+def test_store_behaves_like_a_dict(store: Store) -> None:
+    """Any sequence of operations has the same results on a store as on a dict."""
 
     class Machine(Beside):
         pass

@@ -83,16 +83,16 @@ def kill_one(master: int) -> None:
     wait_until(lambda: victim not in children(master))
 
 
-def test_nothing_acknowledged_is_lost(place: Place) -> None:
-    """However often workers are killed under load, what a client was told is kept is kept.
+def test_killed_workers_lose_no_acknowledged_plant(place: Place) -> None:
+    """When workers are killed under load, every acknowledged plant is stored.
 
-    And nothing is there that nobody sent.
+    No plant is stored that no client sent.
     """
     assert drill(place, "wsgi:app") == (set(), set())
 
 
-def test_the_drill_catches_a_liar() -> None:
-    """A store that acknowledges plants before it has kept them does not pass that drill."""
+def test_drill_detects_a_store_that_acknowledges_early() -> None:
+    """The drill fails for a store that acknowledges plants before it stores them."""
     with sqlite() as place:
         lost, _ = drill(place, "tests.drills.liar:app")
     assert lost

@@ -9,10 +9,10 @@ from ..race import race
 from ..serving import Gunicorn
 
 
-def test_an_id_is_acknowledged_once(place: Place) -> None:
-    """Of 32 clients who create the same 1,000 ids, one hears 200 for each, and its plant is kept.
+def test_concurrent_duplicates_are_acknowledged_once(place: Place) -> None:
+    """When 32 clients create the same 1,000 ids, each id is acknowledged once.
 
-    On SQLite at one service with four workers, on a server's database at two services.
+    SQLite has one service with four workers; a database server has two services.
     """
     environment = {"PLANTSTORE_TOKENS": "s3cret", "PLANTSTORE_STORE": place.url}
     workers = ["4"] if place.url.startswith("sqlite") else ["2", "2"]
@@ -26,8 +26,8 @@ def test_an_id_is_acknowledged_once(place: Place) -> None:
     store.close()
 
 
-def test_an_id_in_memory_is_acknowledged_once() -> None:
-    """Of 32 clients who create the same 1,000 ids in memory, one hears 200 for each."""
+def test_concurrent_duplicates_in_memory() -> None:
+    """With the memory store, each id is acknowledged once to 32 concurrent clients."""
     with Gunicorn(PLANTSTORE_TOKENS="s3cret") as server:
         won = race([server], clients=32, ids=1000)
     assert [id for id, _ in won] == [*range(1000)]
