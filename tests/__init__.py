@@ -1,1 +1,1 @@
-"""The promises of plantstore, each test one."""
+"""The tests of plantstore. The docstring of each test states one guarantee."""

@@ -1,4 +1,4 @@
-"""What the tests share: a store, the service over it, and a client who has a token."""
+"""Fixtures and helpers that the tests share."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ from .sites import BEARER, TOKEN, make_site
 Run = Callable[..., Result]
 OpenPlace = Callable[[], AbstractContextManager[Place]]
 
-# The settings of whoever runs the tests stay out of them.
+# The environment of the test run must not change the settings of the services under test.
 for variable in [*os.environ]:
     if variable.startswith(
         ("FLASK_", "GUNICORN_", "PLANTSTORE_", "PORT", "PYTHON", "WEB_CONCURRENCY")
@@ -41,7 +41,7 @@ settings.load_profile("plantstore")
 
 @pytest.fixture
 def app() -> Flask:
-    """Return the standalone service, as an operator gets it."""
+    """Return the standalone service with default settings."""
     return create_app({"PLANTSTORE_TOKENS": TOKEN})
 
 
@@ -59,7 +59,7 @@ def store() -> MemoryStore:
 
 @pytest.fixture
 def site(store: MemoryStore) -> Flask:
-    """Return somebody's site, which has a page of its own and the store at /garden."""
+    """Return a host site that has a page and embeds the store at /garden."""
     site = make_site(store=store, url_prefix="/garden")
     site.add_url_rule("/", "home", lambda: "home")
     return site
@@ -67,7 +67,7 @@ def site(store: MemoryStore) -> Flask:
 
 @pytest.fixture(scope="session", params=["python", "fast"])
 def server(request: pytest.FixtureRequest) -> Iterator[Gunicorn]:
-    """Serve the standalone service by a real gunicorn, with each of its parsers."""
+    """Run the standalone service under gunicorn, with each of its HTTP parsers."""
     if request.param == "fast":
         pytest.importorskip("gunicorn_h1c", reason="pip install gunicorn_h1c")
     with Gunicorn("--http-parser", request.param, PLANTSTORE_TOKENS=TOKEN) as server:
@@ -76,29 +76,29 @@ def server(request: pytest.FixtureRequest) -> Iterator[Gunicorn]:
 
 
 @pytest.fixture(scope="session")
-def keep() -> Iterator[Callable[[OpenPlace], Place]]:
-    """Return what opens a place for plants, and keeps it open until the tests end."""
+def open_once() -> Iterator[Callable[[OpenPlace], Place]]:
+    """Return a function that opens a place for plants once, and keeps it open until the end."""
     with ExitStack() as places:
         yield cache(lambda open_place: places.enter_context(open_place()))
 
 
 @pytest.fixture(params=DATABASES, ids=lambda place: place.__name__)
-def place(request: pytest.FixtureRequest, keep: Callable[[OpenPlace], Place]) -> Place:
+def place(request: pytest.FixtureRequest, open_once: Callable[[OpenPlace], Place]) -> Place:
     """Return an empty database of each engine in turn."""
-    place = keep(request.param)
+    place = open_once(request.param)
     place.clear()
     return place
 
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
-    """Return the URL of a new store."""
+    """Return the URL of a new SQLite store."""
     return f"sqlite:///{tmp_path}/plants.db"
 
 
 @pytest.fixture
 def run(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Return what runs the command in a new folder, on that store, with this standard input."""
+    """Return a function that runs the plantstore command on that store, in a new folder."""
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str, input: bytes | None = None) -> Result:
@@ -108,12 +108,12 @@ def run(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def create(client: FlaskClient, json: Any, **options: Any) -> TestResponse:
-    """Ask for a new plant, with a token."""
+    """Send a create request with a token."""
     return client.post("/plants", json=json, headers=BEARER, **options)
 
 
 def check_error(response: TestResponse, error: int) -> str:
-    """Check that an answer is the Error with this number; return its message."""
+    """Check that a response is the Error with this number; return its message."""
     assert response.status_code == error // 100
     assert response.headers.getlist("Content-Type") == ["application/json"]
     assert response.json is not None

@@ -1,6 +1,6 @@
-"""Other people's sites: what they may be like, and how the store may be mounted in them.
+"""Host sites: their configurations, and the ways to register the store's blueprint in them.
 
-Each has its store's only path at /garden/plants.
+Each serves the store's only path at /garden/plants.
 """
 
 import json
@@ -22,78 +22,80 @@ from .sites import make_blueprint
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
+# The largest request body of the embedded store, in bytes.
 MAX_BODY = 200
-BROKEN = 503  # The id of a plant that the store can't take now.
+# The id for which the embedded store raises StoreUnavailable.
+UNAVAILABLE_ID = 503
 
 
-class Shed(MemoryStore):
-    """A store that can't take everything."""
+class PartlyUnavailableStore(MemoryStore):
+    """A store that is unavailable for one id."""
 
     def add(self, plant: Plant) -> None:
-        """Keep a plant, but for one."""
-        if plant.id == BROKEN:
-            raise StoreUnavailable("the shed is full")
+        """Add a plant; raise StoreUnavailable for UNAVAILABLE_ID."""
+        if plant.id == UNAVAILABLE_ID:
+            raise StoreUnavailable("the store is full")
         super().add(plant)
 
 
 def garden(name: str = "garden") -> Blueprint:
-    """Return the blueprint that all of them embed."""
-    return make_blueprint(store=Shed(), max_body=MAX_BODY, name=name)
+    """Return the blueprint that every host site embeds."""
+    return make_blueprint(store=PartlyUnavailableStore(), max_body=MAX_BODY, name=name)
 
 
-# How they are set up.
+# The configurations of a host site.
 
 
 class DecimalProvider(DefaultJSONProvider):
-    """JSON whose numbers are decimals, whose keys are shouted, and which is indented."""
+    """A JSON provider with decimal numbers, upper case keys, indentation and its own type."""
 
     mimetype = "application/vnd.api+json"
 
     def dumps(self, obj: Any, **kwargs: Any) -> str:
-        """Write."""
+        """Serialize with upper case keys and indentation."""
         return super().dumps({key.upper(): value for key, value in obj.items()}, indent=8)
 
     def loads(self, s: str | bytes, **kwargs: Any) -> Any:
-        """Read."""
+        """Deserialize with decimal numbers."""
         return json.loads(s, parse_float=Decimal, parse_int=Decimal)
 
 
-def with_json_of_its_own(site: Flask) -> None:
-    """Set up a JSON provider that changes all it can."""
+def json_provider(site: Flask) -> None:
+    """Set a JSON provider that differs from the default in every respect."""
     site.json = DecimalProvider(site)
     site.config["JSONIFY_MIMETYPE"] = "text/json"
     site.config["JSON_SORT_KEYS"] = False
 
 
-def in_debug_mode(site: Flask) -> None:
-    """Set up debug mode."""
+def debug_mode(site: Flask) -> None:
+    """Enable debug mode."""
     site.debug = True
 
 
-def in_testing_mode(site: Flask) -> None:
-    """Set up testing mode."""
+def testing_mode(site: Flask) -> None:
+    """Enable testing mode."""
     site.testing = True
 
 
-def with_traps(site: Flask) -> None:
-    """Trap what can be trapped."""
+def trapped_exceptions(site: Flask) -> None:
+    """Trap all HTTP exceptions."""
     site.config["TRAP_HTTP_EXCEPTIONS"] = True
     site.config["TRAP_BAD_REQUEST_ERRORS"] = True
 
 
-def with_a_low_limit(site: Flask) -> None:
-    """Limit bodies to less than ours."""
+def low_body_limit(site: Flask) -> None:
+    """Limit bodies to less than the blueprint's max_body."""
     site.config["MAX_CONTENT_LENGTH"] = 10
     site.config["MAX_FORM_MEMORY_SIZE"] = 10
 
 
-def with_a_high_limit(site: Flask) -> None:
-    """Limit bodies to more than ours."""
+def high_body_limit(site: Flask) -> None:
+    """Limit bodies to more than the blueprint's max_body."""
     site.config["MAX_CONTENT_LENGTH"] = 10**9
 
 
-def with_error_pages(site: Flask) -> None:
-    """Handle every error there is, by class and by status."""
+def error_handlers(site: Flask) -> None:
+    """Handle every error, by class and by status."""
 
     def page(error: Exception) -> ResponseReturnValue:
         return "the site's own page", 299
@@ -102,22 +104,22 @@ def with_error_pages(site: Flask) -> None:
         site.register_error_handler(kind, page)
 
 
-def with_a_server_name(site: Flask) -> None:
-    """Name a server that is not the one that is asked."""
+def server_name(site: Flask) -> None:
+    """Set a server name that differs from the requests' Host header."""
     site.config["SERVER_NAME"] = "nursery.example:8080"
     site.config["APPLICATION_ROOT"] = "/nursery"
     site.config["PREFERRED_URL_SCHEME"] = "https"
 
 
-def with_lenient_routes(site: Flask) -> None:
-    """Match every path that nothing else matches, with or without a slash."""
+def catch_all_routes(site: Flask) -> None:
+    """Match every path that no other route matches, with or without a slash."""
     site.url_map.strict_slashes = False
     site.add_url_rule("/<path:path>", "page", lambda path: "a page", methods=["GET", "POST"])
     site.add_url_rule("/<section>/<page>", "other", lambda section, page: "another page")
 
 
-def with_hooks(site: Flask) -> None:
-    """Look at everything before and after."""
+def hooks(site: Flask) -> None:
+    """Read every request before and after, and every response."""
 
     @site.before_request
     def before() -> None:
@@ -134,38 +136,38 @@ def with_hooks(site: Flask) -> None:
     site.teardown_request(lambda error: None)
 
 
-HABITS: list[Callable[[Flask], None]] = [
-    with_json_of_its_own,
-    in_debug_mode,
-    in_testing_mode,
-    with_traps,
-    with_a_low_limit,
-    with_a_high_limit,
-    with_error_pages,
-    with_a_server_name,
-    with_lenient_routes,
-    with_hooks,
+CONFIGURATIONS: list[Callable[[Flask], None]] = [
+    json_provider,
+    debug_mode,
+    testing_mode,
+    trapped_exceptions,
+    low_body_limit,
+    high_body_limit,
+    error_handlers,
+    server_name,
+    catch_all_routes,
+    hooks,
 ]
 
 
-# How the store is mounted in them.
+# The ways to register the blueprint in a host site.
 
 
-def at_a_prefix(site: Flask) -> "WSGIApplication":
-    """Mount it as the README has it."""
+def with_prefix(site: Flask) -> "WSGIApplication":
+    """Register with a prefix, as the README does."""
     site.register_blueprint(garden(), url_prefix="/garden")
     return site
 
 
-def under_a_prefix_of_its_own(site: Flask) -> "WSGIApplication":
-    """Mount it with the prefix and another name given at registration."""
+def twice(site: Flask) -> "WSGIApplication":
+    """Register twice, the second time with another prefix and another name."""
     site.register_blueprint(garden("first"), url_prefix="/first")
     site.register_blueprint(garden("first"), url_prefix="/garden", name="second")
     return site
 
 
 def nested(site: Flask) -> "WSGIApplication":
-    """Mount it within a blueprint within a blueprint."""
+    """Register in a blueprint that is itself in a blueprint."""
     outer = Blueprint("outer", "outer", url_prefix="/garden")
     inner = Blueprint("inner", "inner")
     inner.register_blueprint(garden())
@@ -174,37 +176,38 @@ def nested(site: Flask) -> "WSGIApplication":
     return site
 
 
-def dispatched(site: Flask) -> "WSGIApplication":
-    """Mount the whole site below SCRIPT_NAME."""
+def under_script_name(site: Flask) -> "WSGIApplication":
+    """Serve the whole site below a SCRIPT_NAME."""
     site.register_blueprint(garden())
     return DispatcherMiddleware(Flask("front"), {"/garden": site})
 
 
 def behind_a_proxy(site: Flask) -> "WSGIApplication":
-    """Mount it behind a proxy that says by headers where the site is."""
+    """Serve the site behind a proxy that sends the X-Forwarded headers."""
     site.register_blueprint(garden(), url_prefix="/garden")
     fixed = ProxyFix(site, x_for=1, x_proto=1, x_host=1, x_port=1, x_prefix=1)
 
     def proxied(environ: "WSGIEnvironment", start: "StartResponse") -> Iterable[bytes]:
-        told = {"FOR": "192.0.2.1", "PROTO": "https", "HOST": "nursery.example", "PREFIX": "/x"}
-        forwarded = {f"HTTP_X_FORWARDED_{name}": value for name, value in told.items()}
+        values = {"FOR": "192.0.2.1", "PROTO": "https", "HOST": "nursery.example", "PREFIX": "/x"}
+        forwarded = {f"HTTP_X_FORWARDED_{name}": value for name, value in values.items()}
         return fixed({**environ, **forwarded}, start)
 
     return proxied
 
 
-MOUNTS: list[Callable[[Flask], "WSGIApplication"]] = [
-    at_a_prefix,
-    under_a_prefix_of_its_own,
+REGISTRATIONS: list[Callable[[Flask], "WSGIApplication"]] = [
+    with_prefix,
+    twice,
     nested,
-    dispatched,
+    under_script_name,
     behind_a_proxy,
 ]
 
 
-def served() -> "WSGIApplication":
-    """Return one with every habit that others can stand, for a real server."""
+def served_site() -> "WSGIApplication":
+    """Return a site for a real server, with all configurations that can be combined."""
     site = Flask("site")
-    for habit in set(HABITS) - {with_a_low_limit, in_debug_mode, in_testing_mode}:
-        habit(site)
+    for configure in CONFIGURATIONS:
+        if configure not in {low_body_limit, debug_mode, testing_mode}:
+            configure(site)
     return behind_a_proxy(site)

@@ -1,4 +1,4 @@
-"""The README, to be run and compared: its blocks of code, its tables, its recipes."""
+"""Access to the README: its code blocks, its tables, its recipes."""
 
 import re
 from typing import Any
@@ -26,8 +26,8 @@ def rows(first: str) -> list[list[str]]:
     ]
 
 
-def cook(*recipes: str) -> dict[str, Any]:
-    """Return all the names of a site in which the store is embedded by these lines."""
+def run_recipes(*recipes: str) -> dict[str, Any]:
+    """Execute the embedding recipe and then these; return all names that they define."""
     names: dict[str, Any] = {"__name__": "shop"}
     for recipe in (block("embedding"), *recipes):
         exec(recipe, names)
@@ -35,6 +35,6 @@ def cook(*recipes: str) -> dict[str, Any]:
 
 
 def site_with_cors(origin: str) -> Flask:
-    """Return a site whose store may be used by the pages of an origin."""
-    site: Flask = cook(block("cors").replace("https://shop.example", origin))["app"]
+    """Return the site of the CORS recipe, with this allowed origin."""
+    site: Flask = run_recipes(block("cors").replace("https://shop.example", origin))["app"]
     return site

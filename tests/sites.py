@@ -3,6 +3,7 @@
 This module does not import pytest: a real server can also load it.
 """
 
+from itertools import count
 from typing import Any
 
 import orjson
@@ -20,8 +21,16 @@ ROSE_JSON = orjson.dumps(ROSE)
 # The response to the creation of ROSE.
 ROSE_RESPONSE = {"name": ROSE_PLANT.name, "tag": ROSE_PLANT.tag}
 
+# Ids for tests that share a server; each id is used only once.
+unused_ids = count(1000)
+
 # A plant without a tag.
 LILY = Plant(2, "Lily")
+
+
+def new_rose() -> bytes:
+    """Return a create request body like ROSE_JSON, with an unused id."""
+    return orjson.dumps(ROSE | {"id": next(unused_ids)})
 
 
 def make_blueprint(**options: Any) -> Blueprint:

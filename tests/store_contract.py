@@ -1,4 +1,4 @@
-"""The promises that every store makes; a store's own tests say which store it is."""
+"""The contract test suite that every store must pass."""
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -12,7 +12,7 @@ from .sites import LILY, ROSE_PLANT
 
 
 class StoreContract:
-    """What any store does; a subclass has the `store` fixture, an empty store."""
+    """The tests; a subclass needs a fixture `store` that returns an empty store."""
 
     def test_new_store_is_empty(self, store: Store) -> None:
         """A new store contains no plants, and is true in a condition."""

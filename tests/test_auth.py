@@ -1,4 +1,4 @@
-"""Who is it: interface section 5, RFC 6750, errors 40101 and 40102."""
+"""Authentication: interface section 5, RFC 6750, errors 40101 and 40102."""
 
 from hashlib import sha256
 from typing import Any
@@ -111,7 +111,7 @@ def test_custom_verify_token_and_client_name(store: MemoryStore) -> None:
     seen = []
 
     @site.after_request
-    def note(response):  # type: ignore[no-untyped-def]
+    def record(response):  # type: ignore[no-untyped-def]
         seen.append(g.get("plantstore_client"))
         return response
 

@@ -1,4 +1,4 @@
-"""How a body is read: errors 40001, 40002 and 41301."""
+"""Reading a request body: errors 40001, 40002 and 41301."""
 
 import gzip
 from io import BytesIO
@@ -18,7 +18,7 @@ CHUNKED = {"HTTP_TRANSFER_ENCODING": "chunked", "wsgi.input_terminated": True}
 
 
 def send(client: FlaskClient, body: Any, path: str = "/plants", **options: Any) -> TestResponse:
-    """Send a body as it stands, as application/json unless told otherwise."""
+    """Send a body unchanged; the default Content-Type is application/json."""
     options.setdefault("content_type", "application/json")
     headers = BEARER | options.pop("headers", {})
     return client.post(path, data=body, headers=headers, **options)
@@ -112,7 +112,7 @@ def test_white_space_around_json_is_accepted(client: FlaskClient) -> None:
 
 @pytest.fixture
 def small() -> FlaskClient:
-    """Return a client of a service that takes bodies of 100 bytes."""
+    """Return a client of a service whose bodies may have 100 bytes."""
     return create_app({"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_MAX_BODY": 100}).test_client()
 
 
@@ -153,11 +153,11 @@ def test_invalid_content_length_means_no_body(client: FlaskClient, length: str) 
     check_error(send(client, ROSE_JSON, environ_overrides={"CONTENT_LENGTH": length}), 40002)
 
 
-class Trickle(BytesIO):
-    """An input that gives five bytes at a time, as some servers do."""
+class SmallReads(BytesIO):
+    """An input that returns at most five bytes per call, as some servers do."""
 
     def read(self, size: int | None = -1) -> bytes:
-        """Return five bytes at the most."""
+        """Return at most five bytes."""
         return super().read(min(5, -1 if size is None else size))
 
 
@@ -165,21 +165,21 @@ def test_body_in_small_reads_is_complete(client: FlaskClient) -> None:
     """A body that the server delivers in small pieces is read completely."""
     for environ in ({}, CHUNKED):
         body = b'{"id":%d,"name":"Rose"}' % len(environ)
-        pieces = {"wsgi.input": Trickle(body)}
+        pieces = {"wsgi.input": SmallReads(body)}
         assert send(client, body, environ_overrides=environ | pieces).status_code == 200
 
 
-class Broken(BytesIO):
-    """An input whose reading fails, as servers' do for a bad chunk."""
+class FailingInput(BytesIO):
+    """An input that raises, as servers do for a malformed chunk."""
 
     def read(self, size: int | None = -1) -> bytes:
-        """Raise what no one can know of."""
+        """Raise an exception that only this server has."""
         raise ZeroDivisionError
 
 
 def test_read_error_of_the_body_is_refused(client: FlaskClient) -> None:
     """When the server cannot read the body, the response is 40002, never a 500."""
-    check_error(send(client, ROSE_JSON, environ_overrides={"wsgi.input": Broken()}), 40002)
+    check_error(send(client, ROSE_JSON, environ_overrides={"wsgi.input": FailingInput()}), 40002)
 
 
 @pytest.mark.parametrize("reads", ["get_data", "get_json", "form", "stream"])

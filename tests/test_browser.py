@@ -1,4 +1,4 @@
-"""In a real browser: the example's pages, and a page of another origin."""
+"""Tests in a real browser: the pages of the example, and a page of another origin."""
 
 import os
 import shutil
@@ -12,7 +12,8 @@ from playwright.sync_api import Error as BrowserError
 from .serving import LIMIT, Gunicorn, Response, post
 
 CHROMIUM = shutil.which("chromium")
-FLAGS = (  # It asks nobody but us.
+# The browser must not send requests to other servers.
+FLAGS = (
     "--no-sandbox",
     "--disable-gpu",
     "--disable-quic",
@@ -28,7 +29,7 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="apt-get install chromi
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Return a Chromium without a window."""
+    """Run Chromium without a window."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=CHROMIUM, args=FLAGS, timeout=LIMIT * 1000
@@ -39,7 +40,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
-    """Return an empty page of a visitor who was never here."""
+    """Return an empty page of a new visitor."""
     with browser.new_context() as context:
         context.set_default_timeout(LIMIT * 1000)
         yield context.new_page()
@@ -47,7 +48,7 @@ def page(browser: Browser) -> Iterator[Page]:
 
 @pytest.fixture
 def nursery(tmp_path: Path) -> Iterator[Gunicorn]:
-    """Serve the example, with a new database."""
+    """Run the example with a new database."""
     with Gunicorn(
         *("-c", os.devnull, "--threads=4", "--pythonpath=examples/nursery", "app:create_app()"),
         NURSERY_PASSWORD="green-thumb",
@@ -58,7 +59,7 @@ def nursery(tmp_path: Path) -> Iterator[Gunicorn]:
         assert "Traceback" not in nursery.log
 
 
-def supply(nursery: Gunicorn, body: str) -> Response:
+def send_plant(nursery: Gunicorn, body: str) -> Response:
     """Send a plant to the nursery's plant store."""
     return nursery.request(post(body.encode()).replace(b" /plants", b" /api/plants", 1))
 
@@ -72,7 +73,7 @@ def log_in(page: Page, nursery: Gunicorn, password: str = "green-thumb") -> None
 
 
 def add_plant(page: Page, number: str, name: str, kind: str) -> None:
-    """Add a plant by the form."""
+    """Add a plant with the form."""
     page.get_by_label("Number").fill(number)
     page.get_by_label("Name").fill(name)
     page.get_by_label("Kind").fill(kind)
@@ -86,7 +87,7 @@ def test_nursery_pages(nursery: Gunicorn, page: Page) -> None:
     expect(page.get_by_text("Nothing yet")).to_be_visible()
     for id, (name, tag) in enumerate(SUPPLIED, 1):
         new = f'{{"id": {id}, "name": "{name}", "tag": "{tag}"}}'
-        assert supply(nursery, new).status == 200
+        assert send_plant(nursery, new).status == 200
     page.reload()
     plants = page.get_by_role("listitem")
     expect(plants).to_have_count(len(SUPPLIED))
@@ -96,8 +97,9 @@ def test_nursery_pages(nursery: Gunicorn, page: Page) -> None:
     expect(page.get_by_role("status")).to_have_text("Olive tree is in stock.")
     expect(plants.last).to_contain_text("Olive tree")
     expect(plants.last).to_contain_text("from flora")
-    assert supply(nursery, '{"id": 12, "name": "Nettle"}').error == 40004
-    if "SCREENSHOT" in os.environ:  # Where to keep what the README shows.
+    assert send_plant(nursery, '{"id": 12, "name": "Nettle"}').error == 40004
+    # The path of the image that the README shows.
+    if "SCREENSHOT" in os.environ:
         page.screenshot(path=os.environ["SCREENSHOT"])
 
 
@@ -128,7 +130,7 @@ def test_nursery_form_validation_errors(nursery: Gunicorn, page: Page) -> None:
 def test_nursery_pagination(nursery: Gunicorn, page: Page) -> None:
     """Any number of plants is displayed, sixty per page."""
     for id in range(61):
-        assert supply(nursery, f'{{"id": {id}, "name": "Rose"}}').status == 200
+        assert send_plant(nursery, f'{{"id": {id}, "name": "Rose"}}').status == 200
     page.goto(f"http://127.0.0.1:{nursery.port}/")
     expect(page.get_by_role("listitem")).to_have_count(60)
     page.get_by_role("link", name="Next").click()
@@ -152,8 +154,8 @@ CREATE = """
 async url => {
     const headers = {Authorization: 'Bearer s3cret', 'Content-Type': 'application/json'};
     const body = JSON.stringify({id: 1, name: 'Rose'});
-    const answer = await fetch(url, {method: 'POST', headers, body});
-    return [answer.status, await answer.text()];
+    const response = await fetch(url, {method: 'POST', headers, body});
+    return [response.status, await response.text()];
 }
 """
 

@@ -55,7 +55,7 @@ def test_control_characters_are_escaped(run: Run) -> None:
 
 
 def failure(result: Result, code: int) -> str:
-    """Check that a command failed with this code and no traceback; return what it said."""
+    """Check that a command failed with this code and no traceback; return its message."""
     assert result.exit_code == code
     assert isinstance(result.exception, SystemExit)
     assert result.stdout == ""
@@ -97,9 +97,9 @@ def test_memory_store_is_refused(command: str) -> None:
     """With memory://, which is the default, every store command fails and says what to set."""
     for before, after in ([], []), (["--store", "memory://"], []), ([], ["--store", "memory://"]):
         result = CliRunner().invoke(main, [*before, *command.split(), *after])
-        said = failure(result, 2)
-        assert "in the service's own process" in said
-        assert "sqlite:///plants.db" in said
+        message = failure(result, 2)
+        assert "in the service's own process" in message
+        assert "sqlite:///plants.db" in message
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -107,9 +107,9 @@ def test_memory_store_is_refused(command: str) -> None:
 def test_unreachable_store_is_exit_code_1(run: Run, command: str, scheme: str) -> None:
     """An unreachable store is exit code 1, and the message contains no password."""
     url = f"{scheme}://me:hunter2@127.0.0.1:1/plants"
-    said = failure(run(*command.split(), "--store", url), 1)
-    assert said.startswith("Error: the store can't be used now: ")
-    assert "hunter2" not in said
+    message = failure(run(*command.split(), "--store", url), 1)
+    assert message.startswith("Error: the store can't be used now: ")
+    assert "hunter2" not in message
 
 
 def test_store_option_overrides_the_environment(run: Run, tmp_path: Path) -> None:

@@ -81,11 +81,11 @@ def test_concurrent_duplicates_are_acknowledged_once(site: Flask, store: MemoryS
                 check_error(response, 40004)
 
     with ThreadPoolExecutor(32) as clients:
-        won = sorted(
+        created = sorted(
             win for wins in clients.map(lambda n: list(client(n)), range(32)) for win in wins
         )
-    assert won == [(plant.id, plant.name) for plant in store]
-    assert len(won) == 100
+    assert created == [(plant.id, plant.name) for plant in store]
+    assert len(created) == 100
 
 
 def test_plant_schema_omits_id_and_missing_tag() -> None:

@@ -1,4 +1,4 @@
-"""Inside somebody's Flask site: neither notices the other."""
+"""The blueprint in a host site: neither changes the other."""
 
 import logging
 import os
@@ -16,9 +16,9 @@ from plantstore import MemoryStore, Plant, PlantExists, StaticTokens, StoreUnava
 from plantstore.errors import ERRORS
 
 from .conftest import check_error, create
-from .hosts import BROKEN, HABITS, MAX_BODY, MOUNTS, at_a_prefix, garden
+from .hosts import CONFIGURATIONS, MAX_BODY, REGISTRATIONS, UNAVAILABLE_ID, garden, with_prefix
 from .serving import ROOT, Gunicorn, post
-from .sites import BEARER, ROSE, ROSE_PLANT, TOKEN, make_site
+from .sites import BEARER, ROSE, ROSE_PLANT, TOKEN, make_site, new_rose
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 JSON = {"path": "/garden/plants", "method": "POST", "headers": BEARER}
 WRONG = {"Authorization": "Bearer wrong"}
 
-#: What a client may say, by what it is answered.
-SAID: dict[int, dict[str, Any]] = {
+# A request for each response that an embedded store can have, by the status or error number.
+REQUESTS: dict[int, dict[str, Any]] = {
     200: {**JSON, "json": ROSE},
     40001: {**JSON, "data": b"{}"},
     40002: {**JSON, "data": b"{", "content_type": "application/json"},
@@ -37,72 +37,72 @@ SAID: dict[int, dict[str, Any]] = {
     40102: {**JSON, "json": ROSE, "headers": WRONG},
     40501: {**JSON, "method": "DELETE"},
     41301: {**JSON, "json": {"id": 2, "name": "x" * MAX_BODY}},
-    50301: {**JSON, "json": {"id": BROKEN, "name": "Nettle"}},
+    50301: {**JSON, "json": {"id": UNAVAILABLE_ID, "name": "Nettle"}},
     50302: {**JSON, "json": {}, "environ_overrides": {"wsgi.multiprocess": True}},
 }
 PREFLIGHT = {**JSON, "method": "OPTIONS", "headers": {}}
 
 
-class Answered(NamedTuple):
-    """All of an answer that a client can see."""
+class ClientView(NamedTuple):
+    """The parts of a response that a client can see."""
 
     status: str
     headers: list[tuple[str, str]]
     body: bytes
 
 
-def ask(app: "WSGIApplication", said: dict[str, Any]) -> Answered:
-    """Ask an application for something."""
-    response = Client(app).open(**said)
-    return Answered(response.status, list(response.headers), response.data)
+def send(app: "WSGIApplication", request: dict[str, Any]) -> ClientView:
+    """Send one request to an application."""
+    response = Client(app).open(**request)
+    return ClientView(response.status, list(response.headers), response.data)
 
 
-def converse(app: "WSGIApplication") -> list[Answered]:
-    """Return the answers of an application to all that a client may say."""
-    return [ask(app, said) for said in (*SAID.values(), PREFLIGHT)]
+def send_all(app: "WSGIApplication") -> list[ClientView]:
+    """Return the responses of an application to all REQUESTS and to PREFLIGHT."""
+    return [send(app, request) for request in (*REQUESTS.values(), PREFLIGHT)]
 
 
 def test_requests_cover_every_error() -> None:
     """The requests below produce every error that an embedded store has, except 50001."""
-    *answers, preflight = converse(at_a_prefix(Flask("site")))
-    assert {200, *ERRORS} - {40005, 40401, 50001} == {*SAID}
-    for number, answer in zip(SAID, answers, strict=True):
-        assert number == 200 or b'"error":%d,' % number in answer.body
-    assert {answers[0].status, preflight.status} == {"200 OK"}
+    *responses, preflight = send_all(with_prefix(Flask("site")))
+    assert {200, *ERRORS} - {40005, 40401, 50001} == {*REQUESTS}
+    for number, response in zip(REQUESTS, responses, strict=True):
+        assert number == 200 or b'"error":%d,' % number in response.body
+    assert {responses[0].status, preflight.status} == {"200 OK"}
 
 
-@pytest.mark.parametrize("mount", MOUNTS)
-@pytest.mark.parametrize("habit", HABITS)
+@pytest.mark.parametrize("register", REGISTRATIONS)
+@pytest.mark.parametrize("configure", CONFIGURATIONS)
 def test_site_configuration_does_not_change_responses(
-    habit: Callable[[Flask], None], mount: Callable[[Flask], "WSGIApplication"]
+    configure: Callable[[Flask], None], register: Callable[[Flask], "WSGIApplication"]
 ) -> None:
     """Responses are the same with any configuration of the host site and at any mount point."""
     site = Flask("site")
-    habit(site)
-    assert converse(mount(site)) == converse(at_a_prefix(Flask("site")))
+    configure(site)
+    assert send_all(register(site)) == send_all(with_prefix(Flask("site")))
 
 
 def test_embedded_responses_over_a_socket(server: Gunicorn) -> None:
     """Over a socket, an embedded store responds exactly as the standalone service."""
-    asked = [post(b'{"id": 7001, "name": "Rose"}'), post(b"{}"), post(b"["), b"GET" + post(b"")[4:]]
-    with Gunicorn("-c", os.devnull, "--threads=2", "tests.hosts:served()") as site:
-        for request in [*asked, asked[0], asked[0].replace(b"s3cret", b"x")]:
-            here, there = (
-                server.request(request),
-                site.request(request.replace(b" /", b" /garden/", 1)),
-            )
-            del here.headers["date"], there.headers["date"]
-            assert there == here
+    rose = post(new_rose())
+    requests = [rose, post(b"{}"), post(b"["), b"GET" + post(b"")[4:], rose]
+    requests.append(rose.replace(b"s3cret", b"x"))
+    with Gunicorn("-c", os.devnull, "--threads=2", "tests.hosts:served_site()") as site:
+        for request in requests:
+            standalone = server.request(request)
+            embedded = site.request(request.replace(b" /", b" /garden/", 1))
+            del standalone.headers["date"], embedded.headers["date"]
+            assert embedded == standalone
 
 
 def test_store_fault_bypasses_site_error_handlers(caplog: pytest.LogCaptureFixture) -> None:
     """A fault in the store is 50001 despite the host site's handlers; the log names the client."""
 
-    class Swamp(MemoryStore):
+    class FailingStore(MemoryStore):
         def add(self, plant: Plant) -> None:
             raise ZeroDivisionError
 
-    site = make_site(store=Swamp(), verify_token=StaticTokens({TOKEN: "Flora"}))
+    site = make_site(store=FailingStore(), verify_token=StaticTokens({TOKEN: "Flora"}))
     site.register_error_handler(HTTPException, lambda error: "the site's own page")
     site.register_error_handler(500, lambda error: "the site's own page")
     check_error(create(site.test_client(), ROSE), 50001)
@@ -110,8 +110,8 @@ def test_store_fault_bypasses_site_error_handlers(caplog: pytest.LogCaptureFixtu
     assert "50001: the service failed (client: 'Flora')" in caplog.messages
 
 
-def somebodys_site() -> Flask:
-    """Return a site with pages of all kinds, and with handlers and hooks of its own."""
+def full_site() -> Flask:
+    """Return a host site with pages of all kinds, error handlers and hooks."""
     site = Flask("site", static_folder=str(ROOT / "tests"))
     site.secret_key = "hunter2"
     site.add_url_rule("/", "home", lambda: jsonify(b=1, a=session.setdefault("visits", 7)))
@@ -134,41 +134,41 @@ VISITS = [
 
 def test_site_pages_are_unchanged() -> None:
     """Every page of the host site, with its errors and cookies, stays the same byte for byte."""
-    without, embedding = somebodys_site(), somebodys_site()
+    without, embedding = full_site(), full_site()
     embedding.register_blueprint(garden(), url_prefix="/garden")
     for visit in VISITS:
-        assert visited(embedding, visit) == visited(without, visit)
+        assert visit_page(embedding, visit) == visit_page(without, visit)
 
 
-def visited(site: Flask, visit: dict[str, Any]) -> tuple[Answered, dict[str, Any]]:
-    """Return what a visitor of a site sees, and what is in the cookie."""
+def visit_page(site: Flask, visit: dict[str, Any]) -> tuple[ClientView, dict[str, Any]]:
+    """Return what a visitor of a site sees, and the content of the cookie."""
     client = site.test_client()
     response = client.open(**visit)
     headers = [header for header in response.headers if header[0] not in {"Date", "Set-Cookie"}]
     with client.session_transaction() as cookie:
-        return Answered(response.status, headers, response.data), dict(cookie)
+        return ClientView(response.status, headers, response.data), dict(cookie)
 
 
 def test_site_state_is_unchanged() -> None:
     """Registering the blueprint adds only its own entries to the state of the host site."""
-    site = somebodys_site()
+    site = full_site()
     before = state(site)
     site.register_blueprint(garden(), url_prefix="/garden")
-    assert ask(site, SAID[200]).status == "200 OK"
+    assert send(site, REQUESTS[200]).status == "200 OK"
     assert state(site) == before
 
 
 def state(site: Flask) -> dict[str, str]:
-    """Return all that a site is made of, in words, without what has our name."""
+    """Return the repr of each part of a site, without the blueprint's entries."""
     logger = logging.getLogger(site.name)
     parts = vars(site.jinja_env) | vars(logger) | vars(logging.root) | vars(site)
     parts["rules"] = {rule.endpoint: rule for rule in site.url_map.iter_rules()}
     del parts["url_map"], parts["_got_first_request"]
-    return {name: repr(without_ours(part)) for name, part in parts.items()}
+    return {name: repr(without_garden(part)) for name, part in parts.items()}
 
 
-def without_ours(part: Any) -> Any:
-    """Return a part of a site, without what has our name."""
+def without_garden(part: Any) -> Any:
+    """Return a part of a site without the entries whose names start with garden."""
     if not isinstance(part, dict):
         return part
     return {name: value for name, value in part.items() if not str(name).startswith("garden")}
@@ -200,8 +200,8 @@ def test_site_shares_the_store_with_its_clients(site: Flask, store: MemoryStore)
     """The host site reads what clients added, and clients cannot replace what it added."""
     client = site.test_client()
     store.add(Plant(2, "Iris"))
-    check_error(client.open(**{**SAID[200], "json": {"id": 2, "name": "Rose"}}), 40004)
-    assert client.open(**SAID[200]).status_code == 200
+    check_error(client.open(**{**REQUESTS[200], "json": {"id": 2, "name": "Rose"}}), 40004)
+    assert client.open(**REQUESTS[200]).status_code == 200
     assert [plant.name for plant in store] == ["Rose", "Iris"]
     assert store.get(1) == ROSE_PLANT
 
@@ -211,10 +211,10 @@ def test_abort_in_a_site_hook_becomes_an_error(
     site: Flask, store: MemoryStore, status: int
 ) -> None:
     """An abort in a host site's hook becomes an Error: its status times 100, its description."""
-    site.before_request(lambda: abort(status, "Not on Sundays.", **MORE.get(status, {})))
+    site.before_request(lambda: abort(status, "Not on Sundays.", **RETRY_AFTER.get(status, {})))
     for kind in (status, HTTPException):
         site.register_error_handler(kind, lambda error: "the site's own page")
-    response = site.test_client().open(**SAID[200])
+    response = site.test_client().open(**REQUESTS[200])
     if status == 500:
         check_error(response, 50001)
     else:
@@ -225,7 +225,7 @@ def test_abort_in_a_site_hook_becomes_an_error(
 
 
 class NotPaid(HTTPException):
-    """A refusal of the site's own, of a status that werkzeug has no class for."""
+    """An exception of the host site, with a status for which werkzeug has no class."""
 
     code = 402
 
@@ -239,12 +239,12 @@ def test_custom_http_exception_becomes_an_error(site: Flask) -> None:
     site.before_request(refuse)
     site.register_error_handler(HTTPException, lambda error: "the site's own page")
     client = site.test_client()
-    assert check_error(client.open(**SAID[200]), 40200) == "Payment Required"
-    said = {**SAID[200], "query_string": {"reason": "Pay first."}}
-    assert check_error(client.open(**said), 40200) == "Payment Required: Pay first."
+    assert check_error(client.open(**REQUESTS[200]), 40200) == "Payment Required"
+    request_with_reason = {**REQUESTS[200], "query_string": {"reason": "Pay first."}}
+    assert check_error(client.open(**request_with_reason), 40200) == "Payment Required: Pay first."
 
 
-MORE: dict[int, dict[str, Any]] = {429: {"retry_after": 7}, 503: {"retry_after": 7}}
+RETRY_AFTER: dict[int, dict[str, Any]] = {429: {"retry_after": 7}, 503: {"retry_after": 7}}
 
 
 @pytest.mark.parametrize("refusal", [abort, lambda response: response])
@@ -253,7 +253,7 @@ def test_response_of_a_site_hook_is_unchanged(site: Flask, refusal: Any, trap: b
     """A response that a host site's hook returns, or aborts with, is unchanged."""
     site.config["TRAP_HTTP_EXCEPTIONS"] = trap
     site.before_request(lambda: refusal(redirect("/login")))
-    response = site.test_client().open(**SAID[200])
+    response = site.test_client().open(**REQUESTS[200])
     assert (response.status_code, response.headers["Location"]) == (302, "/login")
 
 
@@ -268,7 +268,7 @@ def test_http_exception_that_is_no_error_is_unchanged(site: Flask) -> None:
         raise Done
 
     site.before_request(finish)
-    response = site.test_client().open(**SAID[200])
+    response = site.test_client().open(**REQUESTS[200])
     assert (response.status_code, b"Done by the site." in response.data) == (202, True)
 
 
@@ -279,7 +279,7 @@ def test_http_exception_with_a_response_is_unchanged(site: Flask) -> None:
         raise TooManyRequests(response=Response("later", 429))
 
     site.before_request(refuse)
-    response = site.test_client().open(**SAID[200])
+    response = site.test_client().open(**REQUESTS[200])
     assert (response.status_code, response.data) == (429, b"later")
 
 
@@ -289,11 +289,11 @@ def test_http_exception_with_a_response_is_unchanged(site: Flask) -> None:
 def test_store_error_in_a_site_hook(site: Flask, error: Exception, number: int) -> None:
     """A store's exception in a host site's hook becomes the same Error as in a create request."""
 
-    def ask() -> None:
+    def use_store() -> None:
         raise error
 
-    site.before_request(ask)
-    check_error(site.test_client().open(**SAID[200]), number)
+    site.before_request(use_store)
+    check_error(site.test_client().open(**REQUESTS[200]), number)
 
 
 CHANGES: list[tuple[dict[str, Any], bytes]] = [
@@ -319,6 +319,6 @@ def test_after_request_may_change_the_response(
         response.call_on_close(lambda: closed.append(response.status_code))
         return response
 
-    with site.test_client().open(**SAID[200]) as response:
+    with site.test_client().open(**REQUESTS[200]) as response:
         assert (response.data, closed) == (body, [])
     assert closed == [response.status_code]

@@ -1,4 +1,4 @@
-"""Every row of the table of errors that is not a body's or a token's: methods, paths, stores."""
+"""All errors that concern neither the body nor the token: methods, paths, stores, faults."""
 
 import logging
 import re
@@ -19,14 +19,14 @@ OTHER_METHODS = ["GET", "HEAD", "PUT", "PATCH", "DELETE", "TRACE", "CONNECT", "P
 
 
 class FailingStore(MemoryStore):
-    """A store whose engine fails with what it is given."""
+    """A store whose add raises a given exception."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__()
         self.error = error
 
     def add(self, plant: Plant) -> None:
-        """Fail."""
+        """Raise the exception."""
         raise self.error
 
 
@@ -58,7 +58,7 @@ def test_options_without_credentials(client: FlaskClient, headers: dict[str, str
     """OPTIONS needs no credentials, and reveals nothing but Allow."""
     response = client.options("/plants", headers=headers)
     assert (response.status_code, response.data) == (200, b"")
-    # A Content-Type even of nothing, as Flask's own have it: extensions rely on it.
+    # Extensions rely on a Content-Type, which Flask's own OPTIONS responses also have.
     assert dict(response.headers) == {
         "Allow": "OPTIONS, POST",
         "Content-Length": "0",

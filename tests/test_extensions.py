@@ -1,4 +1,4 @@
-"""It lives with what sites use, each the real package; others are in the README's recipes."""
+"""The blueprint together with popular Flask extensions. Others are in test_recipes."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,9 +14,9 @@ from flask_smorest import Blueprint as SmorestBlueprint
 from flask_talisman import Talisman
 
 from .conftest import check_error
-from .hosts import at_a_prefix
+from .hosts import with_prefix
 from .sites import BEARER, ROSE, ROSE_RESPONSE
-from .test_embedding import converse
+from .test_embedding import send_all
 
 
 def test_flask_login(site: Flask) -> None:
@@ -32,8 +32,8 @@ def test_flask_login(site: Flask) -> None:
     site.add_url_rule("/private", "private", login_required(lambda: "private"))
     client = site.test_client()
     assert client.get("/private").status_code == 401
-    answer = client.post("/garden/plants", json=ROSE, headers=BEARER)
-    assert (answer.status_code, answer.headers.get("Set-Cookie")) == (200, None)
+    response = client.post("/garden/plants", json=ROSE, headers=BEARER)
+    assert (response.status_code, response.headers.get("Set-Cookie")) == (200, None)
     client.get("/login")
     assert client.get("/private").data == b"private"
     check_error(client.post("/garden/plants", json=ROSE), 40101)
@@ -47,8 +47,8 @@ def test_flask_session(site: Flask, tmp_path: Path) -> None:
     Session(site)
     site.add_url_rule("/visit", "visit", lambda: str(session.setdefault("visits", 1)))
     before = {*tmp_path.iterdir()}
-    answer = site.test_client().post("/garden/plants", json=ROSE, headers=BEARER)
-    assert (answer.status_code, answer.headers.get("Set-Cookie")) == (200, None)
+    response = site.test_client().post("/garden/plants", json=ROSE, headers=BEARER)
+    assert (response.status_code, response.headers.get("Set-Cookie")) == (200, None)
     assert {*tmp_path.iterdir()} == before
     assert "session=" in site.test_client().get("/visit").headers["Set-Cookie"]
     assert {*tmp_path.iterdir()} > before
@@ -61,14 +61,16 @@ def test_flask_talisman(site: Flask) -> None:
     client = site.test_client()
     plain = client.post("/garden/plants", json=ROSE, headers=BEARER)
     assert plain.location == "https://localhost/garden/plants"
-    answer = client.post("/garden/plants", json=ROSE, headers=BEARER, base_url="https://localhost")
-    assert (answer.status_code, answer.json) == (200, ROSE_RESPONSE)
-    assert answer.headers["Content-Security-Policy"] == policy
-    assert answer.headers["Strict-Transport-Security"]
+    response = client.post(
+        "/garden/plants", json=ROSE, headers=BEARER, base_url="https://localhost"
+    )
+    assert (response.status_code, response.json) == (200, ROSE_RESPONSE)
+    assert response.headers["Content-Security-Policy"] == policy
+    assert response.headers["Strict-Transport-Security"]
 
 
 def smorest() -> Flask:
-    """Return a site whose own API is flask-smorest's."""
+    """Return a site whose own API uses flask-smorest."""
     site = Flask("site")
     site.config.from_mapping(
         API_TITLE="Site", API_VERSION="v1", OPENAPI_VERSION="3.1.0", OPENAPI_URL_PREFIX="/"
@@ -80,7 +82,7 @@ def smorest() -> Flask:
 
 
 def apiflask() -> Flask:
-    """Return a site whose own API is APIFlask's."""
+    """Return a site whose own API uses APIFlask."""
     site = APIFlask("site")
     site.get("/pets/")(lambda: [])
     return site
@@ -90,8 +92,8 @@ def apiflask() -> Flask:
 def test_other_api_framework(framework: Callable[[], Flask]) -> None:
     """A host site's API framework and the embedded store do not change each other's responses."""
     without, embedding = framework(), framework()
-    assert converse(at_a_prefix(embedding)) == converse(at_a_prefix(Flask("site")))
+    assert send_all(with_prefix(embedding)) == send_all(with_prefix(Flask("site")))
     for path in ("/openapi.json", "/pets/", "/nothing", "/garden/nothing"):
-        with_us, before = (app.test_client().get(path) for app in (embedding, without))
-        assert (with_us.status, with_us.data) == (before.status, before.data)
+        after, before = (app.test_client().get(path) for app in (embedding, without))
+        assert (after.status, after.data) == (before.status, before.data)
     assert b"/pets/" in without.test_client().get("/openapi.json").data

@@ -1,4 +1,4 @@
-"""Plants in files, and the commands that bring them in and out."""
+"""Plants in files, and the commands import and export."""
 
 import os
 import pty
@@ -36,7 +36,7 @@ COMMAND = [sys.executable, "-c", MAIN]
 
 
 def plants(url: str) -> list[Plant]:
-    """Return the plants that a store has."""
+    """Return the plants of a store."""
     store = open_store(url)
     try:
         return list(store)

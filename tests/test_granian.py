@@ -1,4 +1,4 @@
-"""Any WSGI server: granian answers as gunicorn does, over a socket."""
+"""Another WSGI server: granian responds as gunicorn does."""
 
 from collections.abc import Iterator
 
@@ -7,32 +7,34 @@ import pytest
 from .race import race
 from .serving import LIMIT, Granian, Gunicorn, Server, chunk, chunked, post
 
+# A create request body, without its id.
 NEW = b'{"id": %d, "name": "Monstera", "tag": "indoor"}'
 MEBIBYTE = 1048576
 
-ASKED = {
-    "create": post(NEW % 8001),
-    "create again": post(NEW % 8001),
-    "chunked": chunked(chunk((NEW % 8002)[:9]), chunk((NEW % 8002)[9:]), chunk(b"")),
-    "largest": post((NEW % 8003).ljust(MEBIBYTE)),
-    "too large": post((NEW % 8004).ljust(MEBIBYTE + 1)),
-    "too large by its length": post(b"", length=10**12),
-    "too large in chunks": chunked(*[chunk(b" " * 65536)] * 17, chunk(b"")),
-    "no length": post(b"").replace(b"Content-Length: 0\r\n", b""),
-    "no plant": post(b"{}"),
-    "no JSON": post(b"["),
-    "encoded": post(NEW % 8005, "Content-Encoding: gzip"),
-    "stranger": post(NEW % 8005).replace(b"s3cret", b"wrong"),
-    "no token": post(NEW % 8005).replace(b"Bearer s3cret", b""),
-    "another method": b"DELETE" + post(b"")[4:],
-    "preflight": b"OPTIONS" + post(b"")[4:],
-    "another path": post(NEW % 8005).replace(b"/plants", b"/plants/1"),
+# Each list of requests is sent in order, and does not depend on the other lists.
+REQUESTS = {
+    "create": [post(NEW % 1)],
+    "duplicate": [post(NEW % 2), post(NEW % 2)],
+    "chunked": [chunked(chunk((NEW % 3)[:9]), chunk((NEW % 3)[9:]), chunk(b""))],
+    "largest body": [post((NEW % 4).ljust(MEBIBYTE))],
+    "body too large": [post((NEW % 5).ljust(MEBIBYTE + 1))],
+    "content_length too large": [post(b"", length=10**12)],
+    "chunks too large": [chunked(*[chunk(b" " * 65536)] * 17, chunk(b""))],
+    "no content_length": [post(b"").replace(b"Content-Length: 0\r\n", b"")],
+    "invalid plant": [post(b"{}")],
+    "invalid JSON": [post(b"[")],
+    "content_encoding": [post(NEW % 6, "Content-Encoding: gzip")],
+    "wrong token": [post(NEW % 6).replace(b"s3cret", b"wrong")],
+    "no token": [post(NEW % 6).replace(b"Bearer s3cret", b"")],
+    "method_not_allowed": [b"DELETE" + post(b"")[4:]],
+    "OPTIONS": [b"OPTIONS" + post(b"")[4:]],
+    "not_found": [post(NEW % 6).replace(b"/plants", b"/plants/1")],
 }
 
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[tuple[Server, Server]]:
-    """Serve the standalone service by a real gunicorn and by a real granian."""
+    """Run the standalone service under gunicorn and under granian."""
     with (
         Gunicorn(PLANTSTORE_TOKENS="s3cret") as gunicorn,
         Granian("--blocking-threads", "8", PLANTSTORE_TOKENS="s3cret") as granian,
@@ -41,21 +43,22 @@ def servers() -> Iterator[tuple[Server, Server]]:
         assert "Traceback" not in granian.log
 
 
-@pytest.mark.parametrize("asked", ASKED)
-def test_granian_responses_equal_gunicorn(servers: tuple[Server, Server], asked: str) -> None:
+@pytest.mark.parametrize("kind", REQUESTS)
+def test_granian_responses_equal_gunicorn(servers: tuple[Server, Server], kind: str) -> None:
     """For every kind of request granian sends the same status, headers and body as gunicorn."""
-    here, there = (server.request(ASKED[asked]) for server in servers)
-    assert there.status == here.status
-    assert there.body == here.body
-    for name in ("content-type", "content-length", "www-authenticate", "allow"):
-        assert there.headers.get(name) == here.headers.get(name)
+    for request in REQUESTS[kind]:
+        gunicorn, granian = (server.request(request) for server in servers)
+        assert granian.status == gunicorn.status
+        assert granian.body == gunicorn.body
+        for name in ("content-type", "content-length", "www-authenticate", "allow"):
+            assert granian.headers.get(name) == gunicorn.headers.get(name)
 
 
 def test_granian_concurrent_duplicates() -> None:
     """When clients create the same ids at granian, each id is acknowledged once."""
     with Granian("--blocking-threads", "8", PLANTSTORE_TOKENS="s3cret") as server:
-        won = race([server], clients=16, ids=50)
-    assert [id for id, _ in won] == [*range(50)]
+        created = race([server], clients=16, ids=50)
+    assert [id for id, _ in created] == [*range(50)]
 
 
 def test_granian_without_a_token_does_not_start() -> None:

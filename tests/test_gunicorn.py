@@ -1,4 +1,4 @@
-"""What a socket changes: lengths, chunks, header bytes, connections; and how gunicorn starts."""
+"""The service under gunicorn: lengths, chunks, headers and connections, start and stop."""
 
 import os
 import re
@@ -6,45 +6,41 @@ import signal
 import subprocess
 import sys
 from contextlib import ExitStack
-from itertools import count
 from pathlib import Path
 
 import orjson
 import pytest
 
 from .serving import LIMIT, ROOT, Gunicorn, chunk, chunked, post
-from .sites import ROSE, TOKEN
-
-ids = count()
-
-
-def rose() -> bytes:
-    """Return the body of a creation, with an id of its own."""
-    return orjson.dumps(ROSE | {"id": next(ids)})
+from .sites import TOKEN, new_rose, unused_ids
 
 
 def test_create_over_a_socket(server: Gunicorn) -> None:
     """A create request over a socket has the response 200 with the Plant; a duplicate is 40004."""
-    answer = server.request(post('{"id":-1,"name":"Efeutüte","tag":"🌿"}'.encode()))
-    assert (answer.status, orjson.loads(answer.body)) == (200, {"name": "Efeutüte", "tag": "🌿"})
-    assert answer.headers["content-type"] == "application/json"
-    assert answer.headers["content-length"] == str(len(answer.body))
-    assert server.request(post(b'{"id":-1,"name":"Rose"}')).error == 40004
+    new = {"id": next(unused_ids), "name": "Efeutüte", "tag": "🌿"}
+    response = server.request(post(orjson.dumps(new)))
+    assert (response.status, orjson.loads(response.body)) == (
+        200,
+        {"name": "Efeutüte", "tag": "🌿"},
+    )
+    assert response.headers["content-type"] == "application/json"
+    assert response.headers["content-length"] == str(len(response.body))
+    assert server.request(post(orjson.dumps(new))).error == 40004
 
 
 def test_keep_alive(server: Gunicorn) -> None:
     """A connection stays open after each request, whether accepted or refused."""
     with server.connect() as connection:
         for request, status in (
-            (post(rose()), 200),
+            (post(new_rose()), 200),
             (post(b"{"), 400),
-            (post(rose(), "Content-Encoding: gzip"), 400),
-            (post(rose()).replace(b"Bearer", b"Basic"), 401),
+            (post(new_rose(), "Content-Encoding: gzip"), 400),
+            (post(new_rose()).replace(b"Bearer", b"Basic"), 401),
             (b"GET /plants HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc", 401),
             (b"OPTIONS /plants HTTP/1.1\r\nHost: x\r\n\r\n", 200),
             (b"POST /roses HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc", 404),
-            (chunked(chunk(rose()), chunk(b"")), 200),
-            (post(rose()), 200),
+            (chunked(chunk(new_rose()), chunk(b"")), 200),
+            (post(new_rose()), 200),
         ):
             connection.send(request)
             assert connection.receive().status == status
@@ -52,7 +48,12 @@ def test_keep_alive(server: Gunicorn) -> None:
 
 def test_pipelining(server: Gunicorn) -> None:
     """Pipelined requests get their responses in order, whether their bodies were read or not."""
-    requests = [post(rose()), post(rose()).replace(b"s3cret", b"wrong"), post(b"["), post(rose())]
+    requests = [
+        post(new_rose()),
+        post(new_rose()).replace(b"s3cret", b"wrong"),
+        post(b"["),
+        post(new_rose()),
+    ]
     with server.connect() as connection:
         connection.send(b"".join(requests))
         assert [connection.receive().status for _ in requests] == [200, 401, 400, 200]
@@ -61,7 +62,7 @@ def test_pipelining(server: Gunicorn) -> None:
 def test_request_in_single_bytes(server: Gunicorn) -> None:
     """A request that arrives in single bytes is read completely."""
     with server.connect() as connection:
-        for byte in post(rose()):
+        for byte in post(new_rose()):
             connection.send(bytes([byte]))
         assert connection.receive().status == 200
 
@@ -69,14 +70,14 @@ def test_request_in_single_bytes(server: Gunicorn) -> None:
 def test_http_1_0(server: Gunicorn) -> None:
     """An HTTP/1.0 client gets a response, and the connection is closed after it."""
     with server.connect() as connection:
-        connection.send(post(rose()).replace(b"HTTP/1.1", b"HTTP/1.0"))
+        connection.send(post(new_rose()).replace(b"HTTP/1.1", b"HTTP/1.0"))
         assert connection.receive().status == 200
         assert connection.closed()
 
 
 def test_body_shorter_than_content_length(server: Gunicorn) -> None:
     """A body shorter than its Content-Length is 40002, even if it is valid JSON."""
-    body = rose()
+    body = new_rose()
     with server.connect() as connection:
         connection.send(post(body, length=500))
         connection.finish()
@@ -86,7 +87,7 @@ def test_body_shorter_than_content_length(server: Gunicorn) -> None:
 
 def test_bytes_after_content_length_are_not_the_body(server: Gunicorn) -> None:
     """Bytes after the declared Content-Length are not part of the body."""
-    body = rose()
+    body = new_rose()
     assert server.request(post(body + b"}}}}", length=len(body))).status == 200
 
 
@@ -98,14 +99,14 @@ def test_content_length_over_the_limit_is_refused_at_once(server: Gunicorn) -> N
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_chunked_body(server: Gunicorn, size: int) -> None:
     """A chunked body is read completely, whatever the sizes of its chunks."""
-    body = rose()
+    body = new_rose()
     chunks = [chunk(body[at : at + size]) for at in range(0, len(body), size)]
     assert server.request(chunked(*chunks, chunk(b""))).status == 200
 
 
 def test_chunked_body_over_the_limit_is_refused(server: Gunicorn) -> None:
     """A chunked body over the limit is 41301, even if everything over it is white space."""
-    body = rose()
+    body = new_rose()
     padding = [chunk(b" " * 65536)] * 16
     assert server.request(chunked(chunk(body), *padding, chunk(b""))).error == 41301
     fitting = chunked(chunk(body), *padding[1:], chunk(b" " * (65536 - len(body))), chunk(b""))
@@ -118,7 +119,7 @@ def test_chunked_body_over_the_limit_is_refused(server: Gunicorn) -> None:
 )
 def test_malformed_chunk_is_refused(server: Gunicorn, tail: bytes) -> None:
     """A malformed chunk is 40002, stores nothing, and closes the connection."""
-    body = rose()
+    body = new_rose()
     with server.connect() as connection:
         connection.send(chunked(chunk(body), tail))
         assert connection.receive().error == 40002
@@ -128,7 +129,7 @@ def test_malformed_chunk_is_refused(server: Gunicorn, tail: bytes) -> None:
 
 def test_missing_last_chunk_is_refused(server: Gunicorn) -> None:
     """A chunked body without its last chunk is 40002, even if it is valid JSON until there."""
-    body = rose()
+    body = new_rose()
     with server.connect() as connection:
         connection.send(chunked(chunk(body)))
         connection.finish()
@@ -139,11 +140,11 @@ def test_missing_last_chunk_is_refused(server: Gunicorn) -> None:
 def test_other_transfer_encoding_is_refused(server: Gunicorn) -> None:
     """A Transfer-Encoding other than chunked is refused with 400, even if the bytes are JSON."""
     for coding in ("gzip, chunked", "deflate,chunked"):
-        body = rose()
-        answer = server.request(chunked(chunk(body), chunk(b""), coding=coding))
-        # The parser in C refuses it before the service is asked.
-        assert answer.status == 400
-        assert answer.headers["content-type"] == "text/html" or answer.error == 40001
+        body = new_rose()
+        response = server.request(chunked(chunk(body), chunk(b""), coding=coding))
+        # The parser in C refuses the request before the service receives it.
+        assert response.status == 400
+        assert response.headers["content-type"] == "text/html" or response.error == 40001
         assert server.request(post(body)).status == 200
 
 
@@ -152,7 +153,7 @@ def test_other_transfer_encoding_is_refused(server: Gunicorn) -> None:
 )
 def test_client_headers_do_not_change_the_path(server: Gunicorn, header: str) -> None:
     """No header of a client changes the path of the service or makes it fail."""
-    assert server.request(post(rose(), header)).status == 200
+    assert server.request(post(new_rose(), header)).status == 200
 
 
 @pytest.mark.parametrize(
@@ -167,11 +168,11 @@ def test_client_headers_do_not_change_the_path(server: Gunicorn, header: str) ->
 )
 def test_invalid_host_and_websocket(server: Gunicorn, headers: tuple[str, ...]) -> None:
     """An invalid Host header, or a WebSocket request, is 40005 if gunicorn accepts it at all."""
-    request = post(rose(), *headers)
+    request = post(new_rose(), *headers)
     if headers[0].startswith("Host"):
         request = request.replace(b"Host: localhost\r\n", b"")
-    answer = server.request(request)
-    assert answer.status == 200 or answer.error == 40005
+    response = server.request(request)
+    assert response.status == 200 or response.error == 40005
 
 
 @pytest.mark.parametrize(
@@ -190,15 +191,15 @@ def test_unusual_authorization_headers_are_unauthorized(
     server: Gunicorn, header: bytes, error: int
 ) -> None:
     """Duplicate, non-ASCII and empty Authorization headers are unauthorized, never a 500."""
-    request = post(rose()).replace(b"Authorization: Bearer s3cret", header)
-    answer = server.request(request)
-    assert answer.error == error
-    assert answer.headers["www-authenticate"].startswith('Bearer realm="plantstore"')
+    request = post(new_rose()).replace(b"Authorization: Bearer s3cret", header)
+    response = server.request(request)
+    assert response.error == error
+    assert response.headers["www-authenticate"].startswith('Bearer realm="plantstore"')
 
 
 def test_white_space_around_credentials_is_accepted(server: Gunicorn) -> None:
     """White space around the header's value and after the scheme is accepted."""
-    request = post(rose()).replace(b"Bearer s3cret", b"  bEARER   s3cret \t ")
+    request = post(new_rose()).replace(b"Bearer s3cret", b"  bEARER   s3cret \t ")
     assert server.request(request).status == 200
 
 
@@ -207,15 +208,15 @@ def test_head_and_options_have_no_body(server: Gunicorn) -> None:
     with server.connect() as connection:
         for method, status in ((b"HEAD", 405), (b"OPTIONS", 200)):
             connection.send(post(b"").replace(b"POST", method))
-            answer = connection.receive_head()
-            assert (answer.status, answer.headers["allow"]) == (status, "OPTIONS, POST")
-        connection.send(post(rose()))
+            response = connection.receive_head()
+            assert (response.status, response.headers["allow"]) == (status, "OPTIONS, POST")
+        connection.send(post(new_rose()))
         assert connection.receive().status == 200
 
 
 def test_expect_100_continue(server: Gunicorn) -> None:
     """A client that sends Expect: 100-continue gets the status 100, then the response."""
-    body = rose()
+    body = new_rose()
     with server.connect() as connection:
         connection.send(post(b"", "Expect: 100-continue", length=len(body)))
         assert connection.receive_head().status == 100
@@ -224,7 +225,7 @@ def test_expect_100_continue(server: Gunicorn) -> None:
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run gunicorn in the project's folder until it ends by itself."""
+    """Run gunicorn in the project's folder until it exits."""
     return subprocess.run(
         [sys.executable, "-m", "gunicorn", *arguments],
         cwd=ROOT,
@@ -236,14 +237,14 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
     )
 
 
-def start(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Start gunicorn where it should refuse to."""
+def start_refused(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Start gunicorn with settings that it must refuse; return when it has exited."""
     return run("--bind", "127.0.0.1:0", *arguments, **environment)
 
 
 def test_start_without_a_token_is_refused() -> None:
     """Without a token gunicorn exits at once, with one line that says what to set."""
-    refused = start()
+    refused = start_refused()
     assert refused.returncode == 1
     (line,) = [line for line in refused.stderr.splitlines() if "plantstore" in line]
     assert "set PLANTSTORE_TOKENS or PLANTSTORE_TOKENS_FILE" in line
@@ -253,7 +254,7 @@ def test_start_without_a_token_is_refused() -> None:
 @pytest.mark.parametrize("arguments", [("-w", "4"), ()])
 def test_start_with_several_workers_on_memory_is_refused(arguments: tuple[str, ...]) -> None:
     """With the memory store, gunicorn refuses to start more than one worker, with one line."""
-    refused = start(*arguments, PLANTSTORE_TOKENS=TOKEN, WEB_CONCURRENCY="4")
+    refused = start_refused(*arguments, PLANTSTORE_TOKENS=TOKEN, WEB_CONCURRENCY="4")
     assert refused.returncode == 1
     (line,) = [line for line in refused.stderr.splitlines() if "plantstore" in line]
     assert line.endswith("can have but one worker, and 4 were asked for")
@@ -266,7 +267,7 @@ def test_sigttin_adds_no_worker_on_memory() -> None:
         server.wait_for("Booting worker")
         server.signal(signal.SIGTTIN)
         server.wait_for("can have but one worker\n")
-        assert server.request(post(rose())).status == 200
+        assert server.request(post(new_rose())).status == 200
         assert server.log.count("Booting worker") == 1
 
 
@@ -275,15 +276,15 @@ def test_other_configuration_with_several_workers_on_memory(tmp_path: Path) -> N
     config = tmp_path / "gunicorn.py"
     config.write_text("workers = 2\ncontrol_socket_disable = True\n")
     with Gunicorn("-c", str(config), "wsgi:app", PLANTSTORE_TOKENS=TOKEN) as server:
-        assert server.request(post(rose())).error == 50302
-        assert server.request(post(rose()).replace(b"s3cret", b"wrong")).error == 40102
+        assert server.request(post(new_rose())).error == 50302
+        assert server.request(post(new_rose()).replace(b"s3cret", b"wrong")).error == 40102
 
 
 def test_other_configuration_without_a_token_is_refused(tmp_path: Path) -> None:
     """Without a token gunicorn also exits under another configuration, with one line."""
     config = tmp_path / "gunicorn.py"
     config.write_text("control_socket_disable = True\n")
-    refused = start("-c", str(config), "wsgi:app")
+    refused = start_refused("-c", str(config), "wsgi:app")
     assert refused.returncode == 3
     assert refused.stderr.count("plantstore: no token is configured") == 1
     assert "Traceback" not in refused.stderr
@@ -292,7 +293,7 @@ def test_other_configuration_without_a_token_is_refused(tmp_path: Path) -> None:
 def test_graceful_shutdown_finishes_requests() -> None:
     """On SIGTERM the service finishes the requests that it has begun to read."""
     with Gunicorn(PLANTSTORE_TOKENS=TOKEN) as server, server.connect() as connection:
-        body = rose()
+        body = new_rose()
         connection.send(post(b"", "Expect: 100-continue", length=len(body)))
         assert connection.receive_head().status == 100
         connection.send(body[:5])
@@ -324,11 +325,11 @@ def test_read_timeout_of_silent_clients() -> None:
     with Gunicorn(PLANTSTORE_TOKENS=TOKEN) as server, ExitStack() as silent:
         for begun in (b"POST /pl", post(b"{", length=500)) * 5:
             silent.enter_context(server.connect()).send(begun)
-        assert server.request(post(rose())).status == 200
+        assert server.request(post(new_rose())).status == 200
 
 
 def configuration(**environment: str) -> dict[str, str]:
-    """Return what a bare gunicorn in the project's folder takes for its configuration."""
+    """Return the configuration of gunicorn without arguments in the project's folder."""
     printed = run("--print-config", PLANTSTORE_TOKENS=TOKEN, **environment).stdout
     return dict(re.findall(r"^(\w+) += (.*)$", printed, re.MULTILINE))
 

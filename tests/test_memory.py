@@ -1,4 +1,4 @@
-"""MemoryStore, and what opens it."""
+"""MemoryStore, and the URL memory://."""
 
 import gc
 import time
@@ -11,10 +11,10 @@ from plantstore import MemoryStore, Plant, PlantExists, open_store
 
 
 class SlowId(int):
-    """An id that lets other threads go first whenever it is looked up."""
+    """An id whose hash lets other threads run first."""
 
     def __hash__(self) -> int:
-        """Return an int's hash, after a while."""
+        """Return the hash of the int, after other threads had a turn."""
         time.sleep(0)
         return int(self)
 

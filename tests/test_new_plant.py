@@ -1,4 +1,4 @@
-"""What is a NewPlant and what isn't: interface section 2, error 40003."""
+"""Validation of a NewPlant: interface section 2, error 40003."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ INT64 = (-(2**63), 2**63 - 1)
 
 
 def send(site: Flask, text: str) -> Any:
-    """Send a body as it stands to the site's garden."""
+    """Send a body unchanged to the store of a host site."""
     return site.test_client().post(
         "/garden/plants", data=text, content_type="application/json", headers=BEARER
     )
@@ -103,7 +103,8 @@ def test_deep_nesting_is_refused(site: Flask, literal: str, depth: int) -> None:
         assert response.status_code == 200
     elif depth > 1024:
         check_error(response, 40002)
-    else:  # Between, it is for the Python that reads an exact id.
+    else:
+        # In this range the result depends on the recursion limit of the Python version.
         assert response.status_code == 200 or check_error(response, 40002)
 
 

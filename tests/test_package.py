@@ -1,4 +1,4 @@
-"""The package: what installing and importing it does."""
+"""Installing and importing the package."""
 
 import shlex
 import subprocess
@@ -27,7 +27,7 @@ import plantstore
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return an empty environment's commands after `pip install .`."""
+    """Return the folder of commands of a new environment after `pip install .`."""
     folder = copy_project(tmp_path_factory.mktemp("package"))
     subprocess.run([sys.executable, "-m", "venv", folder / "env"], check=True)
     run("env/bin/pip install -q .", folder)

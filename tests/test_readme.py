@@ -1,4 +1,4 @@
-"""The README is true: its commands are run, and its tables are those of the code."""
+"""The README's commands work, and its tables match the code."""
 
 import os
 import re
@@ -26,7 +26,7 @@ INSTALLATION = 900
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a copy of the project, for one command after the other."""
+    """Return a copy of the project in which the README's commands run."""
     return copy_project(tmp_path_factory.mktemp("project"))
 
 

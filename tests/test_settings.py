@@ -1,4 +1,4 @@
-"""Settings, from the environment and from create_app's config."""
+"""Settings from the environment and from the config of create_app."""
 
 import os
 from hashlib import sha256
@@ -16,14 +16,14 @@ DIGEST = sha256(b"hashed").hexdigest()
 
 
 def accepts(token: str, **config: Any) -> bool:
-    """Tell whether a service so configured accepts a token."""
+    """Return whether a service with this config accepts a token."""
     client = create_app(config).test_client()
     headers = {"Authorization": f"Bearer {token}"}
     return client.post("/plants", json=ROSE, headers=headers).status_code == 200
 
 
 def refusal(**config: Any) -> str:
-    """Return how a service so configured refuses to start, checked to be one line."""
+    """Return the message of one line with which a service with this config refuses to start."""
     with pytest.raises(SettingsError) as caught:
         create_app(config)
     message = str(caught.value)

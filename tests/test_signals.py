@@ -1,4 +1,4 @@
-"""The site hears of new plants: the signal plant_added."""
+"""The signal plant_added."""
 
 import logging
 from typing import Any
@@ -12,34 +12,34 @@ from .sites import BEARER, ROSE, ROSE_PLANT, make_site
 
 
 def add(site: Flask, new: Any = ROSE, prefix: str = "/garden") -> int:
-    """Ask a site for a new plant; return the status of its answer."""
-    answer = site.test_client().post(f"{prefix}/plants", json=new, headers=BEARER)
-    return answer.status_code
+    """Send a create request to a site; return the status of the response."""
+    response = site.test_client().post(f"{prefix}/plants", json=new, headers=BEARER)
+    return response.status_code
 
 
 def test_plant_added_is_sent_after_the_store_has_the_plant(site: Flask, store: MemoryStore) -> None:
     """The signal has the site, the plant and the client's name; the store then has the plant."""
-    told = []
+    calls = []
 
-    def hear(sender: Flask, plant: Plant, client: str) -> None:
-        told.append((sender, plant, client, store.get(plant.id)))
+    def receiver(sender: Flask, plant: Plant, client: str) -> None:
+        calls.append((sender, plant, client, store.get(plant.id)))
 
-    with plant_added.connected_to(hear):
+    with plant_added.connected_to(receiver):
         assert add(site) == 200
-    assert told == [(site, ROSE_PLANT, "token-1", ROSE_PLANT)]
+    assert calls == [(site, ROSE_PLANT, "token-1", ROSE_PLANT)]
 
 
 def test_plant_added_is_not_sent_for_refused_requests(site: Flask) -> None:
     """The signal is not sent for a refused request."""
-    told = []
+    calls = []
 
-    def hear(sender: Flask, plant: Plant, **_: Any) -> None:
-        told.append(plant.id)
+    def receiver(sender: Flask, plant: Plant, **_: Any) -> None:
+        calls.append(plant.id)
 
-    with plant_added.connected_to(hear):
+    with plant_added.connected_to(receiver):
         assert [add(site), add(site), add(site, {"id": 2})] == [200, 400, 400]
         assert site.test_client().post("/garden/plants", json={**ROSE, "id": 3}).status_code == 401
-    assert told == [1]
+    assert calls == [1]
 
 
 @pytest.mark.parametrize("setting", ["", "TESTING", "DEBUG", "TRAP_HTTP_EXCEPTIONS"])
@@ -52,10 +52,10 @@ def test_exception_in_a_receiver_is_logged(
     The plant is stored, and the other receivers are called.
     """
     site.config[setting] = True
-    told = []
+    calls = []
 
     def fail(sender: Flask, plant: Plant, **_: Any) -> None:
-        told.append(plant.name)
+        calls.append(plant.name)
         raise failure()
 
     def fail_too(sender: Flask, plant: Plant, **_: Any) -> None:
@@ -63,7 +63,7 @@ def test_exception_in_a_receiver_is_logged(
 
     with plant_added.connected_to(fail), plant_added.connected_to(fail_too):
         assert add(site) == 200
-    assert told == ["Rose", "Rose"]
+    assert calls == ["Rose", "Rose"]
     assert len(store) == 1
     errors = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert [record.getMessage() for record in errors] == [
@@ -77,38 +77,38 @@ def test_receiver_for_one_sender(site: Flask) -> None:
     other = Flask("other")
     for name in ("first", "second"):
         make_site(other, name=name, url_prefix=f"/{name}")
-    told = []
+    calls = []
 
-    def hear(sender: Flask, plant: Plant, client: str) -> None:
-        told.append(request.blueprint)
+    def receiver(sender: Flask, plant: Plant, client: str) -> None:
+        calls.append(request.blueprint)
 
-    with plant_added.connected_to(hear, sender=other):
+    with plant_added.connected_to(receiver, sender=other):
         assert [add(site), add(other, prefix="/first"), add(other, prefix="/second")] == [200] * 3
-    assert told == ["first", "second"]
+    assert calls == ["first", "second"]
 
 
 def test_async_receiver(site: Flask) -> None:
     """A receiver may be a coroutine function."""
-    told = []
+    calls = []
 
-    async def hear(sender: Flask, plant: Plant, client: str) -> None:
-        told.append(plant.name)
+    async def receiver(sender: Flask, plant: Plant, client: str) -> None:
+        calls.append(plant.name)
 
-    with plant_added.connected_to(hear):
+    with plant_added.connected_to(receiver):
         assert add(site) == 200
-    assert told == ["Rose"]
+    assert calls == ["Rose"]
 
 
 def test_muted_signal_is_not_sent(site: Flask) -> None:
     """While the signal is muted, no receiver is called."""
-    told = []
+    calls = []
 
-    def hear(sender: Flask, plant: Plant, client: str) -> None:
-        told.append(plant)
+    def receiver(sender: Flask, plant: Plant, client: str) -> None:
+        calls.append(plant)
 
-    with plant_added.connected_to(hear), plant_added.muted():
+    with plant_added.connected_to(receiver), plant_added.muted():
         assert add(site) == 200
-    assert told == []
+    assert calls == []
 
 
 def test_log_of_new_plants_at_info(site: Flask, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,4 +1,4 @@
-"""SQLStore over every engine: a file, and real servers."""
+"""SQLStore on every engine: an SQLite file, and real database servers."""
 
 import os
 import sqlite3
@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Barrier
@@ -24,9 +24,10 @@ from .serving import LIMIT, ROOT, Gunicorn, post
 from .sites import LILY, ROSE_PLANT
 from .waiting import wait_until
 
-# Seconds within which an operation gives up, on a machine however busy. The deadline of the
-# store is 5 seconds. MariaDB itself waits 50 seconds for a lock, PostgreSQL waits without a limit,
-# and eight adds that wait for a file one after the other take 32 seconds.
+# Seconds after which a test fails because an operation has not given up. The store's own
+# deadline is 5 seconds; the rest is for a busy machine. Without a deadline an operation takes
+# longer: MariaDB waits 50 seconds for a lock, and PostgreSQL waits without a limit. Eight adds
+# that wait for an SQLite file one after the other take 32 seconds.
 GIVES_UP = 25
 
 
@@ -40,21 +41,21 @@ def store(place: Place) -> Iterator[SQLStore]:
 
 @pytest.fixture
 def engine(place: Place) -> Iterator[Engine]:
-    """Return an engine such as a site has, for the same database."""
+    """Return a host site's engine for the same database."""
     engine = create_engine(place.url)
     yield engine
     engine.dispose()
 
 
 def open_sql(url: str) -> SQLStore:
-    """Open the store of a database."""
+    """Open the SQLStore of a database."""
     store = open_store(url)
     assert isinstance(store, SQLStore)
     return store
 
 
 def only(*places: Any) -> pytest.MarkDecorator:
-    """Run a test on these databases alone."""
+    """Run a test only on these databases."""
     return pytest.mark.parametrize("place", places, indirect=True)
 
 
@@ -92,7 +93,7 @@ def test_concurrent_first_use_creates_the_table_once(place: Place) -> None:
 @only(postgresql)
 def test_table_created_in_a_concurrent_transaction(store: SQLStore, engine: Engine) -> None:
     """A store waits for a concurrent transaction that creates the table, and then uses it."""
-    with engine.connect() as other, waits(engine) as waiting:
+    with engine.connect() as other, lock_waits(engine) as waiting:
         other.execute(text("CREATE TABLE plants (id BIGINT PRIMARY KEY, name TEXT, tag TEXT)"))
         with started(lambda: store.add(ROSE_PLANT)) as (adding,):
             wait_until(lambda: waiting() >= 1)
@@ -202,7 +203,7 @@ def test_memory_use_of_large_plants(store: SQLStore) -> None:
 
 
 @contextmanager
-def waits(engine: Engine) -> Iterator[Callable[[], int]]:
+def lock_waits(engine: Engine) -> Iterator[Callable[[], int]]:
     """Provide a function that returns how many lock waits began since the start of the block.
 
     On PostgreSQL it returns how many of them still last.
@@ -234,9 +235,9 @@ def test_concurrent_duplicate_during_add_all(
 ) -> None:
     """A plant that another transaction adds during add_all is handled as a duplicate."""
     store.ping()
-    many = [Plant(id, "mine") for id in range(300)]
-    with engine.connect() as other, waits(engine) as waiting:
-        other.execute(text("INSERT INTO plants (id, name) VALUES (150, 'theirs')"))
+    many = [Plant(id, "own") for id in range(300)]
+    with engine.connect() as other, lock_waits(engine) as waiting:
+        other.execute(text("INSERT INTO plants (id, name) VALUES (150, 'other')"))
         with started(lambda: store.add_all(many, skip_existing=skip_existing)) as (adding,):
             wait_until(lambda: waiting() >= 1)
             other.commit()
@@ -246,8 +247,8 @@ def test_concurrent_duplicate_during_add_all(
     else:
         with pytest.raises(PlantExists, match="150"):
             adding.result()
-        assert list(store) == [Plant(150, "theirs")]
-    assert store.get(150) == Plant(150, "theirs")
+        assert list(store) == [Plant(150, "other")]
+    assert store.get(150) == Plant(150, "other")
     store.add(Plant(1000, "Rose"))
 
 
@@ -255,8 +256,8 @@ def test_concurrent_duplicate_during_add_all(
 def test_add_is_retried_after_a_lock_timeout(store: SQLStore, engine: Engine) -> None:
     """An add that waits for a lock succeeds after the rollback of the other transaction."""
     store.ping()
-    with engine.connect() as other, waits(engine) as waiting:
-        other.execute(text("INSERT INTO plants (id, name) VALUES (1, 'theirs')"))
+    with engine.connect() as other, lock_waits(engine) as waiting:
+        other.execute(text("INSERT INTO plants (id, name) VALUES (1, 'other')"))
         with started(lambda: store.add(ROSE_PLANT)) as (adding,):
             wait_until(lambda: waiting() >= 2)
             other.rollback()
@@ -282,8 +283,8 @@ def test_lock_timeout_is_store_unavailable(store: SQLStore, engine: Engine) -> N
 def test_deadlock_is_retried(store: SQLStore, engine: Engine) -> None:
     """Two adds of one id that deadlock end as one success and one duplicate."""
     store.ping()
-    with engine.connect() as other, waits(engine) as waiting:
-        other.execute(text("INSERT INTO plants (id, name) VALUES (1, 'theirs')"))
+    with engine.connect() as other, lock_waits(engine) as waiting:
+        other.execute(text("INSERT INTO plants (id, name) VALUES (1, 'other')"))
         with started(lambda: store.add(ROSE_PLANT), lambda: store.add(ROSE_PLANT)) as adding:
             wait_until(lambda: waiting() >= 2)
             other.rollback()
@@ -329,11 +330,11 @@ def test_closed_connection_of_a_site_fails_once(engine: Engine) -> None:
     with other.connect() as connection:
         connection.execute(text(kill[engine.dialect.name]), {"id": id})
     other.dispose()
-    guest = SQLStore(engine)
+    embedded = SQLStore(engine)
     with pytest.raises(StoreUnavailable):
-        guest.add(ROSE_PLANT)
-    guest.add(ROSE_PLANT)
-    assert list(guest) == [ROSE_PLANT]
+        embedded.add(ROSE_PLANT)
+    embedded.add(ROSE_PLANT)
+    assert list(embedded) == [ROSE_PLANT]
 
 
 @only(postgresql)
@@ -383,7 +384,8 @@ def test_read_only_database(place: Place, store: SQLStore, engine: Engine) -> No
 @only(*SERVERS)
 def test_altered_table_fails_at_most_once(store: SQLStore, engine: Engine) -> None:
     """After ALTER TABLE under a running store, at most one operation fails."""
-    for id in range(10):  # By then psycopg has prepared its statements.
+    # After some repetitions psycopg prepares a statement.
+    for id in range(10):
         store.add(Plant(id, "Rose"))
         assert store.get(id) == Plant(id, "Rose")
     with engine.begin() as connection:
@@ -400,28 +402,28 @@ def test_altered_table_fails_at_most_once(store: SQLStore, engine: Engine) -> No
 def test_metadata_of_a_site(place: Place, store: SQLStore, engine: Engine) -> None:
     """With a site's metadata, the store leaves it to the site to create the table."""
     metadata = MetaData()
-    guest = SQLStore(engine, metadata)
+    embedded = SQLStore(engine, metadata)
     assert list(metadata.tables) == ["plants"]
     with pytest.raises(StoreUnavailable):
-        guest.ping()
+        embedded.ping()
     assert not inspect(engine).has_table("plants")
     metadata.create_all(engine)
-    guest.add(ROSE_PLANT)
-    assert guest.add_all([LILY]) == 1
+    embedded.add(ROSE_PLANT)
+    assert embedded.add_all([LILY]) == 1
     assert list(SQLStore(engine, metadata)) == list(store) == [ROSE_PLANT, LILY]
 
 
 def test_transactions_of_a_site_are_independent(store: SQLStore, engine: Engine) -> None:
     """On a shared engine, the site's own transactions still need a commit."""
-    guest = SQLStore(engine)
-    guest.add(ROSE_PLANT)
+    embedded = SQLStore(engine)
+    embedded.add(ROSE_PLANT)
     with engine.connect() as connection:
         connection.execute(text("INSERT INTO plants (id, name) VALUES (2, 'x')"))
         connection.rollback()
-    guest.add_all([LILY])
+    embedded.add_all([LILY])
     with engine.connect() as connection:
         connection.execute(text("DELETE FROM plants"))
-    assert list(store) == list(guest) == [ROSE_PLANT, LILY]
+    assert list(store) == list(embedded) == [ROSE_PLANT, LILY]
 
 
 def test_site_engine_with_explicit_begin(tmp_path: Path) -> None:
@@ -429,11 +431,11 @@ def test_site_engine_with_explicit_begin(tmp_path: Path) -> None:
     engine = create_engine(f"sqlite:///{tmp_path}/site.db")
     event.listen(engine, "connect", lambda it, _: setattr(it, "isolation_level", None))
     event.listen(engine, "begin", lambda it: it.exec_driver_sql("BEGIN"))
-    guest = SQLStore(engine)
-    guest.add(ROSE_PLANT)
-    guest.add(Plant(3, "Tulip"))
-    guest.remove(3)
-    assert guest.add_all([LILY]) == 1
+    embedded = SQLStore(engine)
+    embedded.add(ROSE_PLANT)
+    embedded.add(Plant(3, "Tulip"))
+    embedded.remove(3)
+    assert embedded.add_all([LILY]) == 1
     engine.dispose()
     store = open_store(f"sqlite:///{tmp_path}/site.db")
     assert list(store) == [ROSE_PLANT, LILY]
@@ -445,18 +447,18 @@ def test_in_memory_database_of_a_site_survives_errors() -> None:
     for options in ({}, {"poolclass": StaticPool}):
         engine = create_engine("sqlite://", **options)
         metadata = MetaData()
-        guest = SQLStore(engine, metadata)
+        embedded = SQLStore(engine, metadata)
         with engine.begin() as connection:
-            connection.execute(text("CREATE TABLE theirs (id INTEGER)"))
+            connection.execute(text("CREATE TABLE others (id INTEGER)"))
         with pytest.raises(StoreUnavailable):
-            guest.add(ROSE_PLANT)
+            embedded.add(ROSE_PLANT)
         metadata.create_all(engine)
-        guest.add(ROSE_PLANT)
-        assert guest.add_all([LILY]) == 1
+        embedded.add(ROSE_PLANT)
+        assert embedded.add_all([LILY]) == 1
         with pytest.raises(PlantExists):
-            guest.add_all([Plant(3, "Tulip"), ROSE_PLANT])
-        assert list(guest) == [ROSE_PLANT, LILY]
-        assert inspect(engine).get_table_names() == ["plants", "theirs"]
+            embedded.add_all([Plant(3, "Tulip"), ROSE_PLANT])
+        assert list(embedded) == [ROSE_PLANT, LILY]
+        assert inspect(engine).get_table_names() == ["others", "plants"]
         engine.dispose()
 
 
@@ -466,20 +468,20 @@ def test_other_table_named_plants_is_refused() -> None:
     The table is unchanged.
     """
     metadata = MetaData()
-    theirs = Table("plants", metadata)
+    existing = Table("plants", metadata)
     with pytest.raises(ValueError, match="another table"):
         SQLStore(create_engine("sqlite://"), metadata)
-    assert metadata.tables["plants"] is theirs
-    assert not theirs.columns
+    assert metadata.tables["plants"] is existing
+    assert not existing.columns
 
 
 def test_connection_pool_timeout_is_store_unavailable(store: SQLStore, engine: Engine) -> None:
     """When a site's connection pool has no free connection in time, StoreUnavailable is raised."""
     scarce = create_engine(engine.url, pool_size=1, max_overflow=0, pool_timeout=0.1)
-    guest = SQLStore(scarce)
+    embedded = SQLStore(scarce)
     with scarce.connect(), pytest.raises(StoreUnavailable):
-        guest.add(ROSE_PLANT)
-    guest.add(ROSE_PLANT)
+        embedded.add(ROSE_PLANT)
+    embedded.add(ROSE_PLANT)
     scarce.dispose()
     assert list(store) == [ROSE_PLANT]
 
@@ -506,7 +508,8 @@ def test_fork_shares_no_connection(
     subprocess.run([sys.executable, "-c", FORK, place.url], cwd=ROOT, check=True, timeout=LIMIT)
     assert len(store) == 401
     parents = store._engine.pool  # noqa: SLF001
-    monkeypatch.setattr(os, "getpid", lambda: -1)  # The child from within, for coverage.
+    # Coverage does not see the child process, so this process becomes the child.
+    monkeypatch.setattr(os, "getpid", lambda: -1)
     assert len(store) == 401
     assert parents.checkedin() == 1  # type: ignore[attr-defined]
     parents.dispose()
@@ -516,16 +519,16 @@ def test_fork_shares_no_connection(
 def test_concurrent_duplicates_with_four_workers(place: Place, preload: list[str]) -> None:
     """When clients create the same ids at four workers, each id is acknowledged once."""
     with Gunicorn("-w", "4", *preload, **environment(place)) as server:
-        won = race([server], clients=16, ids=50)
+        created = race([server], clients=16, ids=50)
         assert "Traceback" not in server.log
     store = open_store(place.url)
-    assert won == [(plant.id, plant.name) for plant in store]
-    assert len(won) == 50
+    assert created == [(plant.id, plant.name) for plant in store]
+    assert len(created) == 50
     store.close()
 
 
 def environment(place: Place) -> dict[str, str]:
-    """Return the settings of a service that keeps its plants there."""
+    """Return the settings of a service that stores its plants in this place."""
     return {"PLANTSTORE_TOKENS": "s3cret", "PLANTSTORE_STORE": place.url}
 
 
@@ -592,7 +595,7 @@ def test_write_ahead_log_of_another_process(
     monkeypatch.setattr("plantstore.stores.engines.LOCK", 0.1)
     other = sqlite3.connect(tmp_path / "plants.db")
     other.execute("PRAGMA journal_mode=WAL")
-    other.execute("CREATE TABLE theirs (id INTEGER)")
+    other.execute("CREATE TABLE others (id INTEGER)")
     store = open_sql(f"sqlite:///{tmp_path}/plants.db")
     with pytest.raises(StoreUnavailable, match="locked"):
         store.add(ROSE_PLANT)
@@ -646,10 +649,11 @@ def test_sqlite_lock_timeout_of_concurrent_adds(tmp_path: Path) -> None:
     other.execute("BEGIN IMMEDIATE")
     with started(*[lambda: store.add(ROSE_PLANT)] * 8) as adding:
         try:
-            errors = [call.exception(GIVES_UP) for call in adding]
+            _, still_waiting = wait(adding, GIVES_UP)
         finally:
             other.close()
-    assert {type(error) for error in errors} == {StoreUnavailable}
+    assert not still_waiting
+    assert {type(call.exception()) for call in adding} == {StoreUnavailable}
     store.add(ROSE_PLANT)
     store.close()
 

@@ -1,4 +1,4 @@
-"""Every store there is: the promises of all stores, and a search for a difference between them."""
+"""The contract test suite, and a comparison with a dict, for every store."""
 
 from collections.abc import Callable, Iterator
 
@@ -21,13 +21,16 @@ from .conftest import OpenPlace
 from .databases import STORES, Place
 from .store_contract import StoreContract
 
-STEPS = min(5 * settings().max_examples, 5000)  # 5,000 with --hypothesis-profile=deep.
+# How many operations are compared; 5,000 with --hypothesis-profile=deep.
+STEPS = min(5 * settings().max_examples, 5000)
 
 
 @pytest.fixture(params=STORES, ids=lambda place: place.__name__)
-def store(request: pytest.FixtureRequest, keep: Callable[[OpenPlace], Place]) -> Iterator[Store]:
-    """Return an empty store of each kind in turn."""
-    place = keep(request.param)
+def store(
+    request: pytest.FixtureRequest, open_once: Callable[[OpenPlace], Place]
+) -> Iterator[Store]:
+    """Return an empty store of each kind."""
+    place = open_once(request.param)
     place.clear()
     store = open_store(place.url)
     yield store
@@ -35,7 +38,7 @@ def store(request: pytest.FixtureRequest, keep: Callable[[OpenPlace], Place]) ->
 
 
 class TestStore(StoreContract):
-    """Every store keeps every store's promises."""
+    """The contract test suite for every store."""
 
 
 IDS = st.sampled_from([-(2**63), -1, 0, 1, 2, 3, 2**63 - 1]) | st.integers(-(2**63), 2**63 - 1)
@@ -43,8 +46,8 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"
 PLANTS = st.builds(Plant, IDS, TEXTS, st.none() | TEXTS)
 
 
-class Beside(RuleBasedStateMachine):
-    """A store, and a dict that is to hold the same."""
+class StoreAndDict(RuleBasedStateMachine):
+    """A store, and a dict that must contain the same plants."""
 
     store: Store
     steps = 0
@@ -55,13 +58,13 @@ class Beside(RuleBasedStateMachine):
 
     @initialize()
     def empty(self) -> None:
-        """Begin anew."""
+        """Remove all plants."""
         for plant in self.store:
             self.store.remove(plant.id)
 
     @rule(plant=PLANTS)
     def add(self, plant: Plant) -> None:
-        """Add a plant, unless its id is taken."""
+        """Add a plant; a duplicate must raise PlantExists."""
         if plant.id in self.plants:
             with pytest.raises(PlantExists):
                 self.store.add(plant)
@@ -71,7 +74,7 @@ class Beside(RuleBasedStateMachine):
 
     @rule(id=IDS)
     def get(self, id: int) -> None:
-        """Look for a plant."""
+        """Get a plant that may be missing."""
         assert self.store.get(id) == self.plants.get(id)
 
     @rule()
@@ -81,7 +84,7 @@ class Beside(RuleBasedStateMachine):
 
     @rule(id=IDS)
     def remove(self, id: int) -> None:
-        """Remove a plant, if it is there."""
+        """Remove a plant; a missing one must raise KeyError."""
         if self.plants.pop(id, None) is None:
             with pytest.raises(KeyError):
                 self.store.remove(id)
@@ -91,7 +94,7 @@ class Beside(RuleBasedStateMachine):
     @precondition(lambda self: isinstance(self.store, SQLStore))
     @rule(plants=st.lists(PLANTS, max_size=10), skip_existing=st.booleans())
     def add_all(self, plants: list[Plant], skip_existing: bool) -> None:
-        """Add many plants, or none of them."""
+        """Add several plants; a duplicate must roll all of them back."""
         assert isinstance(self.store, SQLStore)
         new = {plant.id: plant for plant in reversed(plants) if plant.id not in self.plants}
         if skip_existing or len(new) == len(plants):
@@ -102,8 +105,8 @@ class Beside(RuleBasedStateMachine):
                 self.store.add_all(plants)
 
     @invariant()
-    def same(self) -> None:
-        """Check that there is no difference."""
+    def equal(self) -> None:
+        """Check that the store and the dict contain the same plants."""
         type(self).steps += 1
         assert list(self.store) == sorted(self.plants.values())
 
@@ -111,7 +114,7 @@ class Beside(RuleBasedStateMachine):
 def test_store_behaves_like_a_dict(store: Store) -> None:
     """Any sequence of operations has the same results on a store as on a dict."""
 
-    class Machine(Beside):
+    class Machine(StoreAndDict):
         pass
 
     Machine.store = store

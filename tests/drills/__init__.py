@@ -1,1 +1,1 @@
-"""What takes minutes: continuous integration runs it, by `pytest tests/drills`."""
+"""Tests that take minutes; continuous integration runs them with `pytest tests/drills`."""

@@ -1,4 +1,4 @@
-"""Workers are killed under load, and what was acknowledged is looked for afterwards."""
+"""Durability when workers are killed under load."""
 
 import os
 import signal
@@ -16,12 +16,13 @@ from ..serving import Gunicorn
 from ..sites import BEARER
 from ..waiting import wait_until
 
+# How many workers are killed.
 KILLS = 20
 HEADERS = BEARER | {"Content-Type": "application/json"}
 
 
 class Clients:
-    """Eight clients who create plants for as long as they run, and note what they hear."""
+    """Eight clients that create plants until the block ends, and record the responses."""
 
     def __init__(self, port: int) -> None:
         self.sent: set[Plant] = set()
@@ -39,8 +40,8 @@ class Clients:
             client.result()
         self._threads.shutdown()
 
-    def work(self) -> None:
-        """Return once they have heard of fifty more plants that are kept."""
+    def wait_for_creations(self) -> None:
+        """Return when fifty more plants have been acknowledged."""
         enough = len(self.acknowledged) + 50
         wait_until(lambda: len(self.acknowledged) >= enough)
 
@@ -52,35 +53,36 @@ class Clients:
             self.sent.add(plant)
             try:
                 connection.request("POST", "/plants", orjson.dumps(plant._asdict()), HEADERS)
-                answer = connection.getresponse()
-                answer.read()
+                response = connection.getresponse()
+                response.read()
             except (OSError, HTTPException):
-                connection.close()  # Whether the plant was kept is unknown.
+                # The worker was killed: the plant may be stored or not.
+                connection.close()
             else:
-                assert answer.status in {200, 503}
-                if answer.status == 200:
+                assert response.status in {200, 503}
+                if response.status == 200:
                     self.acknowledged.add(plant)
         connection.close()
 
 
-def drill(place: Place, app: str) -> tuple[set[Plant], set[Plant]]:
-    """Kill workers under load; return what was lost of it, and what came from nowhere."""
+def kill_workers(place: Place, app: str) -> tuple[set[Plant], set[Plant]]:
+    """Kill workers under load; return the lost plants, and the plants that no client sent."""
     environment = {"PLANTSTORE_TOKENS": "s3cret", "PLANTSTORE_STORE": place.url}
     with Gunicorn("-w", "2", app, **environment) as server, Clients(server.port) as clients:
         for _ in range(KILLS):
-            clients.work()
-            kill_one(server.process.pid)
+            clients.wait_for_creations()
+            kill_oldest_worker(server.process.pid)
     store = open_store(place.url)
-    kept = set(store)
+    stored = set(store)
     store.close()
-    return clients.acknowledged - kept, kept - clients.sent
+    return clients.acknowledged - stored, stored - clients.sent
 
 
-def kill_one(master: int) -> None:
-    """Kill the worker that has served for the longest, and return once it is gone."""
-    victim = min(children(master))
-    os.kill(victim, signal.SIGKILL)
-    wait_until(lambda: victim not in children(master))
+def kill_oldest_worker(master: int) -> None:
+    """Kill the worker with the lowest process id, and return when it has ended."""
+    worker = min(children(master))
+    os.kill(worker, signal.SIGKILL)
+    wait_until(lambda: worker not in children(master))
 
 
 def test_killed_workers_lose_no_acknowledged_plant(place: Place) -> None:
@@ -88,11 +90,11 @@ def test_killed_workers_lose_no_acknowledged_plant(place: Place) -> None:
 
     No plant is stored that no client sent.
     """
-    assert drill(place, "wsgi:app") == (set(), set())
+    assert kill_workers(place, "wsgi:app") == (set(), set())
 
 
 def test_drill_detects_a_store_that_acknowledges_early() -> None:
     """The drill fails for a store that acknowledges plants before it stores them."""
     with sqlite() as place:
-        lost, _ = drill(place, "tests.drills.liar:app")
+        lost, _ = kill_workers(place, "tests.drills.early_store:app")
     assert lost

@@ -1,4 +1,4 @@
-"""Many clients of several services, who all want the same plants."""
+"""Concurrent clients of several services that create the same ids."""
 
 from contextlib import ExitStack
 
@@ -18,16 +18,16 @@ def test_concurrent_duplicates_are_acknowledged_once(place: Place) -> None:
     workers = ["4"] if place.url.startswith("sqlite") else ["2", "2"]
     with ExitStack() as running:
         servers = [running.enter_context(Gunicorn("-w", n, **environment)) for n in workers]
-        won = race(servers, clients=32, ids=1000)
+        created = race(servers, clients=32, ids=1000)
         assert not any("Traceback" in server.log for server in servers)
     store = open_store(place.url)
-    assert won == [(plant.id, plant.name) for plant in store]
-    assert len(won) == 1000
+    assert created == [(plant.id, plant.name) for plant in store]
+    assert len(created) == 1000
     store.close()
 
 
 def test_concurrent_duplicates_in_memory() -> None:
     """With the memory store, each id is acknowledged once to 32 concurrent clients."""
     with Gunicorn(PLANTSTORE_TOKENS="s3cret") as server:
-        won = race([server], clients=32, ids=1000)
-    assert [id for id, _ in won] == [*range(1000)]
+        created = race([server], clients=32, ids=1000)
+    assert [id for id, _ in created] == [*range(1000)]
