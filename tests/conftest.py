@@ -28,7 +28,7 @@ OpenPlace = Callable[[], AbstractContextManager[Place]]
 # The environment of the test run must not change the settings of the services under test.
 for variable in [*os.environ]:
     if variable.startswith(
-        ("FLASK_", "GUNICORN_", "PLANTSTORE_", "PORT", "PYTHON", "WEB_CONCURRENCY")
+        ("FLASK_", "GRANIAN_", "GUNICORN_", "PLANTSTORE_", "PORT", "PYTHON", "WEB_CONCURRENCY")
     ):
         del os.environ[variable]
 

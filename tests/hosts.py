@@ -47,7 +47,7 @@ def garden(name: str = "garden") -> Blueprint:
 
 
 class DecimalProvider(DefaultJSONProvider):
-    """A JSON provider with decimal numbers, upper case keys, indentation and its own type."""
+    """A JSON provider with decimal numbers, upper case keys, indentation and another MIME type."""
 
     mimetype = "application/vnd.api+json"
 

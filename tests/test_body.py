@@ -14,6 +14,7 @@ from plantstore import MemoryStore, create_app
 from .conftest import check_error
 from .sites import BEARER, ROSE_JSON, TOKEN, make_site
 
+# The WSGI environment of a chunked request.
 CHUNKED = {"HTTP_TRANSFER_ENCODING": "chunked", "wsgi.input_terminated": True}
 
 

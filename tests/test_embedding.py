@@ -124,6 +124,7 @@ def full_site() -> Flask:
     return site
 
 
+# Requests for pages of the host site.
 VISITS = [
     *({"path": path} for path in ["/", "/url", "/static/hosts.py", "/fail", "/gardens"]),
     *({"path": f"/abort/{status}"} for status in (400, 401, 403, 404, 413, 418, 429, 500, 503)),
@@ -244,6 +245,7 @@ def test_custom_http_exception_becomes_an_error(site: Flask) -> None:
     assert check_error(client.open(**request_with_reason), 40200) == "Payment Required: Pay first."
 
 
+# The additional arguments of abort, by status.
 RETRY_AFTER: dict[int, dict[str, Any]] = {429: {"retry_after": 7}, 503: {"retry_after": 7}}
 
 
@@ -296,6 +298,7 @@ def test_store_error_in_a_site_hook(site: Flask, error: Exception, number: int) 
     check_error(site.test_client().open(**REQUESTS[200]), number)
 
 
+# The attributes of a response that a host site changes, and the body that a client then gets.
 CHANGES: list[tuple[dict[str, Any], bytes]] = [
     ({"data": "changed"}, b"changed"),
     ({"response": ["cha", "nged"]}, b"changed"),

@@ -28,9 +28,10 @@ from .test_stores import PLANTS
 
 JSONL = b'{"id":-1,"name":"Rose"}\n{"id":2,"name":"Lily","tag":"white"}\n'
 CSV = b"id,name,tag\r\n-1,Rose,\r\n2,Lily,white\r\n"
+# The plants of JSONL and of CSV.
 BOTH = [Plant(-1, "Rose"), Plant(2, "Lily", "white")]
 
-
+# The command as another process; the working directory may be any folder.
 MAIN = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from plantstore.cli import main; main()"
 COMMAND = [sys.executable, "-c", MAIN]
 
@@ -178,19 +179,19 @@ def test_csv_with_a_long_name(run: Run, url: str) -> None:
     assert plants(url) == [Plant(1, "x" * 10**6)]
 
 
-@pytest.mark.parametrize("taken", [1, 50, 100, 101, 999])
-@pytest.mark.parametrize("there", [True, False])
+@pytest.mark.parametrize("duplicate", [1, 50, 100, 101, 999])
+@pytest.mark.parametrize("stored", [True, False])
 def test_import_with_a_duplicate_is_rolled_back(
-    run: Run, url: str, taken: int, there: bool
+    run: Run, url: str, duplicate: int, stored: bool
 ) -> None:
-    """A duplicate anywhere in the file, in it or in the store, rolls the whole import back."""
+    """A duplicate of a stored plant, or within the file, rolls the whole import back."""
     lines = [b'{"id":%d,"name":"x"}\n' % id for id in range(1000)]
-    if there:
-        assert run("add", str(taken), "Monstera").exit_code == 0
-        line = taken + 1
+    if stored:
+        assert run("add", str(duplicate), "Monstera").exit_code == 0
+        line = duplicate + 1
     else:
-        lines.insert(950, lines[taken - 1])
-        line = 951 if taken < 951 else taken + 1
+        lines.insert(950, lines[duplicate - 1])
+        line = 951 if duplicate < 951 else duplicate + 1
     before = plants(url)
     result = run("import", "-", input=b"".join(lines))
     assert result.stderr.startswith(f"Error: line {line}: plant ")

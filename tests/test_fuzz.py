@@ -15,10 +15,12 @@ from plantstore.schemas import NewPlantSchema, error_schema, new_plant_schema, p
 from .serving import Gunicorn, post
 from .sites import BEARER, ROSE_JSON, TOKEN, make_site
 
+# Any JSON value.
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
 )
+# Integers near the limits of int32, of exact floats, of int64 and of uint64.
 AROUND = st.sampled_from([0, 2**31, 2**53, 2**63, 2**64]).flatmap(
     lambda middle: st.integers(middle - 3, middle + 3) | st.integers(-middle - 3, -middle + 3)
 )

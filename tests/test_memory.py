@@ -42,7 +42,9 @@ def test_plants_are_not_tracked_by_garbage_collection() -> None:
     for id in range(10_000):
         store.add(Plant(id, f"plant {id}", f"tag {id}"))
     assert len(gc.get_objects()) - before < 100
-    assert not any(gc.is_tracked(kept) for kept in vars(store).values() if isinstance(kept, dict))
+    assert not any(
+        gc.is_tracked(plants) for plants in vars(store).values() if isinstance(plants, dict)
+    )
 
 
 def test_memory_url_opens_a_new_store() -> None:

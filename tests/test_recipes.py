@@ -71,8 +71,8 @@ def test_cors_recipe(origin: str) -> None:
     allowed = {response.headers.get("Access-Control-Allow-Origin") for response in responses}
     assert allowed == {origin if "shop" in origin else None}
     if "shop" in origin:
-        headers = responses[0].headers["Access-Control-Allow-Headers"]
-        assert {*headers.split(", ")} == {"authorization", "content-type"}
+        allowed_headers = responses[0].headers["Access-Control-Allow-Headers"]
+        assert {*allowed_headers.split(", ")} == {"authorization", "content-type"}
         assert "POST" in responses[0].headers["Access-Control-Allow-Methods"]
 
 
