@@ -1,50 +1,58 @@
-"""How the standalone service is served: a bare `gunicorn` in this folder reads this."""
+"""The server configuration of the standalone service: a bare `gunicorn` in this folder reads it."""
 
 import os
 import socket
 import struct
 from typing import Any
 
-from plantstore import SettingsError, open_store
+from plantstore import SettingsError, create_app
 from plantstore.settings import Settings
 
 wsgi_app = "wsgi:app"
 worker_class = "gthread"
 threads = 8
-graceful_timeout = 30  # Seconds for the requests under way when the service is stopped.
-# A worker is never killed for being slow. The main thread, which would have to report, also
-# waits for clients to close; and with the worker would go the plants in its memory.
+graceful_timeout = 30  # Seconds that requests have to finish after SIGTERM.
+# gunicorn never kills a slow worker: the plants in its memory would be lost. The main thread of
+# a worker reports late when it waits for clients to close their connections.
 timeout = 0
-forwarder_headers = ""  # No header says where the service is mounted.
+forwarder_headers = ""  # A client cannot choose the URL prefix of the service by a header.
 control_socket_disable = True
 
-READ_TIMEOUT = struct.pack("ll", 10, 0)  # Seconds, microseconds.
-ONE_WORKER = "plantstore: the store that PLANTSTORE_STORE names can have but one worker"
+READ_TIMEOUT = struct.pack("ll", 10, 0)  # Seconds and microseconds.
+ONE_WORKER = "plantstore: the store of PLANTSTORE_STORE can have only one worker"
 
 
 def on_starting(server: Any) -> None:
-    """Refuse, in one line, to start what no worker could serve."""
+    """Refuse to start, in one line, if a setting is wrong or no worker could serve the store."""
+    if not _serves_settings(server):
+        return
     try:
-        store = Settings.read(os.environ).open_store()
+        create_app()
     except SettingsError as error:
         raise RuntimeError(f"plantstore: {error}") from None
-    if store.one_process and server.num_workers > 1:
-        raise RuntimeError(f"{ONE_WORKER}, and {server.num_workers} were asked for")
+    if _one_process() and server.num_workers > 1:
+        raise RuntimeError(f"{ONE_WORKER}, not {server.num_workers}")
 
 
 def when_ready(server: Any) -> None:
-    """Give up on clients who stop sending: each of them would keep a thread for good."""
+    """Set a timeout for reading: a silent client must not block a thread forever."""
     for listener in server.LISTENERS:
-        # Linux hands this on to every connection that is accepted.
+        # On Linux, accepted connections inherit this option.
         listener.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, READ_TIMEOUT)
 
 
 def nworkers_changed(server: Any, new_value: int, old_value: int | None) -> None:
-    """Stay with one worker when a signal (TTIN) asks for more than the store can have."""
-    if old_value is not None and new_value > 1 and _one_process():
+    """Keep one worker when SIGTTIN asks for more than the store can have."""
+    added = old_value is not None and new_value > 1
+    if added and _serves_settings(server) and _one_process():
         server.log.error(ONE_WORKER)
         server.num_workers = 1
 
 
+def _serves_settings(server: Any) -> bool:
+    # Another application may pass its own store and token check to create_app.
+    return str(server.app.app_uri).startswith(("wsgi:", "plantstore:"))
+
+
 def _one_process() -> bool:
-    return open_store(os.environ.get("PLANTSTORE_STORE", Settings.store_url)).one_process
+    return Settings(os.environ).open_store().one_process

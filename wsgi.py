@@ -8,4 +8,4 @@ try:
     app = create_app()
 except SettingsError as error:
     print(f"plantstore: {error}", file=sys.stderr)
-    sys.exit(3)  # By which gunicorn knows not to try again.
+    sys.exit(3)  # With this code a gunicorn worker ends gunicorn, instead of being restarted.

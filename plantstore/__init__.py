@@ -1,27 +1,33 @@
-"""The Plant Store interface 1.0.0, as a service or as a blueprint for any Flask site."""
+"""The Plant Store interface 1.0.0, as a standalone service or as a blueprint for any Flask site."""
 
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
 from .app import create_app
-from .auth import StaticTokens
+from .auth import StaticTokens, VerifyToken
 from .blueprint import create_blueprint
+from .schemas import ErrorSchema, NewPlantSchema, PlantSchema
 from .settings import SettingsError
 from .signals import plant_added
 from .stores import MemoryStore, Plant, PlantExists, Store, StoreUnavailable, open_store
 
 if TYPE_CHECKING:
-    from .stores.sql import SQLStore as SQLStore
+    from .stores.sql import SQLStore
 
 __all__ = [
+    "ErrorSchema",
     "MemoryStore",
+    "NewPlantSchema",
     "Plant",
     "PlantExists",
+    "PlantSchema",
+    "SQLStore",
     "SettingsError",
     "StaticTokens",
     "Store",
     "StoreUnavailable",
+    "VerifyToken",
     "create_app",
     "create_blueprint",
     "open_store",
@@ -30,9 +36,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    # SQLAlchemy is imported where it is used, and may be missing.
-    if name == "SQLStore":
+    """Import SQLStore when it is used: a site without SQLAlchemy does not need it."""
+    if name != "SQLStore":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
         from .stores.sql import SQLStore
-
-        return SQLStore
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    except ModuleNotFoundError as error:
+        if error.name != "sqlalchemy":
+            raise
+        raise ImportError("SQLStore needs SQLAlchemy: pip install 'plantstore[sqlite]'") from error
+    return SQLStore

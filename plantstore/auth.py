@@ -4,38 +4,49 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 
+from .arguments import type_error
 from .errors import Refused
 
-#: From a token to the name of the client who holds it, or ``None`` for "not accepted".
+#: A function that takes a bearer token and returns the name of its client, or ``None`` if the
+#: token is not accepted.
 VerifyToken = Callable[[str], str | None]
 
+# RFC 6750 section 2.1.
 _B64TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
 _DIGEST = re.compile(r"sha256:([0-9A-Fa-f]{64})")
 
 
 class StaticTokens:
-    """Accepts the tokens it is given, each plain or as ``sha256:<64 hex>``.
+    """Accepts a fixed set of tokens, and keeps only their SHA-256 digests.
 
-    ``tokens`` is an iterable of them, whose clients are then called ``token-1`` and so
-    on, or a mapping from each to its client's name. Raises :exc:`ValueError` for what
-    can't be a bearer token (RFC 6750 section 2.1), with a message that doesn't show it,
-    and :exc:`TypeError` for one bare string, whose every letter would be a token.
+    Called with a token, it returns the name of the token's client, or ``None`` if the token is
+    not accepted.
+
+    :param tokens: the tokens, or a mapping from each token to the name of its client. Each is
+        plain text or ``sha256:<64 hex>``. Without a mapping the clients are named ``token-1``,
+        ``token-2`` and so on.
+    :raises TypeError: if it is neither, if it is a single string, or if a token or a name is not
+        a string.
+    :raises ValueError: if there is no token, or if one cannot be a bearer token (RFC 6750
+        section 2.1). The message does not show it.
     """
 
     def __init__(self, tokens: Iterable[str] | Mapping[str, str]) -> None:
-        if isinstance(tokens, str):
-            raise TypeError("tokens must be a list of strings, not a string")
-        if not isinstance(tokens, Mapping):
-            tokens = {token: f"token-{number}" for number, token in enumerate(tokens, 1)}
-        self._clients = {token_digest(token): client for token, client in tokens.items()}
+        named = tokens if isinstance(tokens, Mapping) else _numbered(tokens)
+        if not named:
+            raise ValueError("tokens must contain at least one token")
+        for client in named.values():
+            if not isinstance(client, str):
+                raise type_error("the name of a client", "a string", client)
+        self._clients = {token_digest(token): client for token, client in named.items()}
 
     def __call__(self, token: str) -> str | None:
-        """Return the name of the token's client, or ``None`` when it is not accepted."""
-        # The time that a look-up takes tells of digests alone, which nobody can choose.
+        """Return the name of the token's client, or ``None`` if the token is not accepted."""
+        # The time of this look-up depends on the digest alone, and nobody can choose a digest.
         return self._clients.get(sha256(token.encode()).digest())
 
     def __len__(self) -> int:
-        """Return how many different tokens are accepted."""
+        """Return the number of accepted tokens."""
         return len(self._clients)
 
     def __repr__(self) -> str:
@@ -43,27 +54,32 @@ class StaticTokens:
 
 
 def token_digest(token: str) -> bytes:
-    """Return the SHA-256 digest of a token, given plain or as ``sha256:<64 hex>``.
+    """Return the SHA-256 digest of a token.
 
-    Raises :exc:`ValueError` for anything else, with a message that doesn't show it.
+    :param token: plain text, or ``sha256:<64 hex>``.
+    :raises TypeError: if it is not a string.
+    :raises ValueError: if it cannot be a bearer token. The message does not show it.
     """
+    if not isinstance(token, str):
+        raise type_error("a token", "a string", token)
     hashed = _DIGEST.fullmatch(token)
     if hashed is not None:
         return bytes.fromhex(hashed[1])
     if _B64TOKEN.fullmatch(token) is None:
         raise ValueError(
-            "neither a bearer token (letters, digits and -._~+/ only, then = or not)"
-            " nor sha256:<64 hex>"
+            "a token must be a bearer token (letters, digits and -._~+/, then any number of =)"
+            " or sha256:<64 hex>; a mapping goes from each token to the name of its client"
         )
     return sha256(token.encode()).digest()
 
 
 def authenticate(authorization: str | None, verify_token: VerifyToken) -> str:
-    """Return the name of the client that a raw ``Authorization`` header stands for.
+    """Return the name of the client who sent an ``Authorization`` header.
 
-    Raises :exc:`~plantstore.errors.Refused` with 40101 when there are no bearer
-    credentials at all, and with 40102 when they are malformed or not accepted; and
-    :exc:`TypeError` when ``verify_token`` returns anything but a name or ``None``.
+    :param authorization: the value of the header, or ``None`` if there is none.
+    :raises Refused: 40101 if there are no bearer credentials, 40102 if they are malformed or not
+        accepted.
+    :raises TypeError: if ``verify_token`` returns anything but a name or ``None``.
     """
     scheme, _, token = (authorization or "").partition(" ")
     if scheme.lower() != "bearer":
@@ -73,6 +89,13 @@ def authenticate(authorization: str | None, verify_token: VerifyToken) -> str:
     if client is None:
         raise Refused(40102)
     if not isinstance(client, str):
-        # A False that means "no" must not let anybody in.
-        raise TypeError(f"verify_token returned a {type(client).__name__}, not a name or None")
+        # The value False must not admit a client.
+        raise type_error("the result of verify_token", "a name or None", client)
     return client
+
+
+def _numbered(tokens: object) -> dict[str, str]:
+    if isinstance(tokens, str | bytes) or not isinstance(tokens, Iterable):
+        expected = "a list of tokens, or a mapping from each token to the name of its client"
+        raise type_error("tokens", expected, tokens)
+    return {token: f"token-{number}" for number, token in enumerate(tokens, 1)}

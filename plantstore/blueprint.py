@@ -1,24 +1,21 @@
 """The operations of the plant store, as a blueprint for any Flask site."""
 
-from collections.abc import Callable
-from functools import wraps
-from typing import Any, TypeVar
+from inspect import iscoroutinefunction
+from typing import Any
 
-from flask import Blueprint, Request, Response, current_app, g, request
-from flask.sansio.blueprints import BlueprintSetupState
+from flask import Blueprint, Response, current_app, g, request
 from marshmallow import ValidationError
 from werkzeug.exceptions import HTTPException, InternalServerError, default_exceptions
 
+from .arguments import type_error
 from .auth import VerifyToken, authenticate
 from .body import DEFAULT_MAX_BODY, read_body
-from .errors import ALLOW, ERRORS, Refused, answer, answer_for_site, describe_faults
+from .errors import Refused, describe_faults, error_response, site_error_response
+from .methods import add_other_methods, allow_header
 from .responses import JSONResponse
 from .schemas import new_plant_schema, plant_schema
 from .signals import announce
 from .stores.base import Plant, PlantExists, Store, StoreUnavailable
-
-T = TypeVar("T")
-REFUSALS = (Refused, PlantExists, StoreUnavailable)
 
 
 def create_blueprint(
@@ -28,123 +25,108 @@ def create_blueprint(
     max_body: int = DEFAULT_MAX_BODY,
     name: str = "plantstore",
 ) -> Blueprint:
-    """Return a blueprint that serves a store: ``POST /plants`` below its prefix.
+    """Return a blueprint that serves a store: ``POST /plants`` below its URL prefix.
 
-    ``verify_token`` turns a bearer token into its client's name, then found in
-    ``g.plantstore_client``, or into ``None`` for "not accepted". ``max_body`` is the
-    largest request body in bytes. Several may share a site, each under its own ``name``.
+    A site that registers the blueprint sees no side effects. One site may register several
+    blueprints, each with its own name and URL prefix.
+
+    :param store: keeps the plants.
+    :param verify_token: takes a bearer token and returns the name of its client, or ``None``
+        if the token is not accepted. The name is then in ``g.plantstore_client``.
+    :param max_body: the largest request body in bytes, by default 1 MiB.
+    :param name: the name of the blueprint.
+    :raises TypeError: if an argument has the wrong type.
+    :raises ValueError: if ``max_body`` is less than 1, or ``name`` is empty or has a dot.
     """
-    blueprint = Blueprint(name, __name__)
-    # APIFlask asks this of any blueprint that has hooks, and stumbles where there is no answer.
-    blueprint.enable_openapi = False  # type: ignore[attr-defined]
+    _check_arguments(store, verify_token, max_body, name)
+    blueprint = _Blueprint(name, __name__)
 
     @blueprint.before_request
-    @_answering
-    def admit() -> Response | None:
-        """Find out who it is before anything else is read (interface section 5)."""
-        environ = _request().environ
-        # A browser asks by OPTIONS, without credentials, whether it may send them.
+    def check_request() -> Response | None:
+        """Check the credentials before anything else is read (interface section 5)."""
+        environ = request.environ
+        # The preflight request of a browser has no credentials.
         if environ["REQUEST_METHOD"] == "OPTIONS":
-            return Response(headers=ALLOW)
+            return Response(headers=[allow_header()])
         g.plantstore_client = authenticate(environ.get("HTTP_AUTHORIZATION"), verify_token)
+        if store.one_process and environ["wsgi.multiprocess"]:
+            raise Refused(50302)
         return None
 
+    # The URL prefix of a site may have parameters. Each view receives them.
     @blueprint.post("/plants")
-    @_answering
     def create_plant(**_: Any) -> Response:
         """Create a new plant in the store (interface section 4)."""
-        incoming = _request()
-        if store.one_process and incoming.environ["wsgi.multiprocess"]:
-            raise Refused(50302)
-        loaded = _load(read_body(incoming, max_body))
-        plant = Plant(**loaded)
+        new_plant = _load(read_body(request, max_body))
+        plant = Plant(**new_plant)
         store.add(plant)
         announce(plant)
-        return JSONResponse(plant_schema.dump(loaded))
+        return JSONResponse(plant_schema.dump(new_plant))
 
-    # A converter, since routing prefers plain paths: whatever the site itself has there
-    # comes first, and nobody takes this for a page.
-    @blueprint.route("/<any(plants):path>")
-    def no_operation(**_: Any) -> Response:
-        """Answer any other method."""
-        return answer(40501)
-
-    blueprint.record(_match_every_method)
+    blueprint.record(add_other_methods)
     _handle_errors(blueprint)
     return blueprint
 
 
-def _answering(view: Callable[..., T]) -> Callable[..., T | Response]:
-    """Answer what a view refuses at once, without the time of Flask's search for a handler."""
-
-    @wraps(view)
-    def answered(**arguments: Any) -> T | Response:
-        try:
-            return view(**arguments)
-        except REFUSALS as error:
-            return _refuse(error)
-
-    return answered
+class _Blueprint(Blueprint):
+    #: APIFlask expects this attribute in every blueprint that has hooks.
+    enable_openapi = False
 
 
-def _request() -> Request:
-    """Return the request itself: each look through the proxy costs time."""
-    current: Request = request._get_current_object()  # type: ignore[attr-defined]  # noqa: SLF001
-    return current
+def _check_arguments(store: object, verify_token: object, max_body: object, name: object) -> None:
+    if not isinstance(store, Store):
+        raise type_error("store", "a Store, such as MemoryStore() or open_store(url)", store)
+    if not callable(verify_token) or isinstance(verify_token, type):
+        raise type_error(
+            "verify_token", "a function from a token to the name of its client", verify_token
+        )
+    if iscoroutinefunction(verify_token):
+        raise TypeError("verify_token must not be a coroutine function")
+    if type(max_body) is not int:
+        raise type_error("max_body", "a number of bytes", max_body)
+    if max_body < 1:
+        raise ValueError("max_body must be at least 1 byte")
+    if not isinstance(name, str):
+        raise type_error("name", "the name of the blueprint", name)
 
 
 def _load(body: bytes) -> dict[str, Any]:
     try:
-        loaded: dict[str, Any] = new_plant_schema.loads(body)
+        new_plant: dict[str, Any] = new_plant_schema.loads(body)
     except ValidationError as error:
         raise Refused(40003, describe_faults(error)) from None
     except ValueError:
         raise Refused(40002) from None
-    return loaded
-
-
-class _EveryMethod(set[str]):
-    """What ``rule.methods`` is for a rule that matches any method.
-
-    werkzeug's own value for that is ``None``, on which a site that lists its routes
-    would stumble.
-    """
-
-    def __contains__(self, method: object) -> bool:
-        return True
-
-
-def _match_every_method(state: BlueprintSetupState) -> None:
-    endpoint = f"{state.name_prefix}.{state.name}.no_operation".lstrip(".")
-    for rule in state.app.url_map.iter_rules(endpoint):
-        rule.methods = _EveryMethod()
+    return new_plant
 
 
 def _handle_errors(blueprint: Blueprint) -> None:
     handle = blueprint.register_error_handler
-    for refusal in REFUSALS:  # Raised by hooks of the site's.
-        handle(refusal, _refuse)
-    handle(HTTPException, answer_for_site)
-    for status in default_exceptions:  # Where the site's own handlers would come first.
-        handle(status, answer_for_site)
-    # Not Exception, which would hide our faults from a developer in debug mode.
-    handle(InternalServerError, _failed)
+    handle(Refused, _refused)
+    handle(PlantExists, lambda error: error_response(40004))
+    handle(StoreUnavailable, _store_unavailable)
+    handle(HTTPException, site_error_response)
+    # Flask prefers a handler of the site for one status to ours for all.
+    for status in default_exceptions:
+        handle(status, site_error_response)
+    # A handler for Exception would hide the traceback from a developer in debug mode.
+    handle(InternalServerError, _service_failed)
 
 
-def _refuse(error: Exception) -> Response:
-    if isinstance(error, PlantExists):
-        return answer(40004)
-    if isinstance(error, Refused):
-        if error.number >= 50000:
-            _log(f"{error.number}: {ERRORS[error.number][0]}")
-        return answer(error.number, error.message)
+def _refused(error: Refused) -> Response:
+    if error.number >= 50000:
+        _log(str(error))
+    return error_response(error.number, error.message)
+
+
+def _store_unavailable(error: StoreUnavailable) -> Response:
     _log(f"The store is unavailable: {error!r}")
-    return answer(50301)
+    return error_response(50301)
 
 
-def _failed(error: InternalServerError) -> Response:
+def _service_failed(error: InternalServerError) -> Response:
     _log("50001: the service failed")
-    return answer(50001)
+    return error_response(50001)
 
 
 def _log(message: str) -> None:

@@ -1,4 +1,4 @@
-"""Reading the body of a request, whole or not at all."""
+"""Reads a request body completely or not at all."""
 
 from io import BytesIO
 from typing import IO, TYPE_CHECKING
@@ -12,15 +12,17 @@ from .errors import Refused
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
 
-
+#: The largest request body by default, in bytes.
 DEFAULT_MAX_BODY = 1048576
 
 
 def read_body(request: Request, limit: int) -> bytes:
-    """Return a request's body of plain ``application/json``, at most ``limit`` bytes.
+    """Return a complete request body of media type ``application/json``.
 
-    Raises :exc:`~plantstore.errors.Refused`: 40001 for another media type or a coding,
-    41301 for a body over the limit, 40002 for one that was cut short.
+    :param request: the current request.
+    :param limit: the largest body in bytes.
+    :raises Refused: 40001 for another media type or an encoded body, 41301 for a body over
+        the limit, 40002 for a body that was cut short.
     """
     environ = request.environ
     if not _is_plain_json(environ):
@@ -28,7 +30,7 @@ def read_body(request: Request, limit: int) -> bytes:
     declared = get_content_length(environ)
     if declared is not None and declared > limit:
         raise Refused(41301)
-    body = _read(request, _size(environ, declared, limit))
+    body = _read(request, environ, _size(environ, declared, limit))
     if len(body) > limit:
         raise Refused(41301)
     if declared is not None and len(body) < declared:
@@ -49,23 +51,23 @@ def _is_plain_json(environ: "WSGIEnvironment") -> bool:
 def _size(environ: "WSGIEnvironment", declared: int | None, limit: int) -> int:
     if declared is not None:
         return declared
-    # One byte more than allowed tells a body that fits from one that was cut. Where the
-    # server doesn't mark the end of the input, reading on could wait for ever.
+    # With one byte more than the limit, a body that is too large is detected. If the server
+    # does not mark the end of the input, reading could block forever.
     return limit + 1 if environ.get("wsgi.input_terminated") else 0
 
 
-def _read(request: Request, size: int) -> bytes:
-    opened = "stream" in vars(request)  # Kept there by werkzeug, once the site has asked for it.
+def _read(request: Request, environ: "WSGIEnvironment", size: int) -> bytes:
+    opened = "stream" in vars(request)  # werkzeug caches it there when the site reads the body.
     try:
-        body = _read_stream(request.stream if opened else request.environ["wsgi.input"], size)
+        body = _read_stream(request.stream if opened else environ["wsgi.input"], size)
         if opened and not body:
-            body = request.get_data()  # What the site has read and kept.
+            body = request.get_data()  # werkzeug has cached what the site has read.
     except RequestEntityTooLarge:
         raise Refused(41301) from None
-    except Exception as error:  # Each server has its own, for a bad chunk or a lost client.
+    except Exception as error:  # Each server raises its own for a bad chunk or a lost client.
         raise Refused(40002) from error
     if not opened:
-        request.environ["wsgi.input"] = BytesIO(body)  # The site may want to read it after us.
+        environ["wsgi.input"] = BytesIO(body)  # The site may read it after the view.
     return body
 
 

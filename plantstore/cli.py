@@ -16,27 +16,23 @@ from marshmallow import ValidationError
 from . import __version__
 from .auth import token_digest
 from .errors import describe_faults
-from .formats import FORMATS, BadLine, Format, as_json
+from .files import FORMATS, BadLine, Format, as_json
 from .schemas import new_plant_schema
-from .settings import Settings
-from .stores import Plant, PlantExists, StoreUnavailable, open_store
+from .settings import DEFAULT_STORE
+from .stores import Plant, PlantExists, Store, StoreUnavailable, open_store
 
 if TYPE_CHECKING:
     from click._termui_impl import ProgressBar
 
     from .stores.sql import SQLStore
 
-T = TypeVar("T")
-Command = Callable[..., None]
+_T = TypeVar("_T")
+_Command = Callable[..., None]
 
-OUT_OF_REACH = (
-    "the plants of memory:// are in the service's own process, out of reach from here."
-    " Set PLANTSTORE_STORE or --store to the URL of a database, such as sqlite:///plants.db."
-)
-ID = click.IntRange(-(2**63), 2**63 - 1)
-ID.name = "integer"
-# An id may be negative, and then looks like an option.
-NEGATIVE = {"ignore_unknown_options": True}
+_ID = click.IntRange(-(2**63), 2**63 - 1)
+_ID.name = "integer"
+# A negative id looks like an option.
+_NEGATIVE_ID = {"ignore_unknown_options": True}
 
 
 @click.group()
@@ -45,30 +41,33 @@ NEGATIVE = {"ignore_unknown_options": True}
     "--store",
     metavar="URL",
     envvar="PLANTSTORE_STORE",
-    default=Settings.store_url,
-    help="Where the plants are: the URL of a database. Without it PLANTSTORE_STORE says so.",
+    default=DEFAULT_STORE,
+    help="The URL of the database. Overrides the environment variable PLANTSTORE_STORE.",
 )
 def main(store: str) -> None:
-    """Run the plant store's chores: make tokens, look after the plants of a database."""
+    """Make access tokens, and manage the plants of a database."""
 
 
 @main.command()
 def token() -> None:
     """Make a new access token.
 
-    The first line is the token, for the client alone. The second is its digest: in
-    PLANTSTORE_TOKENS or PLANTSTORE_TOKENS_FILE it accepts the token and does not show it.
+    The first line is the token: give it to the client. The second line is its digest: put it
+    into PLANTSTORE_TOKENS or PLANTSTORE_TOKENS_FILE. The service then accepts the token without
+    storing it.
     """
     made = secrets.token_urlsafe(32)
     click.echo(made)
     click.echo(f"sha256:{token_digest(made).hex()}")
 
 
-def _on_the_store(command: Command) -> Command:
-    """Hand a command the store that is named, and say in one line what fails there."""
+def _with_store(command: _Command) -> _Command:
+    """Pass the store to a command, and report its errors in one line."""
 
     @click.option(
-        "--store", metavar="URL", help="The same as before the command; goes before that."
+        "--store",
+        metavar="URL",
+        help="The URL of the database. Overrides --store given before the command.",
     )
     @wraps(command)
     def run(store: str | None, **arguments: Any) -> None:
@@ -78,11 +77,11 @@ def _on_the_store(command: Command) -> Command:
             command(opened, **arguments)
             _flush()
         except BrokenPipeError:
-            raise  # Whoever read has read enough.
+            raise  # The reader of the output has ended, like head. click exits without a message.
         except StoreUnavailable as error:
-            raise click.ClickException(f"the store can't be used now: {error}") from None
+            raise click.ClickException(f"the store is unavailable: {error}") from None
         except PlantExists as error:
-            raise click.ClickException(f"plant {error} is already there.") from None
+            raise click.ClickException(f"plant {error} already exists.") from None
         except OSError as error:
             raise click.ClickException(str(error)) from None
         finally:
@@ -92,7 +91,7 @@ def _on_the_store(command: Command) -> Command:
 
 
 def _flush() -> None:
-    """Flush standard output; when that fails, have nobody try again."""
+    """Flush standard output. After an error Python must not flush it again at exit."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -100,75 +99,80 @@ def _flush() -> None:
         raise
 
 
-def _open(url: str) -> "SQLStore":
+def _open(url: str) -> Store:
     try:
         store = open_store(url)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--store") from None
     if store.one_process:
-        raise click.BadParameter(OUT_OF_REACH, param_hint="--store")
-    return store  # type: ignore[return-value]
+        raise click.BadParameter(
+            "the plants of memory:// are in the process of the service. This command cannot reach"
+            " them. Set PLANTSTORE_STORE or --store to the URL of a database, such as"
+            " sqlite:///plants.db.",
+            param_hint="--store",
+        )
+    return store
 
 
-@main.command(context_settings=NEGATIVE)
-@click.argument("id", type=ID)
+@main.command(context_settings=_NEGATIVE_ID)
+@click.argument("id", type=_ID)
 @click.argument("name")
-@click.option("--tag", help="The type of the plant, if it has one.")
-@_on_the_store
-def add(store: "SQLStore", id: int, name: str, tag: str | None) -> None:
+@click.option("--tag", help="The type of the plant. By default it has no tag.")
+@_with_store
+def add(store: Store, id: int, name: str, tag: str | None) -> None:
     """Add the plant ID with a NAME."""
-    given = {"id": id, "name": name} | ({} if tag is None else {"tag": tag})
+    new_plant = {"id": id, "name": name} | ({} if tag is None else {"tag": tag})
     try:
-        store.add(Plant(**new_plant_schema.load(given)))
+        store.add(Plant(**new_plant_schema.load(new_plant)))
     except ValidationError as error:
         raise click.UsageError(describe_faults(error)) from None
 
 
-@main.command(context_settings=NEGATIVE)
-@click.argument("id", type=ID)
-@_on_the_store
-def show(store: "SQLStore", id: int) -> None:
+@main.command(context_settings=_NEGATIVE_ID)
+@click.argument("id", type=_ID)
+@_with_store
+def show(store: Store, id: int) -> None:
     """Print the plant ID as JSON."""
     plant = store.get(id)
     if plant is None:
-        raise _missing(id)
+        raise _not_found(id)
     click.echo(_printable(as_json(plant).decode()))
 
 
 @main.command("list")
-@_on_the_store
-def list_(store: "SQLStore") -> None:
-    """Print all plants: id, name and tag, with tabs between."""
+@_with_store
+def list_(store: Store) -> None:
+    """Print all plants: id, name and tag, separated by tabs."""
     for plant in store:
         cells = (str(plant.id), plant.name, plant.tag or "")
         sys.stdout.buffer.write("\t".join(map(_printable, cells)).encode() + b"\n")
 
 
 @main.command()
-@_on_the_store
-def count(store: "SQLStore") -> None:
-    """Print how many plants there are."""
+@_with_store
+def count(store: Store) -> None:
+    """Print the number of plants."""
     click.echo(len(store))
 
 
-@main.command(context_settings=NEGATIVE)
-@click.argument("id", type=ID)
-@_on_the_store
-def remove(store: "SQLStore", id: int) -> None:
+@main.command(context_settings=_NEGATIVE_ID)
+@click.argument("id", type=_ID)
+@_with_store
+def remove(store: Store, id: int) -> None:
     """Remove the plant ID."""
     try:
         store.remove(id)
     except KeyError:
-        raise _missing(id) from None
+        raise _not_found(id) from None
 
 
-def _with_format(command: Command) -> Command:
-    """Give a command the format that is named, or else that of the file's name."""
+def _with_format(command: _Command) -> _Command:
+    """Pass a file format to a command: the one of --format, or that of the file's name."""
 
     @click.option(
         "--format",
         type=click.Choice([*FORMATS]),
-        help="JSON Lines or CSV. Without it the FILE's name decides; the default is jsonl.",
+        help="JSON Lines or CSV. The default is csv if FILE ends with .csv, else jsonl.",
     )
     @wraps(command)
     def run(file: str, format: str | None, **arguments: Any) -> None:
@@ -181,39 +185,40 @@ def _with_format(command: Command) -> Command:
 @main.command()
 @click.argument("file", type=click.Path(dir_okay=False, allow_dash=True), default="-")
 @_with_format
-@_on_the_store
-def export(store: "SQLStore", file: str, format: Format) -> None:
-    """Write all plants to FILE, over what it had; - is standard output."""
-    store.ping()  # Before the file is emptied.
+@_with_store
+def export(store: Store, file: str, format: Format) -> None:
+    """Write all plants to FILE. FILE is overwritten; - is standard output."""
+    store.ping()  # Before the file is truncated.
     _refuse_database(file)
     with click.open_file(file, "wb") as output:
-        watched = sys.stderr.isatty() and not output.isatty()
-        with _progress(store, "Exporting", len(store) if watched else 0, 1000, watched) as plants:
-            format.write(plants, output)
+        visible = sys.stderr.isatty() and not output.isatty()
+        plants = len(store) if visible else 0
+        with closing(_progress(store, "Exporting", plants, 1000, visible)) as counted:
+            format.write(counted, output)
 
 
 def _refuse_database(file: str) -> None:
-    """Refuse to write over a file of SQLite, such as that of the store itself."""
+    """Refuse to overwrite a file of SQLite, such as that of the store itself."""
     if os.path.isfile(file):
-        with open(file, "rb") as there:
-            if there.read(15) == b"SQLite format 3":
+        with open(file, "rb") as existing:
+            if existing.read(15) == b"SQLite format 3":
                 raise click.UsageError(f"{file} is a database.")
 
 
 @main.command("import")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
-@click.option("--skip-existing", is_flag=True, help="Pass over plants whose id is there already.")
+@click.option("--skip-existing", is_flag=True, help="Skip each plant whose id already exists.")
 @_with_format
-@_on_the_store
+@_with_store
 def import_(store: "SQLStore", file: str, format: Format, skip_existing: bool) -> None:
-    """Add all plants of FILE, or none; - is standard input.
+    """Add all plants of FILE, or none if one cannot be added. - is standard input.
 
-    A line is a plant in JSON, such as {"id": 1, "name": "Monstera", "tag": "indoor"}. In CSV
-    the first line names the columns: id, name, and perhaps tag; an empty tag is none.
-    Nobody else can add plants to SQLite meanwhile.
+    JSON Lines: each line is a plant, such as {"id": 1, "name": "Monstera", "tag": "indoor"}.
+    CSV: the first line names the columns id, name and, if there is one, tag. An empty tag is no
+    tag. During an import into SQLite, no other client can add plants.
     """
     seen = 0
-    recent: deque[tuple[int, int]] = deque(maxlen=store.PAGE)  # Numbers of lines, and ids.
+    recent: deque[tuple[int, int]] = deque(maxlen=store.PAGE)  # Line numbers and ids.
 
     def plants(lines: Iterable[bytes]) -> Iterator[Plant]:
         nonlocal seen
@@ -222,52 +227,57 @@ def import_(store: "SQLStore", file: str, format: Format, skip_existing: bool) -
             recent.append((line, plant.id))
             yield plant
 
+    size = None if file == "-" else os.path.getsize(file)
     try:
-        with closing(_lines(file)) as lines:
-            added = store.add_all(plants(lines), skip_existing=skip_existing)
+        with (
+            click.open_file(file, "rb") as lines,
+            closing(_progress(lines, "Importing", size, 1 << 16, sys.stderr.isatty(), len)) as read,
+        ):
+            added = store.add_all(plants(read), skip_existing=skip_existing)
     except BadLine as error:
         raise click.ClickException(f"{error} Nothing was imported.") from None
     except PlantExists as error:
         (id,) = error.args
         line = next(line for line, other in reversed(recent) if other == id)
         raise click.ClickException(
-            f"line {line}: plant {id} is already there, or comes twice. Nothing was imported."
+            f"line {line}: plant {id} already exists, or is twice in the file."
+            " Nothing was imported."
         ) from None
-    click.echo(f"{added} added" + f", {seen - added} already there" * skip_existing)
+    click.echo(f"{added} added" + f", {seen - added} skipped" * skip_existing)
 
 
 def _progress(
-    items: Iterable[T], label: str, length: int | None, steps: int, watched: bool
-) -> "ProgressBar[T]":
-    """Return a bar on standard error, drawn every so many steps while a person watches."""
-    return click.progressbar(
-        items,
-        label=label,
-        length=length,
-        update_min_steps=steps,
-        hidden=not watched,
-        file=sys.stderr,
-    )
+    items: Iterable[_T],
+    label: str,
+    length: int | None,
+    steps: int,
+    visible: bool,
+    weigh: Callable[[_T], int] = lambda item: 1,
+) -> Generator[_T]:
+    """Yield the items, and draw a progress bar on standard error if it is to be visible.
+
+    :param length: the weight of all items, or ``None`` if it is unknown.
+    :param steps: the weight after which the bar is drawn again.
+    :param weigh: returns the weight of an item.
+    """
+    if not visible:
+        yield from items
+        return
+    bar: ProgressBar[int]
+    with click.progressbar(
+        label=label, length=length, update_min_steps=steps, file=sys.stderr
+    ) as bar:
+        for item in items:
+            bar.update(weigh(item))
+            yield item
 
 
-def _lines(file: str) -> Generator[bytes]:
-    """Yield the lines of a file, and have a bar count their bytes."""
-    size = 0 if file == "-" else os.path.getsize(file)
-    with (
-        click.open_file(file, "rb") as lines,
-        _progress(lines, "Importing", size or None, 1 << 16, sys.stderr.isatty()) as bar,
-    ):
-        for line in lines:
-            bar.update(len(line))
-            yield line
-
-
-def _missing(id: int) -> click.ClickException:
+def _not_found(id: int) -> click.ClickException:
     return click.ClickException(f"there is no plant {id}.")
 
 
 def _printable(text: str) -> str:
-    """Escape, as JSON does, what would move a terminal's cursor instead of being seen."""
+    """Escape, as JSON does, the characters that would control a terminal."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)

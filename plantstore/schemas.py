@@ -1,4 +1,4 @@
-"""What goes over the wire (interface section 2), and one instance of each, named by its role."""
+"""The objects of the interface (section 2), and one instance of each schema, named by its role."""
 
 import json
 from decimal import Context, Decimal
@@ -6,23 +6,15 @@ from math import isfinite
 from typing import Any
 
 import orjson
-from marshmallow import EXCLUDE, Schema, ValidationError, fields, missing
+from marshmallow import EXCLUDE, Schema, fields, missing
 from marshmallow.validate import Range
 
 
-class _Field(fields.Field[Any]):
-    """A field that has its validators run where it has any."""
+class Int64(fields.Integer):
+    """An integer of 64 bits, as JSON Schema 2020-12 defines integers: ``1.0`` is one.
 
-    def _validate(self, value: Any) -> None:
-        if self.validators:  # marshmallow makes one of them all, each time, also of none.
-            super()._validate(value)
-
-
-class Int64(_Field, fields.Integer):
-    """An integer as JSON Schema 2020-12 has it, ``1.0`` included, within 64 bits.
-
-    With a fraction or an exponent it may go up to 2**53, where those who read such
-    numbers as floats still read the same (RFC 8259 section 6).
+    With a fraction or an exponent it may go up to 2**53: up to there, a reader that uses
+    floats reads the same integer (RFC 8259 section 6).
     """
 
     default_error_messages = {
@@ -42,8 +34,8 @@ class Int64(_Field, fields.Integer):
         return value
 
 
-class Text(_Field, fields.String):
-    """A string that every store can hold: no U+0000, no lone surrogate; it may be empty."""
+class Text(fields.String):
+    """A string that every store can keep: no U+0000, no lone surrogate. It may be empty."""
 
     default_error_messages = {
         "nul": "May not contain U+0000.",
@@ -66,10 +58,10 @@ class Text(_Field, fields.String):
 
 
 class PlantSchema(Schema):
-    """A Plant: ``name``, and ``tag`` if there is one."""
+    """A Plant: ``name``, and ``tag`` if the plant has one. Unknown fields are ignored."""
 
     class Meta:
-        """The interface's objects are open: other members are ignored."""
+        """Options of marshmallow."""
 
         unknown = EXCLUDE
 
@@ -80,55 +72,23 @@ class PlantSchema(Schema):
 
 
 class NewPlantSchema(PlantSchema):
-    """A NewPlant, the body of a creation: a Plant and its ``id``. Other members are ignored."""
+    """A NewPlant, the body of a creation: a Plant and its ``id``. Unknown fields are ignored."""
 
     id = Int64(required=True)
 
-    def loads(self, text: str | bytes | bytearray, /, **kwargs: Any) -> Any:
-        """Load a NewPlant from JSON text, its id exactly as it is written there.
+    def loads(self, json_data: str | bytes | bytearray, /, **kwargs: Any) -> Any:
+        """Return a NewPlant from JSON text, its id exactly as it is written there.
 
-        Raises :exc:`ValueError` for what is not one JSON text (RFC 8259), or nests too
-        deeply, and :exc:`~marshmallow.ValidationError` for one that is not a NewPlant.
+        :param json_data: the JSON text; bytes are UTF-8.
+        :param kwargs: options of :meth:`marshmallow.Schema.load`.
+        :returns: a dict of ``id``, ``name``, and ``tag`` if the plant has one.
+        :raises ValueError: if it is not one JSON text (RFC 8259), or is nested too deeply.
+        :raises marshmallow.ValidationError: if it is not a NewPlant.
         """
-        data = orjson.loads(text)
+        data = orjson.loads(json_data)
         if isinstance(data, dict) and isinstance(data.get("id"), float):
-            data["id"] = _written(text, "id")
+            data["id"] = _exact_number(json_data, "id")
         return self.load(data, **kwargs)
-
-
-class _PlainSchema(NewPlantSchema):
-    """A NewPlant's schema that goes over a dict's members one by one, and does nothing else.
-
-    It has no nested objects, hooks or options, and to be ready for those is most of what a
-    load costs marshmallow.
-    """
-
-    def load(self, data: Any, **kwargs: Any) -> Any:
-        """Load a NewPlant from a dict; raises :exc:`~marshmallow.ValidationError`."""
-        if kwargs or type(data) is not dict:
-            return super().load(data, **kwargs)
-        loaded, faults = {}, {}
-        for member, field in self.load_fields.items():
-            try:
-                value = field.deserialize(data.get(member, missing), member, data)
-            except ValidationError as error:
-                faults[member] = error.messages
-            else:
-                if value is not missing:
-                    loaded[member] = value
-        if faults:
-            raise ValidationError(faults, data=data, valid_data=loaded)
-        return loaded
-
-
-def _written(text: str | bytes | bytearray, member: str) -> Decimal:
-    """Return a member's number as it is written, which a float might have rounded."""
-    try:
-        numbers = json.loads(text, parse_float=str)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-    # Without traps, what is beyond even a Decimal is NaN.
-    return Decimal(numbers[member], Context(traps=[]))
 
 
 class ErrorSchema(Schema):
@@ -138,6 +98,16 @@ class ErrorSchema(Schema):
     message = fields.String(required=True)
 
 
-new_plant_schema = _PlainSchema()
+def _exact_number(text: str | bytes | bytearray, field: str) -> Decimal:
+    """Return a field's number as it is written. A float would be rounded."""
+    try:
+        numbers = json.loads(text, parse_float=str)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    # Without traps, what is beyond even a Decimal is NaN.
+    return Decimal(numbers[field], Context(traps=[]))
+
+
+new_plant_schema = NewPlantSchema()
 plant_schema = PlantSchema()
 error_schema = ErrorSchema()

@@ -1,4 +1,4 @@
-"""``PLANTSTORE_*``, by the same names from the environment and from ``create_app``'s config."""
+"""The settings ``PLANTSTORE_*``: the same names in the environment and in ``app.config``."""
 
 import re
 from collections.abc import Mapping
@@ -10,62 +10,62 @@ from .auth import StaticTokens, token_digest
 from .body import DEFAULT_MAX_BODY
 from .stores import Store, open_store
 
+#: The URL of the store by default.
+DEFAULT_STORE = "memory://"
+
 
 class SettingsError(ValueError):
-    """A setting is missing or bad; the message names it, and shows no secret."""
+    """A setting is missing or wrong. The message names the setting and shows no secret."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What an operator can set; its ``repr`` shows no secret.
+    """The settings of the standalone service. Each is read when its attribute is used.
 
-    ``verify_token`` accepts the configured tokens, ``store_url`` names the store, and
-    ``max_body`` is the largest request body in bytes.
+    :param source: the values by name, such as ``os.environ``. They are not in the ``repr``.
     """
 
-    verify_token: StaticTokens
-    store_url: str = field(default="memory://", repr=False)
-    max_body: int = DEFAULT_MAX_BODY
+    source: Mapping[str, Any] = field(repr=False)
 
-    @classmethod
-    def read(cls, source: Mapping[str, Any]) -> "Settings":
-        """Read the settings from a mapping such as ``os.environ``.
+    @property
+    def verify_token(self) -> StaticTokens:
+        """The accepted tokens.
 
-        Raises :exc:`SettingsError` for a bad setting, and when no token is configured:
-        the service never starts open.
+        :raises SettingsError: if there is none: the service never starts without
+            authentication. Also if one cannot be a token, or their file cannot be read.
         """
-        return cls(
-            verify_token=_verify_token(source),
-            store_url=str(source.get("PLANTSTORE_STORE", cls.store_url)),
-            max_body=_max_body(str(source.get("PLANTSTORE_MAX_BODY", cls.max_body))),
-        )
+        listed = _listed_tokens(self.source.get("PLANTSTORE_TOKENS") or "")
+        in_file = _tokens_in_file(str(self.source.get("PLANTSTORE_TOKENS_FILE") or ""))
+        if not listed and not in_file:
+            raise SettingsError(
+                "no token is configured: set PLANTSTORE_TOKENS or PLANTSTORE_TOKENS_FILE"
+                " (`plantstore token` makes a token)"
+            )
+        return StaticTokens(listed | in_file)
+
+    @property
+    def max_body(self) -> int:
+        """The largest request body in bytes.
+
+        :raises SettingsError: if it is not a whole number of at least 1.
+        """
+        value = str(self.source.get("PLANTSTORE_MAX_BODY", DEFAULT_MAX_BODY))
+        if re.fullmatch("[1-9][0-9]{0,17}", value) is None:
+            raise SettingsError("PLANTSTORE_MAX_BODY must be a whole number of bytes, at least 1")
+        return int(value)
 
     def open_store(self) -> Store:
-        """Open the store that was set; raises :exc:`SettingsError` when there is no such store."""
+        """Open the store.
+
+        :raises SettingsError: if no store has this URL, or its driver is not installed.
+        """
         try:
-            return open_store(self.store_url)
+            return open_store(str(self.source.get("PLANTSTORE_STORE", DEFAULT_STORE)))
         except ValueError as error:
             raise SettingsError(f"PLANTSTORE_STORE: {error}") from None
 
 
-def _max_body(value: str) -> int:
-    if re.fullmatch("[1-9][0-9]{0,17}", value) is None:
-        raise SettingsError("PLANTSTORE_MAX_BODY must be a whole number of bytes, at least 1")
-    return int(value)
-
-
-def _verify_token(source: Mapping[str, Any]) -> StaticTokens:
-    listed = _in_variable(source.get("PLANTSTORE_TOKENS") or "")
-    in_file = _in_file(str(source.get("PLANTSTORE_TOKENS_FILE") or ""))
-    if not listed and not in_file:
-        raise SettingsError(
-            "no token is configured: set PLANTSTORE_TOKENS or PLANTSTORE_TOKENS_FILE"
-            " (`plantstore token` makes one)"
-        )
-    return StaticTokens(listed | in_file)
-
-
-def _in_variable(value: object) -> dict[str, str]:
+def _listed_tokens(value: object) -> dict[str, str]:
     text = ",".join(map(str, value)) if isinstance(value, list | tuple | set) else str(value)
     tokens = [token for token in re.split(r"[,\s]+", text) if token]
     for number, token in enumerate(tokens, 1):
@@ -73,7 +73,7 @@ def _in_variable(value: object) -> dict[str, str]:
     return {token: f"token-{number}" for number, token in enumerate(tokens, 1)}
 
 
-def _in_file(path: str) -> dict[str, str]:
+def _tokens_in_file(path: str) -> dict[str, str]:
     tokens = {}
     for number, line in enumerate(_lines(path) if path else [], 1):
         token, *client = line.partition("#")[0].split(maxsplit=1) or [""]
@@ -87,14 +87,17 @@ def _lines(path: str) -> list[str]:
     try:
         return Path(path).read_text(encoding="utf-8-sig").split("\n")
     except OSError as error:
-        # The path stays out of it: it may be a token that went to the wrong setting.
+        # Without the path: it may be a token in the wrong setting.
         raise SettingsError(f"PLANTSTORE_TOKENS_FILE: {error.strerror}") from None
     except ValueError:
         raise SettingsError("PLANTSTORE_TOKENS_FILE: not UTF-8 text") from None
 
 
-def _check_token(token: str, where: str) -> None:
+def _check_token(token: str, place: str) -> None:
     try:
         token_digest(token)
-    except ValueError as error:
-        raise SettingsError(f"{where} is {error}") from None
+    except ValueError:
+        raise SettingsError(
+            f"{place} is neither a bearer token (letters, digits and -._~+/,"
+            " then any number of =) nor sha256:<64 hex>"
+        ) from None

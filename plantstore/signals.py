@@ -1,39 +1,33 @@
-"""What a site can listen to, by Flask's own signals."""
+"""The signal of a new plant."""
 
 import logging
-from typing import TYPE_CHECKING
 
 from blinker import Namespace
-from flask import current_app, g
+from flask import g
+from flask.globals import app_ctx
 
 from .stores.base import Plant
 
-if TYPE_CHECKING:
-    from flask import Flask
-
-#: Sent by the application within the request, once its store has acknowledged a new
-#: plant, with the :class:`~plantstore.Plant` as ``plant`` and the client's name as
-#: ``client``. A receiver that raises is logged, and changes nothing.
+#: Is sent in the request that has added a plant, after the store has acknowledged it. The sender
+#: is the Flask application, ``plant`` the :class:`~plantstore.Plant`, and ``client`` the name of
+#: the client. An exception that a receiver raises is logged and has no other effect.
 plant_added = Namespace().signal("plant-added")
 
-# Not the site's, which would get its handler and level only by being asked for.
-_log = logging.getLogger("plantstore")
+# app.logger would give the logger of the site a handler and a level.
+_logger = logging.getLogger("plantstore")
 
 
 def announce(plant: Plant) -> None:
-    """Tell of a new plant whoever listens: the log, and the receivers of :data:`plant_added`."""
-    if _log.isEnabledFor(logging.INFO):
-        _log.info("Plant %d was added (client: %r)", plant.id, g.plantstore_client)
-    if plant_added.receivers and not plant_added.is_muted:
-        _send(plant, g.plantstore_client)
-
-
-def _send(plant: Plant, client: str) -> None:
-    app: Flask = current_app._get_current_object()  # type: ignore[attr-defined]  # noqa: SLF001
-    # Not by send(), which ends at the first receiver that raises.
+    """Log a new plant at level INFO, and send :data:`plant_added`."""
+    client = g.plantstore_client
+    _logger.info("Plant %d was added (client: %r)", plant.id, client)
+    if not plant_added.receivers or plant_added.is_muted:
+        return
+    app = app_ctx.app
+    # Signal.send() would stop at the first receiver that raises.
     for receiver in plant_added.receivers_for(app):
         try:
             app.ensure_sync(receiver)(app, plant=plant, client=client)
         except Exception:
-            failed = "A receiver of plant_added failed (plant %d, client %r)"
-            app.logger.exception(failed, plant.id, client)
+            message = "A receiver of plant_added failed (plant %d, client %r)"
+            app.logger.exception(message, plant.id, client)

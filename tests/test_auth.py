@@ -132,7 +132,7 @@ def test_verify_token_with_a_wrong_return_type_accepts_nobody(
     """A verify_token that returns neither a string nor None accepts no client: 50001."""
     site = make_site(store=store, verify_token=lambda token: result)
     site.testing = True
-    with pytest.raises(TypeError, match="not a name or None"):
+    with pytest.raises(TypeError, match="must be a name or None"):
         create(site.test_client(), ROSE)
     site.testing = False
     check_error(create(site.test_client(), ROSE), 50001)
@@ -159,7 +159,7 @@ def test_client_names_of_static_tokens() -> None:
 )
 def test_invalid_static_token_raises_value_error(token: str) -> None:
     """A configured token that is no bearer token raises ValueError; no token is in the message."""
-    with pytest.raises(ValueError, match="neither a bearer token") as caught:
+    with pytest.raises(ValueError, match="must be a bearer token") as caught:
         StaticTokens(["valid", token])
     assert "valid" not in str(caught.value)
 

@@ -65,7 +65,7 @@ def failure(result: Result, code: int) -> str:
 def test_duplicate_or_missing_plant_is_exit_code_1(run: Run) -> None:
     """Adding a duplicate, and showing or removing a missing plant, fails with exit code 1."""
     assert run("add", "1", "Monstera").exit_code == 0
-    assert failure(run("add", "1", "Rose"), 1) == "Error: plant 1 is already there.\n"
+    assert failure(run("add", "1", "Rose"), 1) == "Error: plant 1 already exists.\n"
     assert failure(run("show", "2"), 1) == "Error: there is no plant 2.\n"
     assert failure(run("remove", "-2"), 1) == "Error: there is no plant -2.\n"
     assert run("show", "1").output == '{"id":1,"name":"Monstera"}\n'
@@ -98,7 +98,7 @@ def test_memory_store_is_refused(command: str) -> None:
     for before, after in ([], []), (["--store", "memory://"], []), ([], ["--store", "memory://"]):
         result = CliRunner().invoke(main, [*before, *command.split(), *after])
         message = failure(result, 2)
-        assert "in the service's own process" in message
+        assert "in the process of the service" in message
         assert "sqlite:///plants.db" in message
 
 
@@ -108,7 +108,7 @@ def test_unreachable_store_is_exit_code_1(run: Run, command: str, scheme: str) -
     """An unreachable store is exit code 1, and the message contains no password."""
     url = f"{scheme}://me:hunter2@127.0.0.1:1/plants"
     message = failure(run(*command.split(), "--store", url), 1)
-    assert message.startswith("Error: the store can't be used now: ")
+    assert message.startswith("Error: the store is unavailable: ")
     assert "hunter2" not in message
 
 

@@ -1,11 +1,9 @@
 """All errors that concern neither the body nor the token: methods, paths, stores, faults."""
 
 import logging
-import re
 
 import pytest
-from flask import Blueprint, Flask
-from flask.cli import routes_command
+from flask import Flask
 from flask.testing import FlaskClient
 from marshmallow import ValidationError
 
@@ -13,9 +11,7 @@ from plantstore import MemoryStore, Plant, StoreUnavailable
 from plantstore.errors import ERRORS
 
 from .conftest import check_error, create
-from .sites import BEARER, ROSE, TOKEN, make_blueprint, make_site
-
-OTHER_METHODS = ["GET", "HEAD", "PUT", "PATCH", "DELETE", "TRACE", "CONNECT", "PROPFIND", "FOO"]
+from .sites import BEARER, ROSE, TOKEN, make_site
 
 
 class FailingStore(MemoryStore):
@@ -35,35 +31,6 @@ def test_error_numbers_are_status_and_counter() -> None:
     for error in ERRORS:
         assert 400 <= error // 100 <= 599
         assert 0 < error % 100 < 100
-
-
-@pytest.mark.parametrize("method", OTHER_METHODS)
-@pytest.mark.parametrize("prefix", ["", "/garden", "/outer/inner"])
-def test_method_not_allowed(app: Flask, site: Flask, prefix: str, method: str) -> None:
-    """Any other method, known or unknown, is 405 with Allow, at every mount point."""
-    outer = Blueprint("outer", "site", url_prefix="/outer")
-    outer.register_blueprint(make_blueprint(name="inner"), url_prefix="/inner")
-    site.register_blueprint(outer)
-    client = (site if prefix else app).test_client()
-    response = client.open(f"{prefix}/plants", method=method, headers=BEARER)
-    assert response.headers["Allow"] == "OPTIONS, POST"
-    if method == "HEAD":
-        assert (response.status_code, response.data) == (405, b"")
-    else:
-        check_error(response, 40501)
-
-
-@pytest.mark.parametrize("headers", [{}, BEARER, {"Authorization": "Bearer wrong"}])
-def test_options_without_credentials(client: FlaskClient, headers: dict[str, str]) -> None:
-    """OPTIONS needs no credentials, and reveals nothing but Allow."""
-    response = client.options("/plants", headers=headers)
-    assert (response.status_code, response.data) == (200, b"")
-    # Extensions rely on a Content-Type, which Flask's own OPTIONS responses also have.
-    assert dict(response.headers) == {
-        "Allow": "OPTIONS, POST",
-        "Content-Length": "0",
-        "Content-Type": "text/html; charset=utf-8",
-    }
 
 
 @pytest.mark.parametrize(
@@ -92,23 +59,6 @@ def test_site_404_and_405_are_unchanged(site: Flask) -> None:
     client = site.test_client()
     for response, status in ((client.get("/garden/x"), 404), (client.post("/"), 405)):
         assert (response.status_code, response.content_type) == (status, "text/html; charset=utf-8")
-
-
-def test_flask_routes_lists_the_methods(site: Flask) -> None:
-    """`flask routes` lists the blueprint's path with the methods that it serves."""
-    listed = site.test_cli_runner().invoke(routes_command, ["--all-methods"]).output
-    assert re.search(r"plantstore.create_plant +OPTIONS, POST +/garden/plants", listed)
-
-
-def test_sitemap_excludes_the_blueprint(site: Flask) -> None:
-    """A sitemap built from the host site's routes contains only the host site's own pages."""
-    assert None not in [rule.methods for rule in site.url_map.iter_rules()]
-    pages = [
-        rule.rule
-        for rule in site.url_map.iter_rules()
-        if "GET" in (rule.methods or ()) and not rule.arguments
-    ]
-    assert pages == ["/"]
 
 
 @pytest.mark.parametrize("before", [True, False])

@@ -19,7 +19,7 @@ from hypothesis import given
 
 from plantstore import Plant, open_store
 from plantstore.cli import main
-from plantstore.formats import FORMATS
+from plantstore.files import FORMATS
 
 from .conftest import Run
 from .databases import Place
@@ -138,8 +138,8 @@ def test_import_of_files_from_other_programs(
         ("jsonl", b'{"id":3,"name":"\xff"}\n', "line 2: Not one JSON text in UTF-8."),
         ("jsonl", b'{"id":3,"name":"x","tag":null}\n', "line 2: tag: "),
         ("jsonl", b'{"id":9223372036854775808,"name":"x"}\n', "line 2: id: "),
-        ("jsonl", b'{"id":-1,"name":"x"}\n', "line 2: plant -1 is already there, or comes twice."),
-        ("csv", b"3,a\n", "line 3: There are 2 cells under 3 headings."),
+        ("jsonl", b'{"id":-1,"name":"x"}\n', "line 2: plant -1 already exists, or is twice"),
+        ("csv", b"3,a\n", "line 3: There are 2 cells, but 3 in the header."),
         ("csv", b'4,"a\nb",\nfive,c,\n', "line 5: id: Not a valid integer."),
         ("csv", b"9223372036854775808,a,\n", "line 3: id: Must be within"),
         ("csv", b"9" * 5000 + b",a,\n", "line 3: id: Not a valid integer."),
@@ -147,8 +147,8 @@ def test_import_of_files_from_other_programs(
         ("csv", b"4,\xff,\n", "line 3: Not CSV in UTF-8: "),
         ("csv", b"4,\x00,\n", "line 3: name: May not contain U+0000."),
         ("csv", b'4,"a', "line 3: Not CSV in UTF-8: "),
-        ("csv", b"-1,a,\n", "line 3: plant -1 is already there, or comes twice."),
-        ("csv", b"3,a,b,c\n", "line 3: There are 4 cells under 3 headings."),
+        ("csv", b"-1,a,\n", "line 3: plant -1 already exists, or is twice in the file."),
+        ("csv", b"3,a,b,c\n", "line 3: There are 4 cells, but 3 in the header."),
     ],
 )
 def test_import_error_names_the_line(
@@ -170,7 +170,7 @@ def test_csv_header_is_required(run: Run, content: bytes) -> None:
     """CSV whose header does not name id and name exactly once is refused."""
     result = run("import", "-", "--format", "csv", input=content)
     assert result.exit_code == 1
-    assert "line 1: The header must name id and name" in result.stderr
+    assert "line 1: The header must have id and name" in result.stderr
 
 
 def test_csv_with_a_long_name(run: Run, url: str) -> None:
@@ -203,7 +203,7 @@ def test_import_skip_existing(run: Run, url: str) -> None:
     assert run("add", "1", "Monstera").exit_code == 0
     lines = [b'{"id":%d,"name":"x"}\n' % id for id in (*range(500), 7)]
     result = run("import", "-", "--skip-existing", input=b"".join(lines))
-    assert (result.exit_code, result.output) == (0, "499 added, 2 already there\n")
+    assert (result.exit_code, result.output) == (0, "499 added, 2 skipped\n")
     assert plants(url)[1] == Plant(1, "Monstera")
 
 

@@ -6,11 +6,10 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from marshmallow import ValidationError
 from werkzeug.test import TestResponse
 
 from plantstore import MemoryStore, Plant
-from plantstore.schemas import NewPlantSchema, error_schema, new_plant_schema, plant_schema
+from plantstore.schemas import error_schema, plant_schema
 
 from .serving import Gunicorn, post
 from .sites import BEARER, ROSE_JSON, TOKEN, make_site
@@ -74,23 +73,6 @@ def test_any_json_as_body(value: Any) -> None:
 def test_any_values_of_the_members(new: dict[str, Any]) -> None:
     """An object with any values of the members is a plant or a client error, never a 500."""
     Service().post(json.dumps(new).encode())
-
-
-def loaded(schema: NewPlantSchema, new: dict[str, Any], **options: Any) -> Any:
-    """Return what a schema loads, or the details of its ValidationError."""
-    try:
-        return schema.load(new, **options)
-    except ValidationError as error:
-        return error.messages, error.data, error.valid_data
-
-
-@given(
-    st.fixed_dictionaries({}, optional=dict.fromkeys(("id", "name", "tag", "x"), ANYTHING)),
-    st.sampled_from([{}, {"partial": True}]),
-)
-def test_fast_schema_equals_marshmallow(new: dict[str, Any], options: Any) -> None:
-    """The schema in use loads and refuses exactly what marshmallow's own load does."""
-    assert loaded(new_plant_schema, new, **options) == loaded(NewPlantSchema(), new, **options)
 
 
 @given(AROUND | st.integers())

@@ -13,6 +13,7 @@ import pytest
 
 from .serving import LIMIT, ROOT, Gunicorn, chunk, chunked, post
 from .sites import TOKEN, new_rose, unused_ids
+from .waiting import wait_until
 
 
 def test_create_over_a_socket(server: Gunicorn) -> None:
@@ -257,7 +258,7 @@ def test_start_with_several_workers_on_memory_is_refused(arguments: tuple[str, .
     refused = start_refused(*arguments, PLANTSTORE_TOKENS=TOKEN, WEB_CONCURRENCY="4")
     assert refused.returncode == 1
     (line,) = [line for line in refused.stderr.splitlines() if "plantstore" in line]
-    assert line.endswith("can have but one worker, and 4 were asked for")
+    assert line.endswith("can have only one worker, not 4")
     assert "Traceback" not in refused.stderr
 
 
@@ -266,7 +267,7 @@ def test_sigttin_adds_no_worker_on_memory() -> None:
     with Gunicorn(PLANTSTORE_TOKENS=TOKEN) as server:
         server.wait_for("Booting worker")
         server.signal(signal.SIGTTIN)
-        server.wait_for("can have but one worker\n")
+        server.wait_for("can have only one worker\n")
         assert server.request(post(new_rose())).status == 200
         assert server.log.count("Booting worker") == 1
 
@@ -326,6 +327,19 @@ def test_read_timeout_of_silent_clients() -> None:
         for begun in (b"POST /pl", post(b"{", length=500)) * 5:
             silent.enter_context(server.connect()).send(begun)
         assert server.request(post(new_rose())).status == 200
+
+
+def test_application_of_an_operator(tmp_path: Path) -> None:
+    """An application that passes its own store and token check is served without any setting."""
+    (tmp_path / "own.py").write_text(
+        "from plantstore import create_app, open_store\n"
+        f"store = open_store('sqlite:///{tmp_path}/plants.db')\n"
+        "app = create_app(store=store, verify_token=str.upper)\n"
+    )
+    with Gunicorn("-w", "2", "--pythonpath", str(tmp_path), "own:app") as server:
+        assert server.request(post(new_rose())).status == 200
+        server.signal(signal.SIGTTIN)
+        wait_until(lambda: server.log.count("Booting worker") == 3)
 
 
 def configuration(**environment: str) -> dict[str, str]:

@@ -12,8 +12,9 @@ from textwrap import indent
 import pytest
 
 from plantstore import open_store
+from plantstore.body import DEFAULT_MAX_BODY
 from plantstore.errors import ERRORS
-from plantstore.settings import Settings
+from plantstore.settings import DEFAULT_STORE
 
 from .fresh import ENVIRONMENT, copy_project, run
 from .readme import block, rows
@@ -105,8 +106,8 @@ def test_table_of_settings_is_complete() -> None:
     assert {name: default for name, _, default in rows("name")} == {
         "PLANTSTORE_TOKENS": "none",
         "PLANTSTORE_TOKENS_FILE": "none",
-        "PLANTSTORE_STORE": Settings.store_url,
-        "PLANTSTORE_MAX_BODY": str(Settings.max_body),
+        "PLANTSTORE_STORE": DEFAULT_STORE,
+        "PLANTSTORE_MAX_BODY": str(DEFAULT_MAX_BODY),
     }
     source = (ROOT / "plantstore" / "settings.py").read_text()
     assert {name for name, *_ in rows("name")} == set(re.findall("PLANTSTORE_[A-Z_]+", source))

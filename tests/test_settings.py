@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from plantstore import SettingsError, create_app
+from plantstore import MemoryStore, SettingsError, create_app
 from plantstore.settings import Settings
 
-from .sites import ROSE
+from .conftest import create
+from .sites import ROSE, ROSE_PLANT, TOKEN
 
 DIGEST = sha256(b"hashed").hexdigest()
 
@@ -75,7 +76,7 @@ def test_tokens_file(tmp_path: Path) -> None:
         "\ufeffone # the first\n\n# nothing\n two\tFlora of the Garden # here \n"
         f"sha256:{DIGEST}\r\nlast Fauna\u2028nobody\x0cnobody\r\n"
     )
-    verify = Settings.read({"PLANTSTORE_TOKENS_FILE": path}).verify_token
+    verify = Settings({"PLANTSTORE_TOKENS_FILE": path}).verify_token
     clients = [verify("one"), verify("two"), verify("hashed"), verify("nobody")]
     assert clients == ["line-1", "Flora of the Garden", "line-5", None]
     assert verify("last") is not None
@@ -140,7 +141,7 @@ def test_invalid_max_body_is_refused(limit: Any) -> None:
 @pytest.mark.parametrize("limit", [1, "1", 10**17, "1048576"])
 def test_max_body_is_a_number_or_text(limit: Any) -> None:
     """PLANTSTORE_MAX_BODY may be a number or text."""
-    settings = Settings.read({"PLANTSTORE_TOKENS": "t", "PLANTSTORE_MAX_BODY": limit})
+    settings = Settings({"PLANTSTORE_TOKENS": "t", "PLANTSTORE_MAX_BODY": limit})
     assert settings.max_body == int(limit)
 
 
@@ -154,4 +155,31 @@ def test_invalid_store_url_is_refused(url: str | None) -> None:
 def test_settings_repr_shows_no_secret() -> None:
     """The repr of Settings contains neither a token nor the store's URL."""
     source = {"PLANTSTORE_TOKENS": "hunter2", "PLANTSTORE_STORE": "foo://me:hunter2@host/db"}
-    assert "hunter2" not in repr(Settings.read(source))
+    assert "hunter2" not in repr(Settings(source))
+
+
+def test_store_argument_replaces_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that create_app gets is used, and PLANTSTORE_STORE is not read."""
+    monkeypatch.setenv("PLANTSTORE_STORE", "nonsense")
+    monkeypatch.setenv("PLANTSTORE_TOKENS", TOKEN)
+    store = MemoryStore()
+    response = create(create_app(store=store).test_client(), ROSE)
+    assert (response.status_code, list(store)) == (200, [ROSE_PLANT])
+
+
+def test_verify_token_argument_replaces_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a verify_token of create_app, no token setting is read or required."""
+    monkeypatch.setenv("PLANTSTORE_TOKENS_FILE", "missing")
+    monkeypatch.setenv("PLANTSTORE_TOKENS", '"nonsense"')
+    client = create_app(verify_token={TOKEN: "Flora"}.get).test_client()
+    assert create(client, ROSE).status_code == 200
+
+
+def test_other_settings_are_read_beside_arguments() -> None:
+    """A setting without an argument is read and checked as always."""
+    with pytest.raises(SettingsError, match="^PLANTSTORE_MAX_BODY must be "):
+        create_app({"PLANTSTORE_MAX_BODY": 0}, store=MemoryStore(), verify_token=str.upper)
+    with pytest.raises(SettingsError, match="^no token is configured: "):
+        create_app(store=MemoryStore())
+    with pytest.raises(SettingsError, match="^PLANTSTORE_STORE: "):
+        create_app({"PLANTSTORE_STORE": "nonsense"}, verify_token=str.upper)

@@ -598,7 +598,7 @@ def test_write_ahead_log_of_another_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file that another process has open with a write-ahead log is StoreUnavailable."""
-    monkeypatch.setattr("plantstore.stores.engines.LOCK", 0.1)
+    monkeypatch.setattr("plantstore.stores.engines._LOCK_TIMEOUT", 0.1)
     other = sqlite3.connect(tmp_path / "plants.db")
     other.execute("PRAGMA journal_mode=WAL")
     other.execute("CREATE TABLE others (id INTEGER)")
@@ -614,7 +614,7 @@ def test_sqlite_adds_of_threads_are_serialized(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Threads that add to one SQLite file execute one statement at a time."""
-    monkeypatch.setattr("plantstore.stores.sql.TURN", LIMIT)
+    monkeypatch.setattr("plantstore.stores.sql._TURN_TIMEOUT", LIMIT)
     store = open_sql(f"sqlite:///{tmp_path}/plants.db")
     under_way: list[int] = [0]
     engine = store._engine  # noqa: SLF001
@@ -629,7 +629,7 @@ def test_sqlite_adds_of_threads_are_serialized(
 
 def test_nested_add_does_not_deadlock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An SQLAlchemy event during an add may add another plant to the same file."""
-    monkeypatch.setattr("plantstore.stores.sql.TURN", LIMIT)
+    monkeypatch.setattr("plantstore.stores.sql._TURN_TIMEOUT", LIMIT)
     store = open_sql(f"sqlite:///{tmp_path}/plants.db")
     store.ping()
     adds = iter([lambda: store.add(LILY)])

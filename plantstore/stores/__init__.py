@@ -1,22 +1,21 @@
-"""Stores of plants, opened by URL."""
+"""The stores, and what opens one by its URL."""
 
 from collections.abc import Callable
 
+from ..arguments import type_error
 from .base import Plant, PlantExists, Store, StoreUnavailable
 from .memory import MemoryStore
 
 __all__ = ["MemoryStore", "Plant", "PlantExists", "Store", "StoreUnavailable", "open_store"]
 
-Opener = Callable[[str], Store]
-
 
 def _memory(url: str) -> Store:
     if url != "memory://":
-        raise ValueError("the URL of a memory store is memory://, with nothing behind it")
+        raise ValueError("the URL of a memory store is memory:// and nothing else")
     return MemoryStore()
 
 
-def _sql(extra: str) -> Opener:
+def _sql(extra: str) -> Callable[[str], Store]:
     def open_sql(url: str) -> Store:
         try:
             from .engines import make_engine
@@ -29,7 +28,8 @@ def _sql(extra: str) -> Opener:
     return open_sql
 
 
-_OPENERS: dict[str, Opener] = {
+# What opens a store, by the scheme of its URL.
+_OPENERS: dict[str, Callable[[str], Store]] = {
     "memory": _memory,
     "sqlite": _sql("sqlite"),
     "postgresql": _sql("postgresql"),
@@ -43,15 +43,18 @@ _OPENERS: dict[str, Opener] = {
 
 
 def open_store(url: str) -> Store:
-    """Open the store that a URL names; nothing is connected to before it is used.
+    """Return the store of a URL. It connects when it is used first.
 
-    ``memory://`` is a new :class:`MemoryStore`, the URL of a database an
-    :class:`~plantstore.stores.sql.SQLStore`. Raises :exc:`ValueError` for a URL that no
-    store answers to, or whose driver is not installed. Its message never repeats the URL,
-    which may hold a password.
+    :param url: ``memory://`` for a new :class:`MemoryStore`, or the URL of a database, such as
+        ``sqlite:///plants.db``, for a :class:`~plantstore.SQLStore`.
+    :raises TypeError: if it is not a string.
+    :raises ValueError: if no store has such a URL, or its driver is not installed. The message
+        does not show the URL, which may contain a password.
     """
+    if not isinstance(url, str):
+        raise type_error("url", "the URL of a store", url)
     scheme = url.partition("://")[0]
     if scheme not in _OPENERS:
         known = ", ".join(f"{name}://" for name in _OPENERS)
-        raise ValueError(f"not the URL of a store; it begins with one of: {known}")
+        raise ValueError(f"not the URL of a store; it must begin with one of: {known}")
     return _OPENERS[scheme](url)

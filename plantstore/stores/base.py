@@ -1,4 +1,4 @@
-"""What every store honours: the plant it keeps, its operations, its two errors."""
+"""The plant that a store keeps, the interface of every store, and its two exceptions."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -6,10 +6,10 @@ from typing import ClassVar, NamedTuple
 
 
 class Plant(NamedTuple):
-    """A plant as a store takes it and gives it back (interface section 2, NewPlant).
+    """A plant as a store takes it and returns it (interface section 2, NewPlant).
 
-    ``id`` is within int64; ``name`` and ``tag`` are free of U+0000, which not every
-    database can hold. A plant without a tag has ``None`` there.
+    ``id`` is within int64. ``name`` and ``tag`` do not contain U+0000, because not every
+    database can store it. The tag of a plant without one is ``None``.
     """
 
     id: int
@@ -18,58 +18,63 @@ class Plant(NamedTuple):
 
 
 class PlantExists(Exception):
-    """A plant with this id is already there; the stored plant stays as it was."""
+    """A plant with this id already exists. The stored plant is unchanged."""
 
 
 class StoreUnavailable(Exception):
-    """The store can't be reached, or is full: the same call may succeed later."""
+    """The store cannot be reached, or is full. The same call may succeed later."""
 
 
 class Store(ABC):
     """Plants by id, for any number of threads.
 
-    Whatever :meth:`add` returned for is kept as durably as the engine can. Every
-    operation but :meth:`close` raises :exc:`StoreUnavailable` when the engine fails.
+    A plant whose :meth:`add` has returned is stored as durably as the engine allows. Every
+    method but :meth:`close` raises :exc:`StoreUnavailable` when the engine fails.
     """
 
-    #: Whether the plants live in one process only, so that several must not serve them.
+    #: Whether the plants live in one process. Then several processes must not serve them.
     one_process: ClassVar[bool] = False
 
     @abstractmethod
     def add(self, plant: Plant) -> None:
-        """Keep a new plant.
+        """Store a new plant.
 
-        Raises :exc:`PlantExists` when its id is taken: of any number of calls with one
-        id, from whatever thread, process or machine, one succeeds.
+        An id is added at most once, for any number of threads, processes and machines.
+
+        :param plant: the new plant.
+        :raises PlantExists: if a plant with its id exists.
         """
 
     @abstractmethod
     def get(self, id: int) -> Plant | None:
-        """Return the plant with this id, or ``None`` when there is none."""
+        """Return the plant with this id, or ``None`` if there is none."""
 
     @abstractmethod
     def remove(self, id: int) -> None:
-        """Forget the plant with this id; raises :exc:`KeyError` when there is none."""
+        """Remove the plant with this id.
+
+        :raises KeyError: if there is none.
+        """
 
     @abstractmethod
     def __iter__(self) -> Iterator[Plant]:
         """Yield the plants in the order of their ids.
 
-        A plant that is added or removed meanwhile may be among them or not.
+        A plant that is added or removed during the iteration may be yielded or not.
         """
 
     @abstractmethod
     def __len__(self) -> int:
-        """Return how many plants there are."""
+        """Return the number of plants."""
 
     def __bool__(self) -> bool:
-        """Return True, however few plants there are: an empty store is still a store."""
+        """Return True: an empty store is not a missing store."""
         return True
 
     @abstractmethod
     def ping(self) -> None:
-        """Return when the store can be used now."""
+        """Return if the store can be used now."""
 
     @abstractmethod
     def close(self) -> None:
-        """Release what the store holds open; closing twice does no harm."""
+        """Release all resources, such as connections. A store may be closed twice."""

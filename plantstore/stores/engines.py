@@ -1,4 +1,4 @@
-"""SQLAlchemy engines for a store of plants: what each driver needs, and why."""
+"""The SQLAlchemy engine of a store's URL: what each driver needs, and why."""
 
 import sqlite3
 import time
@@ -8,64 +8,70 @@ from typing import Any
 
 from sqlalchemy import URL, Engine, create_engine, event, exc, make_url
 
-CONNECT = 3  # Seconds to connect, or to wait for a pooled connection.
-STATEMENT = 4  # Seconds for a statement: who asked is to have an answer within five.
-LOCK = 4  # Seconds that SQLite waits for others who write; before it, SQLStore waits a TURN.
-POOL = 16  # Connections that a process has at most, and keeps.
+# The timeout in seconds to connect, and to wait for a connection of the pool.
+_CONNECT_TIMEOUT = 3
+# The timeout of a statement in seconds: an operation of the store takes less than five.
+_STATEMENT_TIMEOUT = 4
+# The seconds that SQLite waits for the lock of another writer.
+_LOCK_TIMEOUT = 4
+# The most connections of a process.
+_POOL_SIZE = 16
 
 
 def make_engine(url: str) -> Engine:
-    """Return an engine for the URL of a database, with nothing opened yet.
+    """Return the engine of a database. It connects when it is used first.
 
-    Each statement is a transaction of its own, and gives up after some seconds.
-    Raises :exc:`ValueError` for a URL that makes no sense, without repeating it, and
-    :exc:`ImportError` when its driver is not installed.
+    Each statement is a transaction, and has a timeout.
+
+    :param url: the URL of the database.
+    :raises ValueError: if it is not the URL of a database. The message does not show it.
+    :raises ImportError: if the driver is not installed.
     """
     try:
         parsed = make_url(url)
         # An @ in the host would be the end of a password.
         if parsed.database and "@" not in (parsed.host or ""):
             return _MAKERS[parsed.get_backend_name()](parsed)
-    # TypeError: SQLite in memory has a pool that takes none of our arguments.
+    # The pool of an SQLite database in memory raises TypeError for the arguments of _engine.
     except (exc.ArgumentError, TypeError, ValueError):
         pass
     raise ValueError(
-        "not the URL of a database such as sqlite:///plants.db or postgresql://user:password@host/name,"
-        " with an @ or / in the password written as %40 or %2F"
+        "not the URL of a database, such as sqlite:///plants.db or"
+        " postgresql://user:password@host/name; in the password write @ as %40 and / as %2F"
     )
 
 
 def _engine(url: URL, **defaults: str) -> Engine:
-    """Return an engine; what the URL's query says goes before these defaults."""
+    """Return an engine. The query of the URL overrides the defaults."""
     return create_engine(
         url.set(query={**defaults, **url.query}),
         isolation_level="AUTOCOMMIT",
         execution_options={"plantstore": True},
-        skip_autocommit_rollback=True,  # That would be a round trip.
-        pool_size=POOL,
+        skip_autocommit_rollback=True,  # A rollback would take a round trip.
+        pool_size=_POOL_SIZE,
         max_overflow=0,
-        pool_timeout=CONNECT,
+        pool_timeout=_CONNECT_TIMEOUT,
     )
 
 
 def _sqlite(url: URL) -> Engine:
-    engine = _engine(url.set(drivername="sqlite"), timeout=str(LOCK))
+    engine = _engine(url.set(drivername="sqlite"), timeout=str(_LOCK_TIMEOUT))
     event.listen(engine, "connect", _make_durable)
     return engine
 
 
 def _make_durable(connection: sqlite3.Connection, record: object) -> None:
-    # Below 3.51.3 a write-ahead log can be corrupted by two connections at once. A journal
-    # that is deleted, not truncated, can come back after a power failure and undo a commit.
+    # Before SQLite 3.51.3, two concurrent connections can corrupt a write-ahead log. A journal
+    # that is deleted instead of truncated can reappear after a power failure and undo a commit.
     mode = "WAL" if sqlite3.sqlite_version_info >= (3, 51, 3) else "TRUNCATE"
     connection.execute("PRAGMA synchronous=FULL")
-    until = time.monotonic() + LOCK
+    until = time.monotonic() + _LOCK_TIMEOUT
     while True:
         try:
             connection.execute(f"PRAGMA journal_mode={mode}")
             break
         except sqlite3.OperationalError as error:
-            # To and from WAL it doesn't wait for others by itself.
+            # SQLite does not wait for a lock when it changes to or from a write-ahead log.
             if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
                 raise
             time.sleep(0.01)
@@ -75,16 +81,20 @@ def _postgresql(url: URL) -> Engine:
     import psycopg
 
     class Connection(psycopg.Connection[Any]):
-        """A connection that gives up on a server which doesn't answer at all."""
+        """A connection that has a timeout for a server that does not respond."""
 
-        def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = STATEMENT) -> Any:
+        def wait(
+            self, gen: Any, interval: float = 0.1, timeout: float | None = _STATEMENT_TIMEOUT
+        ) -> Any:
             return super().wait(gen, interval, timeout)
 
-    # A little sooner than the client gives up, so that it is known what has become of it.
-    options = f"-c statement_timeout={STATEMENT * 1000 - 500} {url.query.get('options', '')}"
+    # The server cancels a statement before the client gives up, so that its outcome is known.
+    options = (
+        f"-c statement_timeout={_STATEMENT_TIMEOUT * 1000 - 500} {url.query.get('options', '')}"
+    )
     engine = _engine(
         url.set(drivername="postgresql+psycopg").update_query_dict({"options": options}),
-        connect_timeout=str(CONNECT),
+        connect_timeout=str(_CONNECT_TIMEOUT),
         client_encoding="utf8",
     )
 
@@ -97,7 +107,7 @@ def _postgresql(url: URL) -> Engine:
 
 
 def _mysql(url: URL) -> Engine:
-    # Without strict mode what doesn't fit is cut. A lock is tried for again, see SQLStore.
+    # Without strict mode, MariaDB truncates a long string. SQLStore retries a lock wait timeout.
     start = (
         "SET sql_mode=CONCAT(@@sql_mode, ',STRICT_ALL_TABLES'),"
         " innodb_lock_wait_timeout=1, lock_wait_timeout=1"
@@ -106,9 +116,9 @@ def _mysql(url: URL) -> Engine:
         url.set(drivername="mysql+pymysql").update_query_dict(
             {"charset": "utf8mb4", "init_command": start}
         ),
-        connect_timeout=str(CONNECT),
-        read_timeout=str(STATEMENT),
-        write_timeout=str(STATEMENT),
+        connect_timeout=str(_CONNECT_TIMEOUT),
+        read_timeout=str(_STATEMENT_TIMEOUT),
+        write_timeout=str(_STATEMENT_TIMEOUT),
     )
 
     @event.listens_for(engine, "checkout")
@@ -119,14 +129,15 @@ def _mysql(url: URL) -> Engine:
 
 
 def _refuse_stale(connection: Any) -> None:
-    """Have a connection replaced that the server has closed, without a round trip to ask."""
+    """Let SQLAlchemy replace a connection that the server has closed, without a round trip."""
     with DefaultSelector() as selector:
         selector.register(connection, EVENT_READ)
-        # A server that was not asked has nothing to say but that it is gone.
+        # Between two statements, the server sends nothing but the end of the connection.
         if selector.select(0):
             raise exc.DisconnectionError
 
 
+# What makes an engine, by the name of the backend in the URL.
 _MAKERS: dict[str, Callable[[URL], Engine]] = {
     "sqlite": _sqlite,
     "postgresql": _postgresql,

@@ -1,4 +1,4 @@
-"""Plants in a dict, for one process, until it ends."""
+"""Plants in the memory of one process."""
 
 from collections.abc import Iterator
 from threading import Lock
@@ -8,24 +8,26 @@ from .base import Plant, PlantExists, Store
 
 
 class MemoryStore(Store):
-    """Plants in this process's memory: the fastest store, and one that forgets.
+    """Plants in the memory of this process, until the process ends.
 
-    A plant with a short name takes 130 to 150 bytes, and as much again for a tag. Adding one
-    costs the same among ten million as among a thousand, and the garbage collector never
-    pauses for them; but about every doubling, one add waits for the dict to grow.
+    A plant with a short name takes 130 to 150 bytes, and about as much again for a tag. An add
+    costs the same with ten million plants as with a thousand, except when the dict grows: about
+    once for each doubling.
     """
 
     one_process: ClassVar[bool] = True
 
     def __init__(self) -> None:
-        # Of numbers and strings alone: the garbage collector does not walk such a dict,
-        # and it would walk all of one that holds tuples, each time.
+        # The garbage collector does not traverse a dict of only integers and strings.
         self._names: dict[int, str] = {}
         self._tags: dict[int, str] = {}
         self._lock = Lock()
 
     def add(self, plant: Plant) -> None:
-        """Keep a new plant; raises :exc:`PlantExists` when its id is taken."""
+        """Store a new plant.
+
+        :raises PlantExists: if a plant with its id exists.
+        """
         id, name, tag = plant
         with self._lock:
             if id in self._names:
@@ -35,19 +37,22 @@ class MemoryStore(Store):
                 self._tags[id] = tag
 
     def get(self, id: int) -> Plant | None:
-        """Return the plant with this id, or ``None`` when there is none."""
+        """Return the plant with this id, or ``None`` if there is none."""
         with self._lock:
             name = self._names.get(id)
             return None if name is None else Plant(id, name, self._tags.get(id))
 
     def remove(self, id: int) -> None:
-        """Forget the plant with this id; raises :exc:`KeyError` when there is none."""
+        """Remove the plant with this id.
+
+        :raises KeyError: if there is none.
+        """
         with self._lock:
             del self._names[id]
             self._tags.pop(id, None)
 
     def __iter__(self) -> Iterator[Plant]:
-        """Yield the plants in the order of their ids; needs 8 bytes a plant meanwhile."""
+        """Yield the plants in the order of their ids. Needs 8 bytes of memory for each plant."""
         with self._lock:
             ids = list(self._names)
         ids.sort()
@@ -57,11 +62,11 @@ class MemoryStore(Store):
                 yield plant
 
     def __len__(self) -> int:
-        """Return how many plants there are."""
+        """Return the number of plants."""
         return len(self._names)
 
     def ping(self) -> None:
-        """Return: memory is always there."""
+        """Return: memory is always available."""
 
     def close(self) -> None:
-        """Release nothing: the plants go with the store itself."""
+        """Do nothing: the plants live as long as the store."""

@@ -1,4 +1,4 @@
-"""Plants in a SQL database, by SQLAlchemy Core: one store for every engine."""
+"""Plants in a SQL database, through SQLAlchemy Core: one store for every engine."""
 
 import os
 import random
@@ -29,22 +29,28 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects.mysql import LONGTEXT
 from sqlalchemy.pool import SingletonThreadPool, StaticPool
 
+from ..arguments import type_error
 from .base import Plant, PlantExists, Store, StoreUnavailable
 
-#: What an engine raises for a plant that no table can hold; all else means "not now".
-FAULTS = (exc.IntegrityError, exc.DataError)
-ATTEMPTS = 10  # Of an operation that gets into another's way,
-PATIENCE = 2  # all begun within so many seconds,
-PAUSE = 0.02  # and so many apart at most.
-TURN = 0.5  # Seconds that an add into SQLite waits for those of other threads, then tries anyway.
+# The errors of a plant that the table cannot store. Any other error means that the store is not
+# available.
+_FAULTS = (exc.IntegrityError, exc.DataError)
+# The most attempts of an operation that was rolled back because of a concurrent transaction.
+_ATTEMPTS = 10
+# The seconds after which no other attempt begins.
+_RETRY_TIMEOUT = 2
+# The longest pause between two attempts, in seconds.
+_PAUSE = 0.02
+# The seconds that an add into SQLite waits for the adds of other threads. Then it starts anyway.
+_TURN_TIMEOUT = 0.5
 
 
-def plants_table(metadata: MetaData) -> Table:
-    """Return the table ``plants`` in some metadata, the same for every engine.
+def _plants_table(metadata: MetaData) -> Table:
+    """Return the table ``plants`` of the metadata, the same for every engine.
 
-    Raises :exc:`ValueError` when another table has that name there.
+    :raises ValueError: if the metadata has another table with this name.
     """
-    # In MySQL and MariaDB plain TEXT ends at 65,535 bytes.
+    # In MySQL and MariaDB, TEXT is limited to 65,535 bytes.
     unbounded = Text().with_variant(LONGTEXT(charset="utf8mb4"), "mysql", "mariadb")
     table = Table(
         "plants",
@@ -54,98 +60,111 @@ def plants_table(metadata: MetaData) -> Table:
         Column("tag", unbounded),
         keep_existing=True,
         implicit_returning=False,
-        sqlite_with_rowid=False,  # Else there would be a second tree, for the id.
+        sqlite_with_rowid=False,  # One B-tree, with the id as its key, instead of two.
         mysql_engine="InnoDB",
         mariadb_engine="InnoDB",
     )
     if table.columns.keys() != ["id", "name", "tag"]:
-        raise ValueError("the metadata has another table that is named plants")
+        raise ValueError("metadata has another table with the name plants")
     return table
 
 
-T = TypeVar("T")
-Operation = Callable[["SQLStore", T], None]
+_T = TypeVar("_T")
+_Operation = Callable[["SQLStore", _T], None]
 
 
-def _tried_again(operation: Operation[T]) -> Operation[T]:
-    """Have an operation tried again when it only got into another's way and was undone."""
+def _retried(operation: _Operation[_T]) -> _Operation[_T]:
+    """Retry an operation that was rolled back because of a concurrent transaction."""
 
     @wraps(operation)
-    def tried(store: "SQLStore", about: T) -> None:
-        attempts, until = 0, time.monotonic() + PATIENCE
+    def retried(store: "SQLStore", argument: _T) -> None:
+        attempts, until = 0, time.monotonic() + _RETRY_TIMEOUT
         while True:
             attempts += 1
             try:
-                return operation(store, about)
+                return operation(store, argument)
             except (exc.IntegrityError, StoreUnavailable) as error:
-                if attempts == ATTEMPTS or time.monotonic() > until or not _undone(error):
+                if attempts == _ATTEMPTS or time.monotonic() > until or not _is_conflict(error):
                     raise
-            time.sleep(random.uniform(0, PAUSE))  # noqa: S311
+            time.sleep(random.uniform(0, _PAUSE))  # noqa: S311
 
-    return tried
+    return retried
 
 
-def _undone(error: Exception) -> bool:
-    engines = getattr(error.__cause__, "orig", error)
-    # MySQL's and MariaDB's numbers for a lock not had in time, and for a deadlock.
-    return isinstance(error, exc.IntegrityError) or engines.args[:1] in {(1205,), (1213,)}
+def _is_conflict(error: Exception) -> bool:
+    driver_error = getattr(error.__cause__, "orig", error)
+    # The errors of MySQL and MariaDB for a lock wait timeout (1205) and for a deadlock (1213).
+    return isinstance(error, exc.IntegrityError) or driver_error.args[:1] in {(1205,), (1213,)}
 
 
 def _autocommitting(engine: Engine) -> Engine:
-    """Return an engine whose every statement is a transaction, and one round trip."""
+    """Return an engine whose every statement is a transaction and takes one round trip."""
     if engine.get_execution_options().get("plantstore"):
-        return engine  # From make_engine, which needs no asking at each connection.
+        return engine  # make_engine has set it up.
     return engine.execution_options(isolation_level="AUTOCOMMIT")
 
 
 class SQLStore(Store):
     """Plants in the table ``plants`` of a database, as durable as its engine makes them.
 
-    ``engine`` may be the one that a site has already, with the time limits that the site
-    has set. With ``metadata`` the table is put in there and left to the site's migrations;
-    without, it is made when it is needed. Any number of threads, processes and machines
-    may share the table. Raises :exc:`ValueError` when the metadata has another such table.
+    Any number of threads, processes and machines may share the table.
+
+    :param engine: the engine of the database. It may be the engine of a site; then its timeouts
+        apply.
+    :param metadata: the metadata of a site. The table is added to it, and the migrations of the
+        site create the table. By default, the store creates the table when it is used first.
+    :raises TypeError: if an argument has the wrong type.
+    :raises ValueError: if ``metadata`` has another table with the name ``plants``.
     """
 
-    #: The most plants that are in memory at a time,
+    #: The most plants that an iteration or an import keeps in memory.
     PAGE: ClassVar[int] = 100
-    #: and about the most characters, unless a single plant has more.
+    #: About the most characters that an iteration or an import keeps in memory. A single plant
+    #: may have more.
     WEIGHT: ClassVar[int] = 1_000_000
 
     def __init__(self, engine: Engine, metadata: MetaData | None = None) -> None:
-        self._table = plants_table(MetaData() if metadata is None else metadata)
-        # Made once: to make them each time takes a tenth of an add.
+        if not isinstance(engine, Engine):
+            raise type_error("engine", "an SQLAlchemy Engine, such as db.engine", engine)
+        if not isinstance(metadata, MetaData | None):
+            raise type_error("metadata", "an SQLAlchemy MetaData, such as db.metadata", metadata)
+        self._table = _plants_table(MetaData() if metadata is None else metadata)
+        # Built once, because building them takes a tenth of an add.
         self._insert = insert(self._table)
         self._select_one = select(self._table).where(self._table.c.id == bindparam("id"))
         self._made = self._left_to_site = metadata is not None
         self._engine = _autocommitting(engine)
         self._adding, self._pid = RLock(), os.getpid()
         self._one_writer = engine.dialect.name == "sqlite"
-        # The driver's own where it is SQLAlchemy itself that uses the connection.
+        # SQLAlchemy does not wrap an error of the driver that it gets outside of a statement.
         self._failures = (exc.DBAPIError, exc.TimeoutError, engine.dialect.loaded_dbapi.Error)
 
-    @_tried_again
+    @_retried
     def add(self, plant: Plant) -> None:
-        """Keep a new plant; raises :exc:`PlantExists` when its id is taken."""
+        """Store a new plant.
+
+        :raises PlantExists: if a plant with its id exists.
+        """
         with self._turn(), self._connect() as connection:
             try:
                 connection.execute(self._insert, plant._asdict())
             except exc.IntegrityError:
                 if self._find(connection, plant.id) is None:
-                    raise  # Another fault; or it was removed since.
+                    raise  # Another constraint; or the other plant was removed since.
                 raise PlantExists(plant.id) from None
 
     def add_all(self, plants: Iterable[Plant], *, skip_existing: bool = False) -> int:
-        """Keep all of these new plants, or none of them; return how many were added.
+        """Store all new plants, or none of them, in one transaction.
 
-        Raises :exc:`PlantExists` with an id that is taken, or that comes twice;
-        ``skip_existing`` passes over such plants. Whatever the iterable itself raises
-        undoes it all. Takes :attr:`PAGE` plants at a time from it.
+        :param plants: the new plants. An exception that the iterable raises causes a rollback.
+        :param skip_existing: whether a plant is skipped if its id exists or is repeated.
+        :returns: the number of added plants.
+        :raises PlantExists: if an id exists or is repeated, and ``skip_existing`` is false.
         """
-        keep = self._add_new if skip_existing else self._add_batch
+        add_batch = self._add_new if skip_existing else self._add_batch
         with self._transaction() as connection:
             batches = self._batches(plants, skip_existing)
-            return sum(keep(connection, batch) for batch in batches)
+            return sum(add_batch(connection, batch) for batch in batches)
 
     def get(self, id: int) -> Plant | None:
         """Return the plant with this id, or ``None`` when there is none."""
@@ -154,9 +173,12 @@ class SQLStore(Store):
         with self._connect() as connection:
             return self._find(connection, id)
 
-    @_tried_again
+    @_retried
     def remove(self, id: int) -> None:
-        """Forget the plant with this id; raises :exc:`KeyError` when there is none."""
+        """Remove the plant with this id.
+
+        :raises KeyError: if there is none.
+        """
         if not _in_int64(id):
             raise KeyError(id)
         with self._connect() as connection:
@@ -164,8 +186,8 @@ class SQLStore(Store):
                 raise KeyError(id)
 
     def __iter__(self) -> Iterator[Plant]:
-        """Yield the plants in the order of their ids, a page in memory at a time."""
-        after, size = None, self.PAGE // 8  # It grows, unless plants turn out to be heavy.
+        """Yield the plants in the order of their ids, with one page in memory."""
+        after, size = None, self.PAGE // 8  # Small at first: the plants may be long.
         while True:
             page = self._page(after, size)
             yield from page
@@ -175,17 +197,17 @@ class SQLStore(Store):
             size = max(1, size // 2) if heavy else min(self.PAGE, size * 2)
 
     def __len__(self) -> int:
-        """Return how many plants there are."""
+        """Return the number of plants."""
         with self._connect() as connection:
             return connection.execute(select(func.count()).select_from(self._table)).scalar_one()
 
     def ping(self) -> None:
-        """Return when the database answers, and has the table."""
+        """Return if the database responds and has the table."""
         with self._connect() as connection:
             self._find(connection, 0)
 
     def close(self) -> None:
-        """Close the connections that are not in use."""
+        """Close the connections of the pool that are not in use."""
         self._engine.dispose()
 
     def _find(self, connection: Connection, id: int) -> Plant | None:
@@ -221,13 +243,13 @@ class SQLStore(Store):
             if self._one_writer:
                 raise
             with self._connect() as another:
-                self._refuse_taken(another, batch)  # Somebody was quicker.
+                self._refuse_taken(another, batch)  # Another client has just added one.
             raise
         return len(batch)
 
     def _add_new(self, connection: Connection, batch: dict[int, Plant]) -> int:
         if connection.dialect.name == "postgresql":
-            # Whose driver, when such an insert fails, loses count of what it has prepared.
+            # A failed insert below would confuse psycopg about its prepared statements.
             new = postgresql.insert(self._table).on_conflict_do_nothing(index_elements=["id"])
             counted = {"preserve_rowcount": True}
             return connection.execute(new, _values(batch), execution_options=counted).rowcount
@@ -240,7 +262,7 @@ class SQLStore(Store):
         except exc.IntegrityError:
             if not self._taken(connection, free):
                 raise
-            return self._add_new(connection, free)  # Somebody was quicker.
+            return self._add_new(connection, free)  # Another client has just added one.
         return len(free)
 
     def _refuse_taken(self, connection: Connection, batch: dict[int, Plant]) -> None:
@@ -255,7 +277,8 @@ class SQLStore(Store):
 
     @contextmanager
     def _transaction(self) -> Iterator[Connection]:
-        # It is to see what others add meanwhile, or else to keep them out.
+        # Each statement of the transaction sees the commits of other clients. In SQLite the
+        # transaction locks the database instead.
         level = "SERIALIZABLE" if self._one_writer else "READ COMMITTED"
         with (
             self._connect() as connection,
@@ -267,17 +290,17 @@ class SQLStore(Store):
                 yield connection
             except BaseException:
                 if not self._one_writer:
-                    connection.invalidate()  # The server undoes it, however long that takes.
+                    connection.invalidate()  # The server rolls back. That may take long.
                 raise
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """Have threads add to SQLite one after the other, unless that takes too long.
+        """Let the threads of this process add to SQLite one after the other.
 
-        By itself it would let each sleep, longer and longer, until it happens to be free.
+        Without this, SQLite makes each waiting thread sleep for longer and longer.
         """
         adding = self._adding
-        mine = self._one_writer and adding.acquire(timeout=TURN)
+        mine = self._one_writer and adding.acquire(timeout=_TURN_TIMEOUT)
         try:
             yield
         finally:
@@ -286,7 +309,7 @@ class SQLStore(Store):
 
     @contextmanager
     def _connect(self) -> Iterator[Connection]:
-        """Give a connection; from it all that means "not now" becomes StoreUnavailable."""
+        """Yield a connection, and raise StoreUnavailable for any error but those of _FAULTS."""
         self._leave_parent()
         try:
             with self._engine.connect() as connection:
@@ -294,25 +317,25 @@ class SQLStore(Store):
                     self._make_table(connection)
                     yield connection
                     if self._one_writer and _begun(connection):
-                        connection.commit()  # A site's engine may begin by itself.
+                        connection.commit()  # The engine of a site may have begun a transaction.
                 except self._failures as error:
-                    if not isinstance(error, FAULTS):
+                    if not isinstance(error, _FAULTS):
                         self._drop(connection)
                     raise
         except self._failures as error:
-            if isinstance(error, FAULTS):
+            if isinstance(error, _FAULTS):
                 raise
             self._made = self._left_to_site
             raise StoreUnavailable(str(getattr(error, "orig", error))) from error
 
     def _drop(self, connection: Connection) -> None:
-        """Drop a connection that may be in the middle of anything."""
-        # But not one that is a database itself, in memory.
+        """Remove a connection of unknown state from the connection pool."""
+        # An SQLite database in memory would be lost with its only connection.
         if not isinstance(self._engine.pool, SingletonThreadPool | StaticPool):
             connection.invalidate()
 
     def _leave_parent(self) -> None:
-        """Leave a parent process's connections and lock alone: they must not cross a fork."""
+        """Use new connections and a new lock after a fork: those of the parent are not safe."""
         if self._pid != os.getpid():
             self._engine.dispose(close=False)
             self._adding, self._pid = RLock(), os.getpid()
@@ -325,13 +348,13 @@ class SQLStore(Store):
         except exc.DBAPIError as error:
             if error.connection_invalidated or not inspect(connection).has_table("plants"):
                 raise
-            # Another worker made it between our look and our attempt.
+            # Another worker has created the table since the check.
         connection.commit()
         self._made = True
 
 
 def _in_int64(id: int) -> bool:
-    return -(2**63) <= id < 2**63  # Beyond it SQLite's driver raises OverflowError.
+    return -(2**63) <= id < 2**63  # For other ids the driver of SQLite raises OverflowError.
 
 
 def _weight(plant: Plant) -> int:
@@ -343,5 +366,5 @@ def _values(plants: dict[int, Plant]) -> list[dict[str, Any]]:
 
 
 def _begun(connection: Connection) -> bool:
-    """Tell whether SQLite is in a transaction."""
+    """Return whether a connection to SQLite is in a transaction."""
     return bool(connection.connection.dbapi_connection.in_transaction)  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""Plants in files: JSON Lines of NewPlant, and CSV under a header."""
+"""Files of plants: JSON Lines, and CSV with a header."""
 
 import csv
 import re
@@ -14,11 +14,16 @@ from .errors import describe_faults
 from .schemas import new_plant_schema
 from .stores import Plant
 
-Numbered = tuple[int, Plant]
+# The number of a line, and its plant.
+_Numbered = tuple[int, Plant]
 
 
 class BadLine(ValueError):
-    """A line of a file is not a plant; ``number`` counts from 1."""
+    """A line of a file is not a plant.
+
+    :param number: the number of the line, from 1.
+    :param fault: what is wrong with it.
+    """
 
     def __init__(self, number: int, fault: str) -> None:
         self.number = number
@@ -26,18 +31,20 @@ class BadLine(ValueError):
 
 
 class Format(NamedTuple):
-    """How plants are read, each with the number of its line, and how they are written.
+    """A file format for plants. Reading returns exactly the plants that were written.
 
-    Reading takes lines of bytes and raises :exc:`BadLine`. Plants come back as they were
-    written, but for one thing: in CSV a tag that is empty can't be told from none.
+    One exception: in CSV, an empty tag is read as no tag.
+
+    ``read`` yields the plants of the lines, each with the number of its line, and raises
+    :exc:`BadLine`. ``write`` writes plants to a binary file.
     """
 
-    read: Callable[[Iterable[bytes]], Iterator[Numbered]]
+    read: Callable[[Iterable[bytes]], Iterator[_Numbered]]
     write: Callable[[Iterable[Plant], IO[bytes]], None]
 
 
-def _read_jsonl(lines: Iterable[bytes]) -> Iterator[Numbered]:
-    for number, line in _without_mark(lines):
+def _read_jsonl(lines: Iterable[bytes]) -> Iterator[_Numbered]:
+    for number, line in _without_bom(lines):
         if line.strip():
             yield number, _load(number, new_plant_schema.loads, line)
 
@@ -48,28 +55,28 @@ def _write_jsonl(plants: Iterable[Plant], file: IO[bytes]) -> None:
 
 
 def as_json(plant: Plant) -> bytes:
-    """Return a NewPlant in JSON, on one line."""
+    """Return a plant as one line of JSON, a NewPlant."""
     return orjson.dumps(
         {member: value for member, value in plant._asdict().items() if value is not None}
     )
 
 
-def _read_csv(lines: Iterable[bytes]) -> Iterator[Numbered]:
-    csv.field_size_limit(sys.maxsize)  # It would end at 131,072 characters.
+def _read_csv(lines: Iterable[bytes]) -> Iterator[_Numbered]:
+    csv.field_size_limit(sys.maxsize)  # The default is 131,072 characters.
     rows = _rows(lines)
     _, cells = next(rows, (1, []))
     header = [cell.strip().lower() for cell in cells]
     if [header.count("id"), header.count("name")] != [1, 1] or header.count("tag") > 1:
-        raise BadLine(1, "The header must name id and name, and may name tag, with commas between.")
+        raise BadLine(1, "The header must have id and name, and may have tag, separated by commas.")
     for number, row in rows:
         if len(row) != len(header):
-            raise BadLine(number, f"There are {len(row)} cells under {len(header)} headings.")
+            raise BadLine(number, f"There are {len(row)} cells, but {len(header)} in the header.")
         yield number, _load(number, _load_cells, dict(zip(header, row, strict=True)))
 
 
 def _rows(lines: Iterable[bytes]) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows of CSV that are not empty, each with the number of its first line."""
-    reader = csv.reader((line.decode() for _, line in _without_mark(lines)), strict=True)
+    """Yield the rows that are not empty, each with the number of its first line."""
+    reader = csv.reader((line.decode() for _, line in _without_bom(lines)), strict=True)
     while True:
         number = reader.line_num + 1
         try:
@@ -98,8 +105,8 @@ def _write_csv(plants: Iterable[Plant], file: IO[bytes]) -> None:
     writer.writerows(plants)
 
 
-def _without_mark(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Yield lines with their numbers from 1, without the mark that may precede UTF-8."""
+def _without_bom(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines with their numbers from 1, without the byte order mark of UTF-8."""
     for number, line in enumerate(lines, 1):
         yield number, line.removeprefix(BOM_UTF8) if number == 1 else line
 
@@ -113,4 +120,5 @@ def _load(number: int, load: Callable[[Any], dict[str, Any]], line: Any) -> Plan
         raise BadLine(number, "Not one JSON text in UTF-8.") from None
 
 
+#: The formats by name.
 FORMATS = {"jsonl": Format(_read_jsonl, _write_jsonl), "csv": Format(_read_csv, _write_csv)}

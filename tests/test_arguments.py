@@ -1,0 +1,140 @@
+"""Wrong arguments are refused by the call, with a message that says what was expected."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from flask import Flask
+from flask_sqlalchemy import SQLAlchemy
+from sqlalchemy import create_engine
+
+from plantstore import MemoryStore, SQLStore, StaticTokens, create_app, create_blueprint, open_store
+
+STORE = "store must be a Store, such as MemoryStore() or open_store(url), not "
+VERIFY = "verify_token must be a function from a token to the name of its client, not "
+TOKENS = "tokens must be a list of tokens, or a mapping from each token to the name of its client"
+
+
+async def coroutine_function(token: str) -> str | None:
+    """Return too late."""
+    return token
+
+
+class Token(str):
+    """A class, where a function is expected."""
+
+
+@pytest.mark.parametrize("create", [create_blueprint, create_app])
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"store": "sqlite:///hunter2"}, TypeError, STORE + "str"),
+        ({"store": MemoryStore}, TypeError, STORE + "the class MemoryStore"),
+        ({"store": {}}, TypeError, STORE + "dict"),
+        ({"verify_token": "hunter2"}, TypeError, VERIFY + "str"),
+        ({"verify_token": ["hunter2"]}, TypeError, VERIFY + "list"),
+        ({"verify_token": StaticTokens}, TypeError, VERIFY + "the class StaticTokens"),
+        ({"verify_token": Token}, TypeError, VERIFY + "the class Token"),
+        (
+            {"verify_token": coroutine_function},
+            TypeError,
+            "verify_token must not be a coroutine function",
+        ),
+    ],
+)
+def test_store_and_verify_token(
+    create: Callable[..., Any], arguments: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    """A store that is no store, or a token check that is no function, is refused."""
+    right = {"store": MemoryStore(), "verify_token": StaticTokens(["t"])}
+    with pytest.raises(error) as caught:
+        create(**{**right, **arguments})
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"max_body": "10"}, TypeError, "max_body must be a number of bytes, not str"),
+        ({"max_body": 1.5}, TypeError, "max_body must be a number of bytes, not float"),
+        ({"max_body": True}, TypeError, "max_body must be a number of bytes, not bool"),
+        ({"max_body": None}, TypeError, "max_body must be a number of bytes, not NoneType"),
+        ({"max_body": 0}, ValueError, "max_body must be at least 1 byte"),
+        ({"max_body": -1}, ValueError, "max_body must be at least 1 byte"),
+        ({"name": 5}, TypeError, "name must be the name of the blueprint, not int"),
+        ({"name": ""}, ValueError, "'name' may not be empty."),
+        ({"name": "a.b"}, ValueError, "'name' may not contain a dot '.' character."),
+    ],
+)
+def test_blueprint_arguments(
+    arguments: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    """A wrong max_body or name of a blueprint is refused."""
+    with pytest.raises(error) as caught:
+        create_blueprint(store=MemoryStore(), verify_token=StaticTokens(["t"]), **arguments)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("config", ["PLANTSTORE_TOKENS=t", ["t"], Flask("site")])
+def test_config_must_be_a_mapping(config: Any) -> None:
+    """A config of create_app that is not a mapping is refused."""
+    with pytest.raises(TypeError, match="^config must be a mapping, not "):
+        create_app(config)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "error", "message"),
+    [
+        ([], ValueError, "tokens must contain at least one token"),
+        ({}, ValueError, "tokens must contain at least one token"),
+        (iter([]), ValueError, "tokens must contain at least one token"),
+        (None, TypeError, TOKENS + ", not NoneType"),
+        (5, TypeError, TOKENS + ", not int"),
+        ("hunter2", TypeError, TOKENS + ", not str"),
+        (b"hunter2", TypeError, TOKENS + ", not bytes"),
+        ([5], TypeError, "a token must be a string, not int"),
+        ([b"hunter2"], TypeError, "a token must be a string, not bytes"),
+        ([None], TypeError, "a token must be a string, not NoneType"),
+        ({"t": None}, TypeError, "the name of a client must be a string, not NoneType"),
+        ({"t": 5}, TypeError, "the name of a client must be a string, not int"),
+    ],
+)
+def test_static_tokens(tokens: Any, error: type[Exception], message: str) -> None:
+    """StaticTokens refuses what is neither tokens nor a mapping of tokens."""
+    with pytest.raises(error) as caught:
+        StaticTokens(tokens)
+    assert str(caught.value) == message
+
+
+def test_static_tokens_with_a_reversed_mapping() -> None:
+    """A mapping from names to tokens is refused; the message says which way it goes."""
+    with pytest.raises(
+        ValueError, match="goes from each token to the name of its client"
+    ) as caught:
+        StaticTokens({"Flora Green": "hunter2"})
+    assert "hunter2" not in str(caught.value)
+    assert "Flora" not in str(caught.value)
+
+
+def test_sql_store_with_flask_sqlalchemy_itself() -> None:
+    """SQLStore refuses the Flask-SQLAlchemy object, and names db.engine and db.metadata."""
+    db = SQLAlchemy()
+    engine = create_engine("sqlite://")
+    for arguments, message in (
+        ((db,), "engine must be an SQLAlchemy Engine, such as db.engine, not SQLAlchemy"),
+        (("sqlite://",), "engine must be an SQLAlchemy Engine, such as db.engine, not str"),
+        (
+            (engine, db),
+            "metadata must be an SQLAlchemy MetaData, such as db.metadata, not SQLAlchemy",
+        ),
+    ):
+        with pytest.raises(TypeError) as caught:
+            SQLStore(*arguments)
+        assert str(caught.value) == message
+    engine.dispose()
+
+
+def test_open_store_with_another_type() -> None:
+    """open_store refuses a URL that is not a string."""
+    with pytest.raises(TypeError, match="^url must be the URL of a store, not NoneType$"):
+        open_store(None)  # type: ignore[arg-type]

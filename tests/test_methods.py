@@ -1,0 +1,153 @@
+"""The methods of a path: 405 (40501), Allow and OPTIONS, for every operation."""
+
+import re
+from http import HTTPMethod
+from typing import Any
+
+import pytest
+from flask import Blueprint, Flask
+from flask.cli import routes_command
+from flask.testing import FlaskClient
+from werkzeug.test import TestResponse
+
+from plantstore import MemoryStore
+from plantstore.methods import add_other_methods
+
+from .conftest import check_error
+from .sites import BEARER, make_blueprint, make_site
+
+HTML = "text/html; charset=utf-8"
+OTHER_METHODS = sorted({*HTTPMethod} - {HTTPMethod.OPTIONS, HTTPMethod.POST})
+
+
+@pytest.mark.parametrize("method", OTHER_METHODS)
+@pytest.mark.parametrize("prefix", ["", "/garden", "/outer/inner"])
+def test_method_not_allowed(app: Flask, site: Flask, prefix: str, method: str) -> None:
+    """Any other method of HTTP is 405 with Allow, at every mount point."""
+    outer = Blueprint("outer", "site", url_prefix="/outer")
+    outer.register_blueprint(make_blueprint(name="inner"), url_prefix="/inner")
+    site.register_blueprint(outer)
+    client = (site if prefix else app).test_client()
+    response = client.open(f"{prefix}/plants", method=method, headers=BEARER)
+    assert response.headers["Allow"] == "OPTIONS, POST"
+    if method == "HEAD":
+        assert (response.status_code, response.data) == (405, b"")
+    else:
+        check_error(response, 40501)
+
+
+@pytest.mark.parametrize("headers", [{}, BEARER])
+@pytest.mark.parametrize("method", ["PROPFIND", "FOO"])
+def test_unknown_method_of_the_standalone_service(
+    client: FlaskClient, method: str, headers: dict[str, str]
+) -> None:
+    """In the standalone service, a method that HTTP does not define is 40501 with Allow."""
+    response = client.open("/plants", method=method, headers=headers)
+    check_error(response, 40501)
+    assert response.headers["Allow"] == "OPTIONS, POST"
+
+
+def test_unknown_method_of_a_host_site(site: Flask) -> None:
+    """In a host site, a method that HTTP does not define gets the 405 page of the site."""
+    site.register_error_handler(405, lambda error: ("the site's own page", 405))
+    response = site.test_client().open("/garden/plants", method="FOO", headers=BEARER)
+    assert (response.status_code, response.data) == (405, b"the site's own page")
+
+
+@pytest.mark.parametrize("headers", [{}, BEARER, {"Authorization": "Bearer wrong"}])
+def test_options_without_credentials(client: FlaskClient, headers: dict[str, str]) -> None:
+    """OPTIONS needs no credentials, and reveals nothing but Allow."""
+    response = client.options("/plants", headers=headers)
+    assert (response.status_code, response.data) == (200, b"")
+    # Extensions rely on a Content-Type, which Flask's own OPTIONS responses also have.
+    assert dict(response.headers) == {
+        "Allow": "OPTIONS, POST",
+        "Content-Length": "0",
+        "Content-Type": "text/html; charset=utf-8",
+    }
+
+
+@pytest.mark.parametrize("automatic", [True, False])
+def test_options_without_automatic_options(automatic: bool) -> None:
+    """OPTIONS is the same in a site that has turned off the automatic OPTIONS of Flask."""
+    site = Flask("site")
+    site.config["PROVIDE_AUTOMATIC_OPTIONS"] = automatic
+    response = make_site(site).test_client().options("/plants")
+    assert (response.status_code, response.headers["Allow"]) == (200, "OPTIONS, POST")
+
+
+@pytest.fixture
+def two_paths(store: MemoryStore) -> Flask:
+    """Return a site whose blueprint has three operations on two paths."""
+    blueprint = make_blueprint(store=store)
+    blueprint.get("/plants", endpoint="list_plants")(lambda **_: "plants")
+    blueprint.delete("/plants/<int:id>", endpoint="delete_plant")(lambda **_: "deleted")
+    blueprint.record(add_other_methods)
+    site = Flask("site")
+    site.register_blueprint(blueprint, url_prefix="/<lang>/garden")
+    return site
+
+
+ALLOWED = {
+    "/de/garden/plants": "GET, HEAD, OPTIONS, POST",
+    "/de/garden/plants/7": "DELETE, OPTIONS",
+}
+
+
+@pytest.mark.parametrize("method", [*HTTPMethod])
+@pytest.mark.parametrize("path", ALLOWED)
+def test_every_operation_has_the_same_checks(
+    two_paths: Flask, path: str, method: HTTPMethod
+) -> None:
+    """Credentials, OPTIONS, Allow, 405 and 50302 need no code in an operation."""
+    client = two_paths.test_client()
+
+    def send(**options: Any) -> TestResponse:
+        return client.open(path, method=method, **options)
+
+    if method == "OPTIONS":
+        assert (send().status_code, send().headers["Allow"]) == (200, ALLOWED[path])
+        return
+    assert send().status_code == 401
+    several = {"wsgi.multiprocess": True}
+    assert send(headers=BEARER, environ_overrides=several).status_code == 503
+    response = send(headers=BEARER)
+    if method in ALLOWED[path]:
+        assert response.status_code in {200, 400}
+    else:
+        assert (response.status_code, response.headers["Allow"]) == (405, ALLOWED[path])
+
+
+def test_site_page_keeps_its_methods(site: Flask) -> None:
+    """Allow also lists the methods of a page that the host site has at the same path."""
+    site.add_url_rule("/garden/plants", "page", lambda: "my plants", methods=["GET", "PUT"])
+    client = site.test_client()
+    assert client.put("/garden/plants").data == b"my plants"
+    response = client.delete("/garden/plants", headers=BEARER)
+    check_error(response, 40501)
+    assert response.headers["Allow"] == "GET, HEAD, OPTIONS, POST, PUT"
+
+
+def test_paths_beside_an_operation_stay_the_sites_own(site: Flask) -> None:
+    """A path that no operation has gets the 404 page of the host site, with every method."""
+    for path in ("/garden", "/garden/", "/garden/plants/", "/garden/plants/7", "/garden/plantsx"):
+        for method in HTTPMethod:
+            response = site.test_client().open(path, method=method, headers=BEARER)
+            assert (response.status_code, response.content_type) == (404, HTML)
+
+
+def test_flask_routes_lists_the_methods(site: Flask) -> None:
+    """`flask routes` lists the methods of the operation, and those that are refused."""
+    listed = site.test_cli_runner().invoke(routes_command, ["--all-methods"]).output
+    assert re.search(r"plantstore.create_plant +OPTIONS, POST +/garden/plants", listed)
+    assert re.search(r"plantstore.other_methods +CONNECT, DELETE, GET, HEAD, .* +/garden/", listed)
+
+
+def test_sitemap_excludes_the_blueprint(site: Flask) -> None:
+    """A sitemap built from the host site's routes contains only the host site's own pages."""
+    pages = [
+        rule.rule
+        for rule in site.url_map.iter_rules()
+        if "GET" in (rule.methods or ()) and not rule.arguments
+    ]
+    assert pages == ["/"]

@@ -1,0 +1,150 @@
+"""What a host site's after_request changes in a response is sent correctly."""
+
+from collections.abc import Callable
+from io import BytesIO
+from typing import Any
+
+import orjson
+import pytest
+from flask import Flask, Response, request
+from werkzeug.datastructures import Headers
+from werkzeug.test import TestResponse
+
+from .sites import BEARER, ROSE, ROSE_RESPONSE
+
+Change = Callable[[Any], object]
+BODY = orjson.dumps(ROSE_RESPONSE)
+
+
+def assign(**attributes: Any) -> Change:
+    """Return a function that assigns attributes of a response."""
+
+    def change(response: Response) -> None:
+        for name, value in attributes.items():
+            setattr(response, name, value)
+
+    return change
+
+
+def make_conditional(response: Response) -> None:
+    """Let werkzeug decide whether the response is a 304."""
+    response.add_etag()
+    response.make_conditional(request)
+
+
+# What after_request changes, with the status and the body that are sent.
+CHANGES: dict[str, tuple[Change, int, bytes]] = {
+    "nothing": (assign(), 200, BODY),
+    "status": (assign(status_code=202), 202, BODY),
+    "status with a reason": (assign(status="299 Fine"), 299, BODY),
+    "204": (assign(status_code=204), 204, b""),
+    "304": (assign(status_code=304), 304, b""),
+    "101": (assign(status_code=101), 101, b""),
+    "data": (assign(data=b"changed"), 200, b"changed"),
+    "data and 204": (assign(data=b"changed", status_code=204), 204, b""),
+    "no data": (assign(data=b""), 200, b""),
+    "list": (assign(response=[b"chan", b"ged"]), 200, b"changed"),
+    "strings": (assign(response=["chan", "ged"]), 200, b"changed"),
+    "same length": (assign(response=[BODY.swapcase()]), 200, BODY.swapcase()),
+    "append": (lambda response: response.response.append(b"!"), 200, BODY + b"!"),
+    "first item": (lambda response: response.response.__setitem__(0, b"!"), 200, b"!"),
+    "stream": (lambda response: response.stream.write(b"!"), 200, BODY + b"!"),
+    "file": (assign(response=BytesIO(b"changed")), 200, b"changed"),
+    "passthrough": (assign(response=[b"changed"], direct_passthrough=True), 200, b"changed"),
+    "only passthrough": (assign(direct_passthrough=True), 200, BODY),
+    "iterator": (
+        lambda response: assign(response=iter([b"chan", b"ged"]))(response),
+        200,
+        b"changed",
+    ),
+    "freeze": (lambda response: response.freeze(), 200, BODY),
+    "content type": (assign(content_type="text/x"), 200, BODY),
+    "no content length": (lambda response: response.headers.pop("Content-Length"), 200, BODY),
+    "conditional": (make_conditional, 200, BODY),
+}
+
+
+def send(site: Flask, change: Change, method: str = "POST") -> TestResponse:
+    """Send a create request to a site that changes the response."""
+    site.after_request(lambda response: (change(response), response)[1])
+    return site.test_client().open("/garden/plants", method=method, json=ROSE, headers=BEARER)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_after_request_may_change_the_response(site: Flask, change: str) -> None:
+    """Status, body and stream are sent as after_request of the host site has changed them."""
+    function, status, body = CHANGES[change]
+    response = send(site, function)
+    assert (response.status_code, response.data) == (status, body)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_content_length_of_a_changed_response(site: Flask, change: str) -> None:
+    """Content-Length is that of the body that is sent, and a 204 has none (RFC 9110 8.6)."""
+    function, status, body = CHANGES[change]
+    response = send(site, function)
+    if status in {101, 204, 304}:
+        assert "Content-Length" not in response.headers
+    else:
+        assert response.headers.get("Content-Length", str(len(body))) == str(len(body))
+
+
+def test_content_length_of_head(site: Flask) -> None:
+    """The response to HEAD has the Content-Length of the Error, and no body."""
+    response = send(site, lambda response: None, "HEAD")
+    assert (response.status_code, response.data) == (405, b"")
+    expected = len(site.test_client().get("/garden/plants", headers=BEARER).data)
+    assert response.headers["Content-Length"] == str(expected)
+
+
+def test_after_request_may_add_headers(site: Flask) -> None:
+    """Headers that after_request adds, changes or removes are sent like that."""
+
+    def change(response: Response) -> None:
+        response.headers["X-Site"] = "1"
+        response.headers.add("Link", "</b>")
+        response.headers.extend(Headers([("Link", "</c>")]))
+        response.set_cookie("visits", "7")
+        del response.headers["Content-Type"]
+        response.headers["Location"] = "/ö"
+
+    response = send(site, change)
+    assert response.headers["X-Site"] == "1"
+    assert response.headers.getlist("Link") == ["</b>", "</c>"]
+    assert response.headers["Set-Cookie"] == "visits=7; Path=/"
+    assert "Content-Type" not in response.headers
+    assert response.headers["Location"] == "/%C3%B6"
+
+
+def test_after_request_sees_the_content_length(site: Flask) -> None:
+    """after_request of the host site can log the length of the response."""
+    lengths: list[int | None] = []
+    send(site, lambda response: lengths.append(response.content_length))
+    assert lengths == [len(BODY)]
+
+
+@pytest.mark.parametrize("change", ["nothing", "data", "204", "list", "stream"])
+def test_call_on_close_runs_once(site: Flask, change: str) -> None:
+    """A function that after_request registers by call_on_close runs when the response is closed."""
+    closed: list[int] = []
+
+    @site.after_request
+    def register(response: Response) -> Response:
+        response.call_on_close(lambda: closed.append(1))
+        return response
+
+    with send(site, CHANGES[change][0]) as response:
+        assert (response.data, closed) == (CHANGES[change][2], [])
+    assert closed == [1]
+
+
+def test_response_class_of_the_site(site: Flask) -> None:
+    """A host site with a response class of its own gets the same response."""
+
+    class Shouting(Response):
+        default_mimetype = "text/loud"
+
+    site.response_class = Shouting
+    response = send(site, lambda response: None)
+    assert (response.status_code, response.data) == (200, BODY)
+    assert response.headers["Content-Type"] == "application/json"

@@ -1,0 +1,211 @@
+"""What a developer adds to NewPlantSchema works over HTTP."""
+
+from typing import Any
+
+import pytest
+from flask import Flask
+from marshmallow import (
+    EXCLUDE,
+    RAISE,
+    Schema,
+    ValidationError,
+    fields,
+    post_dump,
+    post_load,
+    pre_dump,
+    pre_load,
+    validates,
+    validates_schema,
+)
+from marshmallow.validate import Length, OneOf
+
+from plantstore import NewPlantSchema, PlantSchema
+from plantstore.schemas import Int64, Text
+
+from .conftest import check_error
+from .sites import BEARER
+
+NEW_PLANT = {"id": 1, "name": "Rose", "tag": "garden"}
+
+
+class WithPreLoad(NewPlantSchema):
+    """A hook that changes what the client has sent."""
+
+    @pre_load
+    def strip(self, data: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        """Remove white space around the name."""
+        return data | {"name": data["name"].strip()}
+
+
+class WithPostLoad(NewPlantSchema):
+    """A hook that changes what was loaded."""
+
+    @post_load
+    def shout(self, data: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        """Change the name to upper case."""
+        return data | {"name": data["name"].upper()}
+
+
+class WithValidates(NewPlantSchema):
+    """A hook that validates one field."""
+
+    @validates("name")
+    def no_nettles(self, name: str, **kwargs: Any) -> None:
+        """Refuse one name."""
+        if name == "Nettle":
+            raise ValidationError("No nettles.")
+
+
+class WithValidatesSchema(NewPlantSchema):
+    """A hook that validates all fields together."""
+
+    @validates_schema
+    def no_twins(self, data: dict[str, Any], **kwargs: Any) -> None:
+        """Refuse a tag that repeats the name."""
+        if data["name"] == data.get("tag"):
+            raise ValidationError("The tag repeats the name.")
+
+
+class WithStrictFields(NewPlantSchema):
+    """An option that refuses unknown fields."""
+
+    class Meta:
+        """Options."""
+
+        unknown = RAISE
+
+
+class WithoutTag(NewPlantSchema):
+    """An option that excludes a field."""
+
+    class Meta:
+        """Options."""
+
+        unknown = EXCLUDE
+        exclude = ("tag",)
+
+
+class WithValidators(NewPlantSchema):
+    """Validators of fields."""
+
+    name = Text(required=True, validate=[Length(min=3), Length(max=9)])
+    tag = Text(validate=OneOf(["garden"]), error_messages={"invalid": "Not a tag."})
+
+
+class WithDefault(NewPlantSchema):
+    """A field with a default."""
+
+    tag = Text(load_default="indoor")
+
+
+class WithRequiredTag(NewPlantSchema):
+    """An optional field that becomes required."""
+
+    tag = Text(required=True)
+
+
+class WithNull(NewPlantSchema):
+    """A field that may be null."""
+
+    tag = Text(allow_none=True)
+
+
+class WithKey(NewPlantSchema):
+    """A field with another name in JSON."""
+
+    id = Int64(required=True, data_key="number")
+
+
+class WithErrorHandler(NewPlantSchema):
+    """A handler that rewrites errors."""
+
+    def handle_error(self, error: ValidationError, data: Any, **kwargs: Any) -> None:
+        """Replace the messages."""
+        raise ValidationError({"name": ["No."]})
+
+
+class WithLoad(NewPlantSchema):
+    """A method of marshmallow that is overridden."""
+
+    def load(self, data: Any, **kwargs: Any) -> Any:
+        """Load a plant with a fixed tag."""
+        return super().load(data, **kwargs) | {"tag": "loaded"}
+
+
+def send(site: Flask, monkeypatch: pytest.MonkeyPatch, schema: Schema, **changes: Any) -> Any:
+    """Send a plant to a service whose schema was extended."""
+    monkeypatch.setattr("plantstore.blueprint.new_plant_schema", schema)
+    new_plant = {name: value for name, value in (NEW_PLANT | changes).items() if value is not ...}
+    return site.test_client().post("/garden/plants", json=new_plant, headers=BEARER)
+
+
+@pytest.mark.parametrize(
+    ("schema", "changes", "plant"),
+    [
+        (NewPlantSchema(), {}, {"name": "Rose", "tag": "garden"}),
+        (WithPreLoad(), {"name": "  Lily "}, {"name": "Lily", "tag": "garden"}),
+        (WithPostLoad(), {}, {"name": "ROSE", "tag": "garden"}),
+        (WithoutTag(), {}, {"name": "Rose"}),
+        (NewPlantSchema(exclude=["tag"]), {}, {"name": "Rose"}),
+        (NewPlantSchema(only=["id", "name"]), {}, {"name": "Rose"}),
+        (NewPlantSchema(dump_only=["tag"]), {}, {"name": "Rose"}),
+        (WithDefault(), {"tag": ...}, {"name": "Rose", "tag": "indoor"}),
+        (WithNull(), {"tag": None}, {"name": "Rose"}),
+        (WithKey(), {"id": ..., "number": 7}, {"name": "Rose", "tag": "garden"}),
+        (WithLoad(), {}, {"name": "Rose", "tag": "loaded"}),
+        (
+            NewPlantSchema.from_dict({"note": fields.String(load_only=True)})(only=["id", "name"]),
+            {},
+            {"name": "Rose"},
+        ),
+    ],
+)
+def test_hooks_and_options_that_change_a_plant(
+    site: Flask, monkeypatch: pytest.MonkeyPatch, schema: Schema, changes: Any, plant: Any
+) -> None:
+    """A hook, an option or a field of NewPlantSchema that changes plants does so over HTTP."""
+    response = send(site, monkeypatch, schema, **changes)
+    assert (response.status_code, response.json) == (200, plant)
+
+
+@pytest.mark.parametrize(
+    ("schema", "changes", "message"),
+    [
+        (WithValidates(), {"name": "Nettle"}, "name: No nettles."),
+        (WithValidatesSchema(), {"tag": "Rose"}, "body: The tag repeats the name."),
+        (WithStrictFields(), {"age": 7}, "age: Unknown field."),
+        (NewPlantSchema(unknown=RAISE), {"age": 7}, "age: Unknown field."),
+        (WithValidators(), {"name": "ab"}, "name: Shorter than minimum length 3."),
+        (WithValidators(), {"name": "abcdefghij"}, "name: Longer than maximum length 9."),
+        (WithValidators(), {"tag": "indoor"}, "tag: Must be one of: garden."),
+        (WithValidators(), {"tag": 5}, "tag: Not a tag."),
+        (WithRequiredTag(), {"tag": ...}, "tag: Missing data for required field."),
+        (WithKey(), {}, "number: Missing data for required field."),
+        (WithErrorHandler(), {"name": 5}, "name: No."),
+        (NewPlantSchema(many=True), {}, "body: Not a JSON object."),
+    ],
+)
+def test_hooks_and_options_that_refuse_a_plant(
+    site: Flask, monkeypatch: pytest.MonkeyPatch, schema: Schema, changes: Any, message: str
+) -> None:
+    """A hook, an option or a field of NewPlantSchema that refuses plants does so over HTTP."""
+    assert check_error(send(site, monkeypatch, schema, **changes), 40003) == message
+
+
+def test_hooks_of_the_response(site: Flask, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hooks and fields of PlantSchema change the response."""
+
+    class WithDumpHooks(PlantSchema):
+        kind = fields.Constant("plant")
+
+        @pre_dump
+        def shout(self, plant: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+            return plant | {"name": plant["name"].upper()}
+
+        @post_dump
+        def mark(self, plant: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+            return plant | {"marked": True}
+
+    monkeypatch.setattr("plantstore.blueprint.plant_schema", WithDumpHooks())
+    response = site.test_client().post("/garden/plants", json=NEW_PLANT, headers=BEARER)
+    assert response.json == {"name": "ROSE", "tag": "garden", "kind": "plant", "marked": True}
