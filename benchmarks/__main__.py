@@ -31,7 +31,8 @@ CLIENTS = 32  # Concurrent connections of wrk.
 WARM_UP = 1  # Seconds of load before the measurement.
 GUNICORN = "gunicorn --log-level warning -b 127.0.0.1:{port}"
 SAME_GUNICORN = f"{GUNICORN} -c benchmarks/peers/gunicorn.conf.py benchmarks.peers."
-GRANIAN = "granian --interface wsgi --blocking-threads 8 --log-level error --port {port} wsgi:app"
+GRANIAN = "granian --log-level error --port {port} --interface "
+GRANIAN_WSGI = GRANIAN + "wsgi --blocking-threads 8 "
 UVICORN = "uvicorn --no-access-log --log-level warning --port {port} benchmarks.peers."
 OURS, TOKEN = "plantstore", "s3cret"
 STORES = {"memory": memory, "sqlite": sqlite, "postgresql": postgresql}
@@ -58,13 +59,15 @@ ENTRIES = (
     Entry("plantstore, 401", GUNICORN, "plantstore", token="wrong"),
     Entry("plantstore, 400", GUNICORN, "plantstore", id="null"),
     Entry("plantstore, gunicorn_h1c", GUNICORN, "plantstore_h1c"),
-    Entry("plantstore, granian", GRANIAN, "plantstore_granian"),
+    Entry("plantstore, granian", GRANIAN_WSGI + "wsgi:app", "plantstore_granian"),
     Entry("flask-smorest", SAME_GUNICORN + "smorest:app", "smorest"),
     Entry("APIFlask", SAME_GUNICORN + "apiflask:app", "apiflask"),
     Entry("Flask and marshmallow", SAME_GUNICORN + "plain_flask:app", "plain_flask"),
     Entry("Falcon and marshmallow", SAME_GUNICORN + "falcon:app", "falcon"),
+    Entry("Falcon, granian", GRANIAN_WSGI + "benchmarks.peers.falcon:app", "falcon_granian"),
     Entry("Django Ninja", SAME_GUNICORN + "ninja:app", "ninja"),
     Entry("FastAPI, uvicorn", UVICORN + "fastapi:app", "fastapi"),
+    Entry("FastAPI, granian", GRANIAN + "asgi benchmarks.peers.fastapi:app", "fastapi_granian"),
     Entry("constant bytes, Flask", SAME_GUNICORN + "bare_flask:app", "plain_flask"),
     Entry("constant bytes, WSGI", SAME_GUNICORN + "bare:app", "plain_flask"),
     Entry("plantstore, SQLite", GUNICORN, "plantstore", "sqlite"),
@@ -95,10 +98,10 @@ def environment(packages: str) -> Path:
     folder = ROOT / ".venv-benchmarks" / packages
     made = folder / "pinned.txt"
     if not made.exists() or made.read_text() != pinned:
-        venv = f"venv --clear --without-pip {folder}"
-        pip = f"pip --python {folder} install -q -r benchmarks/peers/{packages}.txt"
-        for module in (venv, pip):
-            subprocess.run([sys.executable, "-m", *module.split()], cwd=ROOT, check=True)
+        python = [sys.executable, "-m"]
+        pip = f"install -q -r benchmarks/peers/{packages}.txt".split()
+        subprocess.run([*python, "venv", "--clear", "--without-pip", folder], check=True)
+        subprocess.run([*python, "pip", "--python", folder, *pip], cwd=ROOT, check=True)
         made.write_text(pinned)
     return folder / "bin"
 

@@ -270,6 +270,8 @@ def _progress(
         for item in items:
             bar.update(weigh(item))
             yield item
+        bar.finish()
+        bar.render_progress()  # Before click 8.2, the last steps are not drawn.
 
 
 def _not_found(id: int) -> click.ClickException:

@@ -1,6 +1,6 @@
 """The JSON response."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -43,4 +43,5 @@ class JSONResponse(Response):
             del self.headers["Content-Length"]  # werkzeug sets that of the new body.
         return super().get_wsgi_response(environ)
 
-    __iter__ = Response.iter_encoded
+    def __iter__(self) -> Iterator[bytes]:
+        return self.iter_encoded()

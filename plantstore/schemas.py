@@ -17,7 +17,7 @@ class Int64(fields.Integer):
     floats reads the same integer (RFC 8259 section 6).
     """
 
-    default_error_messages = {
+    default_error_messages: dict[str, Any] = {
         "range": "Must be within -2^63 and 2^63-1, and beyond 2^53 be written as digits only.",
     }
 
@@ -37,7 +37,7 @@ class Int64(fields.Integer):
 class Text(fields.String):
     """A string that every store can keep: no U+0000, no lone surrogate. It may be empty."""
 
-    default_error_messages = {
+    default_error_messages: dict[str, Any] = {
         "nul": "May not contain U+0000.",
         "surrogate": "May not contain a lone surrogate.",
     }
@@ -63,18 +63,18 @@ class PlantSchema(Schema):
     class Meta:
         """Options of marshmallow."""
 
-        unknown = EXCLUDE
+        unknown: str = EXCLUDE
 
-    error_messages = {"type": "Not a JSON object."}
+    error_messages: dict[str, str] = {"type": "Not a JSON object."}
 
-    name = Text(required=True)
-    tag = Text()
+    name: Text = Text(required=True)
+    tag: Text = Text()
 
 
 class NewPlantSchema(PlantSchema):
     """A NewPlant, the body of a creation: a Plant and its ``id``. Unknown fields are ignored."""
 
-    id = Int64(required=True)
+    id: Int64 = Int64(required=True)
 
     def loads(self, json_data: str | bytes | bytearray, /, **kwargs: Any) -> Any:
         """Return a NewPlant from JSON text, its id exactly as it is written there.
@@ -94,8 +94,10 @@ class NewPlantSchema(PlantSchema):
 class ErrorSchema(Schema):
     """An Error: ``error``, a number within int32, and ``message``."""
 
-    error = fields.Integer(strict=True, required=True, validate=Range(-(2**31), 2**31 - 1))
-    message = fields.String(required=True)
+    error: fields.Integer = fields.Integer(
+        strict=True, required=True, validate=Range(-(2**31), 2**31 - 1)
+    )
+    message: fields.String = fields.String(required=True)
 
 
 def _exact_number(text: str | bytes | bytearray, field: str) -> Decimal:
@@ -108,6 +110,6 @@ def _exact_number(text: str | bytes | bytearray, field: str) -> Decimal:
     return Decimal(numbers[field], Context(traps=[]))
 
 
-new_plant_schema = NewPlantSchema()
-plant_schema = PlantSchema()
-error_schema = ErrorSchema()
+new_plant_schema: NewPlantSchema = NewPlantSchema()
+plant_schema: PlantSchema = PlantSchema()
+error_schema: ErrorSchema = ErrorSchema()

@@ -2,7 +2,7 @@
 
 import logging
 
-from blinker import Namespace
+from blinker import NamedSignal, Namespace
 from flask import g
 from flask.globals import app_ctx
 
@@ -11,10 +11,10 @@ from .stores.base import Plant
 #: Is sent in the request that has added a plant, after the store has acknowledged it. The sender
 #: is the Flask application, ``plant`` the :class:`~plantstore.Plant`, and ``client`` the name of
 #: the client. An exception that a receiver raises is logged and has no other effect.
-plant_added = Namespace().signal("plant-added")
+plant_added: NamedSignal = Namespace().signal("plant-added")
 
 # app.logger would give the logger of the site a handler and a level.
-_logger = logging.getLogger("plantstore")
+_logger: logging.Logger = logging.getLogger("plantstore")
 
 
 def announce(plant: Plant) -> None:

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from functools import cache
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -102,9 +103,16 @@ def run(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str, input: bytes | None = None) -> Result:
-        return CliRunner().invoke(main, arguments, input=input, env={"PLANTSTORE_STORE": url})
+        return invoke(*arguments, input=input, env={"PLANTSTORE_STORE": url})
 
     return run
+
+
+def invoke(*arguments: str, **options: Any) -> Result:
+    """Run the plantstore command, with standard output and standard error apart."""
+    # Before click 8.2, they are apart only on request.
+    apart: Any = {"mix_stderr": False} if "mix_stderr" in signature(CliRunner).parameters else {}
+    return CliRunner(**apart).invoke(main, arguments, **options)
 
 
 def create(client: FlaskClient, json: Any, **options: Any) -> TestResponse:

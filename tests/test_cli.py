@@ -4,12 +4,11 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from plantstore import StaticTokens, __version__
-from plantstore.cli import main
 
-from .conftest import Run
+from .conftest import Run, invoke
 
 
 def test_token_command_makes_a_random_token() -> None:
@@ -19,7 +18,7 @@ def test_token_command_makes_a_random_token() -> None:
     """
     tokens = set()
     for _ in range(10):
-        result = CliRunner().invoke(main, ["token"])
+        result = invoke("token")
         assert result.exit_code == 0
         token, digest = result.output.splitlines()
         assert len(token) * 6 >= 256
@@ -31,7 +30,7 @@ def test_token_command_makes_a_random_token() -> None:
 
 def test_version_option() -> None:
     """`plantstore --version` prints the installed version."""
-    result = CliRunner().invoke(main, ["--version"])
+    result = invoke("--version")
     assert result.output == f"plantstore {__version__}\n"
 
 
@@ -96,7 +95,7 @@ COMMANDS = ["add 1 x", "show 1", "list", "count", "remove 1", "export", "import 
 def test_memory_store_is_refused(command: str) -> None:
     """With memory://, which is the default, every store command fails and says what to set."""
     for before, after in ([], []), (["--store", "memory://"], []), ([], ["--store", "memory://"]):
-        result = CliRunner().invoke(main, [*before, *command.split(), *after])
+        result = invoke(*before, *command.split(), *after)
         message = failure(result, 2)
         assert "in the process of the service" in message
         assert "sqlite:///plants.db" in message

@@ -14,14 +14,13 @@ from pathlib import Path
 import click
 import hypothesis.strategies as st
 import pytest
-from click.testing import CliRunner
 from hypothesis import given
 
 from plantstore import Plant, open_store
 from plantstore.cli import main
 from plantstore.files import FORMATS
 
-from .conftest import Run
+from .conftest import Run, invoke
 from .databases import Place
 from .serving import LIMIT, ROOT
 from .test_stores import PLANTS
@@ -71,9 +70,9 @@ def test_export_and_import_on_every_engine(place: Place, tmp_path: Path) -> None
     store.close()
     for name in ("plants.jsonl", "plants.csv"):
         file = str(tmp_path / name)
-        assert CliRunner().invoke(main, ["--store", place.url, "export", file]).exit_code == 0
+        assert invoke("--store", place.url, "export", file).exit_code == 0
         place.clear()
-        result = CliRunner().invoke(main, ["import", file, "--store", place.url])
+        result = invoke("import", file, "--store", place.url)
         assert (result.exit_code, result.output) == (0, "300 added\n")
         assert plants(place.url) == many
 
