@@ -12,18 +12,20 @@ wsgi_app = "wsgi:app"
 worker_class = "gthread"
 threads = 8
 graceful_timeout = 30  # Seconds that requests have to finish after SIGTERM.
-# gunicorn never kills a slow worker: the plants in its memory would be lost. The main thread of
-# a worker reports late when it waits for clients to close their connections.
+# gunicorn never kills a worker. A worker that waits for clients to close their connections looks
+# as if it had stopped, and with it the plants in its memory would be lost.
 timeout = 0
 forwarder_headers = ""  # A client cannot choose the URL prefix of the service by a header.
 control_socket_disable = True
 
-READ_TIMEOUT = struct.pack("ll", 10, 0)  # Seconds and microseconds.
+# The timeout to receive data from a client: the seconds and microseconds of a C timeval.
+READ_TIMEOUT = struct.pack("ll", 10, 0)
+# The message for an operator who asks for more than one worker.
 ONE_WORKER = "plantstore: the store of PLANTSTORE_STORE can have only one worker"
 
 
 def on_starting(server: Any) -> None:
-    """Refuse to start, in one line, if a setting is wrong or no worker could serve the store."""
+    """Refuse to start, in one line, if a setting is wrong or the store allows only one worker."""
     if not _serves_settings(server):
         return
     try:
@@ -42,7 +44,7 @@ def when_ready(server: Any) -> None:
 
 
 def nworkers_changed(server: Any, new_value: int, old_value: int | None) -> None:
-    """Keep one worker when SIGTTIN asks for more than the store can have."""
+    """Keep one worker after SIGTTIN if the store allows only one."""
     added = old_value is not None and new_value > 1
     if added and _serves_settings(server) and _one_process():
         server.log.error(ONE_WORKER)

@@ -1,4 +1,4 @@
-"""Build the package: everything there is to say stands in setup.cfg."""
+"""Build the package: its configuration is in setup.cfg."""
 
 from setuptools import setup
 

@@ -8,4 +8,4 @@ try:
     app = create_app()
 except SettingsError as error:
     print(f"plantstore: {error}", file=sys.stderr)
-    sys.exit(3)  # With this code a gunicorn worker ends gunicorn, instead of being restarted.
+    sys.exit(3)  # gunicorn then stops, instead of restarting the worker.

@@ -107,8 +107,10 @@ def environment(packages: str) -> Path:
 
 
 @contextmanager
-def served(entry: Entry, place: Place) -> Iterator[tuple[psutil.Process, int]]:
-    """Serve an entry on the first core; yield its first process and its port."""
+def served(
+    entry: Entry, place: Place, folder: Path = ROOT
+) -> Iterator[tuple[list[psutil.Process], int]]:
+    """Serve an entry on the first core, from a folder; yield its processes and its port."""
     scheme = ASYNCHRONOUS.get(entry.store, "")
     settings = {
         "PLANTSTORE_TOKENS": TOKEN,
@@ -119,21 +121,23 @@ def served(entry: Entry, place: Place) -> Iterator[tuple[psutil.Process, int]]:
     program, *arguments = entry.command.format(port=port).split()
     with subprocess.Popen(
         ["taskset", "-c", "0", environment(entry.packages) / program, *arguments],
-        cwd=ROOT,
+        cwd=folder,
         env={**os.environ, **settings},
     ) as process:
         try:
             wait_until(lambda: listening(port) or process.poll() is not None)
             assert process.poll() is None, f"{entry.name} did not start"
-            yield psutil.Process(process.pid), port
+            load(port, WARM_UP, TOKEN, "0")
+            first = psutil.Process(process.pid)
+            yield [first, *first.children(recursive=True)], port
         finally:
             process.terminate()
 
 
 def load(port: int, seconds: int, token: str, id: str) -> dict[str, float]:
     """Send creates with wrk; return the counts and percentiles that it reports."""
-    wrk = f"wrk -t1 -c{CLIENTS} -d{seconds}s --timeout 30s -s {HERE}/create.lua"
-    command = [*wrk.split(), f"http://127.0.0.1:{port}/plants", "--", token, id]
+    wrk = f"wrk -t1 -c{CLIENTS} -d{seconds}s --timeout 30s -s".split()
+    command = [*wrk, str(HERE / "create.lua"), f"http://127.0.0.1:{port}/plants", "--", token, id]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
     counted: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     assert counted["lost"] == 0, counted
@@ -143,27 +147,25 @@ def load(port: int, seconds: int, token: str, id: str) -> dict[str, float]:
 def measure(entry: Entry, place: Place, seconds: int) -> Result:
     """Serve and measure an entry; check that it accepts every create, or refuses every one."""
     place.clear()
-    with served(entry, place) as (process, port):
-        load(port, WARM_UP, TOKEN, "0")
-        family = [process, *process.children(recursive=True)]
-        before = cpu(family)
+    with served(entry, place) as (processes, port):
+        before = cpu(processes)
         counted = load(port, seconds, entry.token, entry.id)
         creates = counted["answers"]
         refused = entry.token != TOKEN or entry.id == "null"
         assert counted["refused"] == (creates if refused else 0), (entry.name, counted)
         return Result(
             creates / counted["seconds"],
-            (cpu(family) - before) / creates * 1e6,
+            (cpu(processes) - before) / creates * 1e6,
             counted["p50"],
             counted["p99"],
             counted["p99_9"],
-            sum(member.memory_full_info().pss for member in family) / 1e6,
+            sum(process.memory_full_info().pss for process in processes) / 1e6,
         )
 
 
-def cpu(family: list[psutil.Process]) -> float:
+def cpu(processes: list[psutil.Process]) -> float:
     """Return the CPU time that the processes have used, in seconds."""
-    return sum(sum(member.cpu_times()[:2]) for member in family)
+    return sum(sum(process.cpu_times()[:2]) for process in processes)
 
 
 def main() -> None:

@@ -36,7 +36,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Import SQLStore when it is used: a site without SQLAlchemy does not need it."""
+    """Import SQLStore on first use, so that the package can be imported without SQLAlchemy."""
     if name != "SQLStore":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:

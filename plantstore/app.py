@@ -26,8 +26,8 @@ def create_app(
 
     :param config: values for ``app.config``. They override the environment.
     :param store: keeps the plants. By default the store of the settings.
-    :param verify_token: takes a bearer token and returns the name of its client, or ``None``
-        if the token is not accepted. By default the tokens of the settings.
+    :param verify_token: a function that takes a bearer token and returns the name of its
+        client, or ``None`` if the token is not accepted. By default the tokens of the settings.
     :raises SettingsError: if a setting is missing or wrong. A setting that an argument replaces
         is not read.
     :raises TypeError: if an argument has the wrong type.
@@ -51,7 +51,7 @@ def create_app(
 def _handle_routing_errors(app: Flask) -> None:
     app.register_error_handler(BadRequest, lambda error: error_response(40005))
     app.register_error_handler(NotFound, lambda error: error_response(40401))
-    # The method is not one that HTTP defines: the blueprint has rules for all of those.
+    # Only for a method that HTTP does not define: the blueprint has a rule for each other method.
     app.register_error_handler(
         MethodNotAllowed, lambda error: error_response(40501, headers=[allow_header()])
     )

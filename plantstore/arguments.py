@@ -1,8 +1,8 @@
-"""Wrong arguments are reported by the call that they are passed to."""
+"""The exception for an argument of a wrong type."""
 
 
 def type_error(argument: str, expected: str, given: object) -> TypeError:
-    """Return the exception for an argument of a wrong type.
+    """Return a TypeError whose message says what was expected.
 
     :param argument: the name of the argument.
     :param expected: what it must be, in words.

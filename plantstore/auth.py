@@ -1,4 +1,4 @@
-"""From the Authorization header to the client who sent it (interface section 5, RFC 6750)."""
+"""The client of an Authorization header (interface section 5, RFC 6750)."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -11,8 +11,9 @@ from .errors import Refused
 #: token is not accepted.
 VerifyToken = Callable[[str], str | None]
 
-# RFC 6750 section 2.1.
+# A bearer token (RFC 6750 section 2.1).
 _B64TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
+# The digest of a token in the settings.
 _DIGEST = re.compile(r"sha256:([0-9A-Fa-f]{64})")
 
 
@@ -25,10 +26,10 @@ class StaticTokens:
     :param tokens: the tokens, or a mapping from each token to the name of its client. Each is
         plain text or ``sha256:<64 hex>``. Without a mapping the clients are named ``token-1``,
         ``token-2`` and so on.
-    :raises TypeError: if it is neither, if it is a single string, or if a token or a name is not
-        a string.
-    :raises ValueError: if there is no token, or if one cannot be a bearer token (RFC 6750
-        section 2.1). The message does not show it.
+    :raises TypeError: if ``tokens`` is neither an iterable nor a mapping, if it is a single
+        string, or if a token or a name is not a string.
+    :raises ValueError: if there is no token, or if a token is neither a bearer token (RFC 6750
+        section 2.1) nor ``sha256:<64 hex>``. The message does not show the token.
     """
 
     def __init__(self, tokens: Iterable[str] | Mapping[str, str]) -> None:
@@ -42,7 +43,7 @@ class StaticTokens:
 
     def __call__(self, token: str) -> str | None:
         """Return the name of the token's client, or ``None`` if the token is not accepted."""
-        # The time of this look-up depends on the digest alone, and nobody can choose a digest.
+        # A client cannot choose the digest of its token, so the time of the lookup reveals nothing.
         return self._clients.get(sha256(token.encode()).digest())
 
     def __len__(self) -> int:
@@ -57,8 +58,8 @@ def token_digest(token: str) -> bytes:
     """Return the SHA-256 digest of a token.
 
     :param token: plain text, or ``sha256:<64 hex>``.
-    :raises TypeError: if it is not a string.
-    :raises ValueError: if it cannot be a bearer token. The message does not show it.
+    :raises TypeError: if the token is not a string.
+    :raises ValueError: if the token has another form. The message does not show the token.
     """
     if not isinstance(token, str):
         raise type_error("a token", "a string", token)
@@ -68,7 +69,8 @@ def token_digest(token: str) -> bytes:
     if _B64TOKEN.fullmatch(token) is None:
         raise ValueError(
             "a token must be a bearer token (letters, digits and -._~+/, then any number of =)"
-            " or sha256:<64 hex>; a mapping goes from each token to the name of its client"
+            " or sha256:<64 hex>; the keys of a mapping are the tokens, its values the names of"
+            " the clients"
         )
     return sha256(token.encode()).digest()
 
@@ -77,6 +79,7 @@ def authenticate(authorization: str | None, verify_token: VerifyToken) -> str:
     """Return the name of the client who sent an ``Authorization`` header.
 
     :param authorization: the value of the header, or ``None`` if there is none.
+    :param verify_token: returns the name of a token's client.
     :raises Refused: 40101 if there are no bearer credentials, 40102 if they are malformed or not
         accepted.
     :raises TypeError: if ``verify_token`` returns anything but a name or ``None``.
@@ -89,13 +92,13 @@ def authenticate(authorization: str | None, verify_token: VerifyToken) -> str:
     if client is None:
         raise Refused(40102)
     if not isinstance(client, str):
-        # The value False must not admit a client.
+        # A function that returns False must not admit a client.
         raise type_error("the result of verify_token", "a name or None", client)
     return client
 
 
 def _numbered(tokens: object) -> dict[str, str]:
     if isinstance(tokens, str | bytes) or not isinstance(tokens, Iterable):
-        expected = "a list of tokens, or a mapping from each token to the name of its client"
+        expected = "a list of tokens, or a mapping with tokens as its keys and names as its values"
         raise type_error("tokens", expected, tokens)
     return {token: f"token-{number}" for number, token in enumerate(tokens, 1)}

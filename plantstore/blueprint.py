@@ -1,4 +1,4 @@
-"""The operations of the plant store, as a blueprint for any Flask site."""
+"""The operation of the plant store, as a blueprint for any Flask site."""
 
 from inspect import iscoroutinefunction
 from typing import Any
@@ -25,14 +25,15 @@ def create_blueprint(
     max_body: int = DEFAULT_MAX_BODY,
     name: str = "plantstore",
 ) -> Blueprint:
-    """Return a blueprint that serves a store: ``POST /plants`` below its URL prefix.
+    """Return a blueprint with the operation ``POST /plants``.
 
-    A site that registers the blueprint sees no side effects. One site may register several
-    blueprints, each with its own name and URL prefix.
+    Registering it does not change the other pages of a site. A site may register several of
+    these blueprints, each with its own name and URL prefix.
 
     :param store: keeps the plants.
-    :param verify_token: takes a bearer token and returns the name of its client, or ``None``
-        if the token is not accepted. The name is then in ``g.plantstore_client``.
+    :param verify_token: a function that takes a bearer token and returns the name of its
+        client, or ``None`` if the token is not accepted. It must not be a class or a coroutine
+        function. The name is then in ``g.plantstore_client``.
     :param max_body: the largest request body in bytes, by default 1 MiB.
     :param name: the name of the blueprint.
     :raises TypeError: if an argument has the wrong type.
@@ -53,7 +54,7 @@ def create_blueprint(
             raise Refused(50302)
         return None
 
-    # The URL prefix of a site may have parameters. Each view receives them.
+    # The URL prefix of a site may have parameters, which each view receives.
     @blueprint.post("/plants")
     def create_plant(**_: Any) -> Response:
         """Create a new plant in the store (interface section 4)."""
@@ -78,16 +79,16 @@ def _check_arguments(store: object, verify_token: object, max_body: object, name
         raise type_error("store", "a Store, such as MemoryStore() or open_store(url)", store)
     if not callable(verify_token) or isinstance(verify_token, type):
         raise type_error(
-            "verify_token", "a function from a token to the name of its client", verify_token
+            "verify_token", "a function that takes a token and returns a name or None", verify_token
         )
     if iscoroutinefunction(verify_token):
         raise TypeError("verify_token must not be a coroutine function")
     if type(max_body) is not int:
-        raise type_error("max_body", "a number of bytes", max_body)
+        raise type_error("max_body", "an int, a number of bytes", max_body)
     if max_body < 1:
         raise ValueError("max_body must be at least 1 byte")
     if not isinstance(name, str):
-        raise type_error("name", "the name of the blueprint", name)
+        raise type_error("name", "a string", name)
 
 
 def _load(body: bytes) -> dict[str, Any]:
@@ -106,7 +107,7 @@ def _handle_errors(blueprint: Blueprint) -> None:
     handle(PlantExists, lambda error: error_response(40004))
     handle(StoreUnavailable, _store_unavailable)
     handle(HTTPException, site_error_response)
-    # Flask prefers a handler of the site for one status to ours for all.
+    # Flask prefers the site's handler for a status to the blueprint's handler for HTTPException.
     for status in default_exceptions:
         handle(status, site_error_response)
     # A handler for Exception would hide the traceback from a developer in debug mode.

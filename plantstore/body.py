@@ -12,7 +12,7 @@ from .errors import Refused
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
 
-#: The largest request body by default, in bytes.
+#: The default maximum size of a request body, in bytes.
 DEFAULT_MAX_BODY = 1048576
 
 
@@ -51,20 +51,20 @@ def _is_plain_json(environ: "WSGIEnvironment") -> bool:
 def _size(environ: "WSGIEnvironment", declared: int | None, limit: int) -> int:
     if declared is not None:
         return declared
-    # With one byte more than the limit, a body that is too large is detected. If the server
-    # does not mark the end of the input, reading could block forever.
+    # One byte more than the limit, to detect a body that is too large. Nothing if the server does
+    # not mark the end of the input, because reading could then block forever.
     return limit + 1 if environ.get("wsgi.input_terminated") else 0
 
 
 def _read(request: Request, environ: "WSGIEnvironment", size: int) -> bytes:
-    opened = "stream" in vars(request)  # werkzeug caches it there when the site reads the body.
+    opened = "stream" in vars(request)  # So it is if the site has read the body.
     try:
         body = _read_stream(request.stream if opened else environ["wsgi.input"], size)
         if opened and not body:
             body = request.get_data()  # werkzeug has cached what the site has read.
     except RequestEntityTooLarge:
         raise Refused(41301) from None
-    except Exception as error:  # Each server raises its own for a bad chunk or a lost client.
+    except Exception as error:  # Each server raises another one for a malformed chunk.
         raise Refused(40002) from error
     if not opened:
         environ["wsgi.input"] = BytesIO(body)  # The site may read it after the view.

@@ -29,9 +29,10 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _Command = Callable[..., None]
 
+# The type of an id. The help shows its name.
 _ID = click.IntRange(-(2**63), 2**63 - 1)
 _ID.name = "integer"
-# A negative id looks like an option.
+# Otherwise click reads a negative id as an option.
 _NEGATIVE_ID = {"ignore_unknown_options": True}
 
 
@@ -42,7 +43,7 @@ _NEGATIVE_ID = {"ignore_unknown_options": True}
     metavar="URL",
     envvar="PLANTSTORE_STORE",
     default=DEFAULT_STORE,
-    help="The URL of the database. Overrides the environment variable PLANTSTORE_STORE.",
+    help="The URL of the database. By default, that of the environment variable PLANTSTORE_STORE.",
 )
 def main(store: str) -> None:
     """Make access tokens, and manage the plants of a database."""
@@ -67,7 +68,8 @@ def _with_store(command: _Command) -> _Command:
     @click.option(
         "--store",
         metavar="URL",
-        help="The URL of the database. Overrides --store given before the command.",
+        help="The URL of the database. Overrides --store given before the command, and"
+        " PLANTSTORE_STORE.",
     )
     @wraps(command)
     def run(store: str | None, **arguments: Any) -> None:
@@ -77,7 +79,7 @@ def _with_store(command: _Command) -> _Command:
             command(opened, **arguments)
             _flush()
         except BrokenPipeError:
-            raise  # The reader of the output has ended, like head. click exits without a message.
+            raise  # The program that reads the output has ended. click then exits silently.
         except StoreUnavailable as error:
             raise click.ClickException(f"the store is unavailable: {error}") from None
         except PlantExists as error:
@@ -106,9 +108,8 @@ def _open(url: str) -> Store:
         raise click.BadParameter(str(error), param_hint="--store") from None
     if store.one_process:
         raise click.BadParameter(
-            "the plants of memory:// are in the process of the service. This command cannot reach"
-            " them. Set PLANTSTORE_STORE or --store to the URL of a database, such as"
-            " sqlite:///plants.db.",
+            "with memory://, only the service itself can access the plants. Set PLANTSTORE_STORE or"
+            " --store to the URL of a database, such as sqlite:///plants.db.",
             param_hint="--store",
         )
     return store
@@ -117,10 +118,12 @@ def _open(url: str) -> Store:
 @main.command(context_settings=_NEGATIVE_ID)
 @click.argument("id", type=_ID)
 @click.argument("name")
-@click.option("--tag", help="The type of the plant. By default it has no tag.")
+@click.option(
+    "--tag", help="The tag of the plant, such as indoor. By default, the plant has no tag."
+)
 @_with_store
 def add(store: Store, id: int, name: str, tag: str | None) -> None:
-    """Add the plant ID with a NAME."""
+    """Add a plant with this ID and this NAME."""
     new_plant = {"id": id, "name": name} | ({} if tag is None else {"tag": tag})
     try:
         store.add(Plant(**new_plant_schema.load(new_plant)))
@@ -132,7 +135,7 @@ def add(store: Store, id: int, name: str, tag: str | None) -> None:
 @click.argument("id", type=_ID)
 @_with_store
 def show(store: Store, id: int) -> None:
-    """Print the plant ID as JSON."""
+    """Print the plant with this ID as JSON."""
     plant = store.get(id)
     if plant is None:
         raise _not_found(id)
@@ -142,7 +145,7 @@ def show(store: Store, id: int) -> None:
 @main.command("list")
 @_with_store
 def list_(store: Store) -> None:
-    """Print all plants: id, name and tag, separated by tabs."""
+    """Print all plants in the order of their ids: id, name and tag, separated by tabs."""
     for plant in store:
         cells = (str(plant.id), plant.name, plant.tag or "")
         sys.stdout.buffer.write("\t".join(map(_printable, cells)).encode() + b"\n")
@@ -159,7 +162,7 @@ def count(store: Store) -> None:
 @click.argument("id", type=_ID)
 @_with_store
 def remove(store: Store, id: int) -> None:
-    """Remove the plant ID."""
+    """Remove the plant with this ID."""
     try:
         store.remove(id)
     except KeyError:
@@ -187,7 +190,7 @@ def _with_format(command: _Command) -> _Command:
 @_with_format
 @_with_store
 def export(store: Store, file: str, format: Format) -> None:
-    """Write all plants to FILE. FILE is overwritten; - is standard output."""
+    """Write all plants to FILE, by default to standard output (-). An existing file is replaced."""
     store.ping()  # Before the file is truncated.
     _refuse_database(file)
     with click.open_file(file, "wb") as output:
@@ -202,7 +205,7 @@ def _refuse_database(file: str) -> None:
     if os.path.isfile(file):
         with open(file, "rb") as existing:
             if existing.read(15) == b"SQLite format 3":
-                raise click.UsageError(f"{file} is a database.")
+                raise click.UsageError(f"{file} is an SQLite database. Choose another file.")
 
 
 @main.command("import")
@@ -214,8 +217,8 @@ def import_(store: "SQLStore", file: str, format: Format, skip_existing: bool) -
     """Add all plants of FILE, or none if one cannot be added. - is standard input.
 
     JSON Lines: each line is a plant, such as {"id": 1, "name": "Monstera", "tag": "indoor"}.
-    CSV: the first line names the columns id, name and, if there is one, tag. An empty tag is no
-    tag. During an import into SQLite, no other client can add plants.
+    CSV: the first line has the names of the columns: id, name and optionally tag. An empty tag
+    is no tag. During an import into SQLite, other clients wait up to 4 seconds and then fail.
     """
     seen = 0
     recent: deque[tuple[int, int]] = deque(maxlen=store.PAGE)  # Line numbers and ids.
@@ -240,7 +243,7 @@ def import_(store: "SQLStore", file: str, format: Format, skip_existing: bool) -
         (id,) = error.args
         line = next(line for line, other in reversed(recent) if other == id)
         raise click.ClickException(
-            f"line {line}: plant {id} already exists, or is twice in the file."
+            f"line {line}: plant {id} already exists, or occurs twice in the file."
             " Nothing was imported."
         ) from None
     click.echo(f"{added} added" + f", {seen - added} skipped" * skip_existing)

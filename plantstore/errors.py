@@ -17,10 +17,14 @@ ERRORS: dict[int, tuple[str, dict[str, str]]] = {
         " and no Transfer-Encoding but chunked.",
         {},
     ),
-    40002: ("The body must be one complete JSON text in UTF-8, not nested too deeply.", {}),
+    40002: (
+        "The body must be one complete JSON text in UTF-8, not nested too deeply, without a"
+        " lone surrogate or a number beyond the range of a 64-bit float.",
+        {},
+    ),
     40003: ("The body must be a NewPlant.", {}),
     40004: ("A plant with this id already exists.", {}),
-    40005: ("The service does not serve this host or this protocol.", {}),
+    40005: ("The Host header is invalid or not allowed, or the request is for a WebSocket.", {}),
     40101: (
         "Send Authorization: Bearer <ACCESS_TOKEN>.",
         {"WWW-Authenticate": 'Bearer realm="plantstore"'},
@@ -35,7 +39,7 @@ ERRORS: dict[int, tuple[str, dict[str, str]]] = {
     50001: ("The service failed. The reason is in its log.", {}),
     50301: ("The store is unavailable now. Try again later.", {"Retry-After": "5"}),
     50302: (
-        "The store keeps its plants in one process, but several processes serve it."
+        "The plants are in the memory of one process, but several processes run the service."
         " Nothing was stored.",
         {},
     ),
@@ -43,10 +47,10 @@ ERRORS: dict[int, tuple[str, dict[str, str]]] = {
 
 
 class Refused(Exception):
-    """Ends the current request with an error of :data:`ERRORS`.
+    """An exception that ends the current request with an error of :data:`ERRORS`.
 
     :param number: the number of the error.
-    :param message: replaces the message of the table.
+    :param message: replaces the message of the table. By default, that message is sent.
     """
 
     def __init__(self, number: int, message: str | None = None) -> None:
@@ -61,7 +65,7 @@ def error_response(
     """Return the response of an error.
 
     :param number: a key of :data:`ERRORS`.
-    :param message: replaces the message of the table.
+    :param message: replaces the message of the table. By default, that message is sent.
     :param headers: headers in addition to those of the table, as pairs of name and value.
     """
     text, own_headers = ERRORS[number]
@@ -71,8 +75,11 @@ def error_response(
 def site_error_response(refusal: HTTPException) -> JSONResponse | HTTPException:
     """Return the Error for a request that a hook or an extension of the site refuses.
 
-    Its number is the HTTP status times 100. An exception that has a response of its own, or
-    whose status is not that of an error, is returned unchanged.
+    Its number is the HTTP status times 100.
+
+    :param refusal: the exception that the hook or the extension has raised.
+    :returns: the Error; or the exception itself if it has a response of its own, or if its
+        status is not that of an error.
     """
     status = refusal.code or 0
     if refusal.response is not None or not 400 <= status < 600:

@@ -19,7 +19,7 @@ _Numbered = tuple[int, Plant]
 
 
 class BadLine(ValueError):
-    """A line of a file is not a plant.
+    """A line of a file is wrong.
 
     :param number: the number of the line, from 1.
     :param fault: what is wrong with it.
@@ -33,7 +33,7 @@ class BadLine(ValueError):
 class Format(NamedTuple):
     """A file format for plants. Reading returns exactly the plants that were written.
 
-    One exception: in CSV, an empty tag is read as no tag.
+    In CSV, however, an empty tag is read as no tag.
 
     ``read`` yields the plants of the lines, each with the number of its line, and raises
     :exc:`BadLine`. ``write`` writes plants to a binary file.
@@ -67,7 +67,7 @@ def _read_csv(lines: Iterable[bytes]) -> Iterator[_Numbered]:
     _, cells = next(rows, (1, []))
     header = [cell.strip().lower() for cell in cells]
     if [header.count("id"), header.count("name")] != [1, 1] or header.count("tag") > 1:
-        raise BadLine(1, "The header must have id and name, and may have tag, separated by commas.")
+        raise BadLine(1, "The header must have the columns id and name, and optionally tag.")
     for number, row in rows:
         if len(row) != len(header):
             raise BadLine(number, f"There are {len(row)} cells, but {len(header)} in the header.")
@@ -117,7 +117,7 @@ def _load(number: int, load: Callable[[Any], dict[str, Any]], line: Any) -> Plan
     except ValidationError as error:
         raise BadLine(number, describe_faults(error)) from None
     except ValueError:
-        raise BadLine(number, "Not one JSON text in UTF-8.") from None
+        raise BadLine(number, "The line is not one JSON text in UTF-8.") from None
 
 
 #: The formats by name.

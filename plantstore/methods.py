@@ -11,14 +11,14 @@ from werkzeug.routing import MapAdapter
 
 from .errors import error_response
 
+# The name of the endpoint that refuses the other methods.
 _ENDPOINT = "other_methods"
 
 
 def add_other_methods(state: BlueprintSetupState) -> None:
-    """Add a rule for every method of HTTP to each path of a blueprint.
+    """Refuse, on each path of a blueprint, every method that has no operation.
 
-    It matches the methods that no operation and no page of the site matches, and refuses
-    them with 40501.
+    The response is 40501. A page that the site has at the same path keeps its methods.
 
     :param state: the registration of a blueprint whose paths all begin with ``/plants``.
     """
@@ -29,7 +29,8 @@ def add_other_methods(state: BlueprintSetupState) -> None:
         if rule.endpoint.startswith(prefix) and "/plants" in rule.rule
     }
     for path in sorted(paths):
-        # werkzeug prefers a rule without a converter: an operation, or a page of the site.
+        # The converter "any" makes werkzeug try this rule last: after the operations, and after
+        # the pages of the site.
         rule = f"/<any(plants):plants>{path}"
         state.add_url_rule(rule, _ENDPOINT, _refuse_method, methods=[*HTTPMethod])
 

@@ -1,4 +1,4 @@
-"""The objects of the interface (section 2), and one instance of each schema, named by its role."""
+"""The schemas of the interface (section 2)."""
 
 import json
 from decimal import Context, Decimal
@@ -11,14 +11,15 @@ from marshmallow.validate import Range
 
 
 class Int64(fields.Integer):
-    """An integer of 64 bits, as JSON Schema 2020-12 defines integers: ``1.0`` is one.
+    """A signed 64-bit integer. As in JSON Schema 2020-12, ``1.0`` is an integer.
 
-    With a fraction or an exponent it may go up to 2**53: up to there, a reader that uses
-    floats reads the same integer (RFC 8259 section 6).
+    If it is written with a decimal point or an exponent, its absolute value must not exceed
+    2**53: a reader that uses floats would round a larger value (RFC 8259 section 6).
     """
 
     default_error_messages: dict[str, Any] = {
-        "range": "Must be within -2^63 and 2^63-1, and beyond 2^53 be written as digits only.",
+        "range": "Must be between -2^63 and 2^63-1. Beyond 2^53, write it without a decimal point"
+        " or an exponent.",
     }
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> int:
@@ -38,8 +39,8 @@ class Text(fields.String):
     """A string that every store can keep: no U+0000, no lone surrogate. It may be empty."""
 
     default_error_messages: dict[str, Any] = {
-        "nul": "May not contain U+0000.",
-        "surrogate": "May not contain a lone surrogate.",
+        "nul": "Must not contain U+0000.",
+        "surrogate": "Must not contain a lone surrogate.",
     }
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> str:
@@ -54,7 +55,7 @@ class Text(fields.String):
         return value
 
     def _serialize(self, value: Any, attr: str | None, obj: Any, **kwargs: Any) -> Any:
-        return missing if value is None else value  # A plant without a tag.
+        return missing if value is None else value  # Without a tag, the field is left out.
 
 
 class PlantSchema(Schema):
@@ -77,13 +78,14 @@ class NewPlantSchema(PlantSchema):
     id: Int64 = Int64(required=True)
 
     def loads(self, json_data: str | bytes | bytearray, /, **kwargs: Any) -> Any:
-        """Return a NewPlant from JSON text, its id exactly as it is written there.
+        """Return a NewPlant from JSON text, without rounding its id.
 
         :param json_data: the JSON text; bytes are UTF-8.
         :param kwargs: options of :meth:`marshmallow.Schema.load`.
         :returns: a dict of ``id``, ``name``, and ``tag`` if the plant has one.
-        :raises ValueError: if it is not one JSON text (RFC 8259), or is nested too deeply.
-        :raises marshmallow.ValidationError: if it is not a NewPlant.
+        :raises ValueError: if ``json_data`` is not one JSON text (RFC 8259), or is nested too
+            deeply.
+        :raises marshmallow.ValidationError: if the JSON text is not a NewPlant.
         """
         data = orjson.loads(json_data)
         if isinstance(data, dict) and isinstance(data.get("id"), float):
@@ -106,10 +108,13 @@ def _exact_number(text: str | bytes | bytearray, field: str) -> Decimal:
         numbers = json.loads(text, parse_float=str)
     except RecursionError:
         raise ValueError("nested too deeply") from None
-    # Without traps, what is beyond even a Decimal is NaN.
+    # Without traps, a number that Decimal cannot represent is NaN instead of an exception.
     return Decimal(numbers[field], Context(traps=[]))
 
 
+#: Loads a request body.
 new_plant_schema: NewPlantSchema = NewPlantSchema()
+#: Dumps the body of a response.
 plant_schema: PlantSchema = PlantSchema()
+#: Dumps the body of an error response.
 error_schema: ErrorSchema = ErrorSchema()

@@ -10,7 +10,7 @@ from .auth import StaticTokens, token_digest
 from .body import DEFAULT_MAX_BODY
 from .stores import Store, open_store
 
-#: The URL of the store by default.
+#: The default URL of the store.
 DEFAULT_STORE = "memory://"
 
 
@@ -20,7 +20,7 @@ class SettingsError(ValueError):
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of the standalone service. Each is read when its attribute is used.
+    """The settings of the standalone service. A setting is read and checked when it is used.
 
     :param source: the values by name, such as ``os.environ``. They are not in the ``repr``.
     """
@@ -29,10 +29,10 @@ class Settings:
 
     @property
     def verify_token(self) -> StaticTokens:
-        """The accepted tokens.
+        """The token check: accepts the tokens of the two token settings.
 
-        :raises SettingsError: if there is none: the service never starts without
-            authentication. Also if one cannot be a token, or their file cannot be read.
+        :raises SettingsError: if no token is configured, if a token is malformed, or if the
+            file of tokens cannot be read. The service never starts without authentication.
         """
         listed = _listed_tokens(self.source.get("PLANTSTORE_TOKENS") or "")
         in_file = _tokens_in_file(str(self.source.get("PLANTSTORE_TOKENS_FILE") or ""))
@@ -69,7 +69,7 @@ def _listed_tokens(value: object) -> dict[str, str]:
     text = ",".join(map(str, value)) if isinstance(value, list | tuple | set) else str(value)
     tokens = [token for token in re.split(r"[,\s]+", text) if token]
     for number, token in enumerate(tokens, 1):
-        _check_token(token, f"PLANTSTORE_TOKENS: number {number}")
+        _check_token(token, f"PLANTSTORE_TOKENS: token number {number}")
     return {token: f"token-{number}" for number, token in enumerate(tokens, 1)}
 
 
@@ -87,7 +87,7 @@ def _lines(path: str) -> list[str]:
     try:
         return Path(path).read_text(encoding="utf-8-sig").split("\n")
     except OSError as error:
-        # Without the path: it may be a token in the wrong setting.
+        # The message omits the path, because it may be a token that is in the wrong setting.
         raise SettingsError(f"PLANTSTORE_TOKENS_FILE: {error.strerror}") from None
     except ValueError:
         raise SettingsError("PLANTSTORE_TOKENS_FILE: not UTF-8 text") from None

@@ -8,17 +8,17 @@ from flask.globals import app_ctx
 
 from .stores.base import Plant
 
-#: Is sent in the request that has added a plant, after the store has acknowledged it. The sender
-#: is the Flask application, ``plant`` the :class:`~plantstore.Plant`, and ``client`` the name of
+#: The signal that is sent after a request has stored a new plant. The sender is the Flask
+#: application, ``plant`` the :class:`~plantstore.Plant`, and ``client`` the name of
 #: the client. An exception that a receiver raises is logged and has no other effect.
 plant_added: NamedSignal = Namespace().signal("plant-added")
 
-# app.logger would give the logger of the site a handler and a level.
+# The first use of app.logger would add a handler to the logger of the site.
 _logger: logging.Logger = logging.getLogger("plantstore")
 
 
 def announce(plant: Plant) -> None:
-    """Log a new plant at level INFO, and send :data:`plant_added`."""
+    """Log a new plant of the current request at level INFO, and send :data:`plant_added`."""
     client = g.plantstore_client
     _logger.info("Plant %d was added (client: %r)", plant.id, client)
     if not plant_added.receivers or plant_added.is_muted:

@@ -11,12 +11,14 @@ from sqlalchemy import create_engine
 from plantstore import MemoryStore, SQLStore, StaticTokens, create_app, create_blueprint, open_store
 
 STORE = "store must be a Store, such as MemoryStore() or open_store(url), not "
-VERIFY = "verify_token must be a function from a token to the name of its client, not "
-TOKENS = "tokens must be a list of tokens, or a mapping from each token to the name of its client"
+VERIFY = "verify_token must be a function that takes a token and returns a name or None, not "
+TOKENS = (
+    "tokens must be a list of tokens, or a mapping with tokens as its keys and names as its values"
+)
 
 
 async def coroutine_function(token: str) -> str | None:
-    """Return too late."""
+    """Return the token. A coroutine function is not allowed as verify_token."""
     return token
 
 
@@ -42,10 +44,10 @@ class Token(str):
         ),
     ],
 )
-def test_store_and_verify_token(
+def test_wrong_store_or_verify_token_is_refused(
     create: Callable[..., Any], arguments: dict[str, Any], error: type[Exception], message: str
 ) -> None:
-    """A store that is no store, or a token check that is no function, is refused."""
+    """A store that is not a Store, or a verify_token that is not a function, is refused."""
     right = {"store": MemoryStore(), "verify_token": StaticTokens(["t"])}
     with pytest.raises(error) as caught:
         create(**{**right, **arguments})
@@ -55,18 +57,18 @@ def test_store_and_verify_token(
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"max_body": "10"}, TypeError, "max_body must be a number of bytes, not str"),
-        ({"max_body": 1.5}, TypeError, "max_body must be a number of bytes, not float"),
-        ({"max_body": True}, TypeError, "max_body must be a number of bytes, not bool"),
-        ({"max_body": None}, TypeError, "max_body must be a number of bytes, not NoneType"),
+        ({"max_body": "10"}, TypeError, "max_body must be an int, a number of bytes, not str"),
+        ({"max_body": 1.5}, TypeError, "max_body must be an int, a number of bytes, not float"),
+        ({"max_body": True}, TypeError, "max_body must be an int, a number of bytes, not bool"),
+        ({"max_body": None}, TypeError, "max_body must be an int, a number of bytes, not NoneType"),
         ({"max_body": 0}, ValueError, "max_body must be at least 1 byte"),
         ({"max_body": -1}, ValueError, "max_body must be at least 1 byte"),
-        ({"name": 5}, TypeError, "name must be the name of the blueprint, not int"),
+        ({"name": 5}, TypeError, "name must be a string, not int"),
         ({"name": ""}, ValueError, "'name' may not be empty."),
         ({"name": "a.b"}, ValueError, "'name' may not contain a dot '.' character."),
     ],
 )
-def test_blueprint_arguments(
+def test_wrong_max_body_or_name_is_refused(
     arguments: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     """A wrong max_body or name of a blueprint is refused."""
@@ -99,24 +101,24 @@ def test_config_must_be_a_mapping(config: Any) -> None:
         ({"t": 5}, TypeError, "the name of a client must be a string, not int"),
     ],
 )
-def test_static_tokens(tokens: Any, error: type[Exception], message: str) -> None:
-    """StaticTokens refuses what is neither tokens nor a mapping of tokens."""
+def test_wrong_tokens_are_refused(tokens: Any, error: type[Exception], message: str) -> None:
+    """StaticTokens refuses arguments of other types, and an empty set of tokens."""
     with pytest.raises(error) as caught:
         StaticTokens(tokens)
     assert str(caught.value) == message
 
 
-def test_static_tokens_with_a_reversed_mapping() -> None:
-    """A mapping from names to tokens is refused; the message says which way it goes."""
+def test_reversed_mapping_of_tokens_is_refused() -> None:
+    """A mapping from names to tokens is refused; the message says what its keys are."""
     with pytest.raises(
-        ValueError, match="goes from each token to the name of its client"
+        ValueError, match="the keys of a mapping are the tokens, its values the names"
     ) as caught:
         StaticTokens({"Flora Green": "hunter2"})
     assert "hunter2" not in str(caught.value)
     assert "Flora" not in str(caught.value)
 
 
-def test_sql_store_with_flask_sqlalchemy_itself() -> None:
+def test_sql_store_refuses_the_flask_sqlalchemy_object() -> None:
     """SQLStore refuses the Flask-SQLAlchemy object, and names db.engine and db.metadata."""
     db = SQLAlchemy()
     engine = create_engine("sqlite://")
@@ -134,7 +136,7 @@ def test_sql_store_with_flask_sqlalchemy_itself() -> None:
     engine.dispose()
 
 
-def test_open_store_with_another_type() -> None:
+def test_open_store_refuses_another_type() -> None:
     """open_store refuses a URL that is not a string."""
     with pytest.raises(TypeError, match="^url must be the URL of a store, not NoneType$"):
         open_store(None)  # type: ignore[arg-type]

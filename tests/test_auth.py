@@ -126,7 +126,7 @@ def test_custom_verify_token_and_client_name(store: MemoryStore) -> None:
 
 
 @pytest.mark.parametrize("result", [True, False, 0, b"Flora"])
-def test_verify_token_with_a_wrong_return_type_accepts_nobody(
+def test_verify_token_with_a_wrong_return_type_accepts_no_client(
     store: MemoryStore, result: Any
 ) -> None:
     """A verify_token that returns neither a string nor None accepts no client: 50001."""

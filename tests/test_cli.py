@@ -97,7 +97,7 @@ def test_memory_store_is_refused(command: str) -> None:
     for before, after in ([], []), (["--store", "memory://"], []), ([], ["--store", "memory://"]):
         result = invoke(*before, *command.split(), *after)
         message = failure(result, 2)
-        assert "in the process of the service" in message
+        assert "only the service itself can access the plants" in message
         assert "sqlite:///plants.db" in message
 
 

@@ -63,7 +63,7 @@ def send_all(app: "WSGIApplication") -> list[ClientView]:
 
 
 def test_requests_cover_every_error() -> None:
-    """The requests below produce every error that an embedded store has, except 50001."""
+    """REQUESTS has a request for every error that an embedded store has, except 50001."""
     *responses, preflight = send_all(with_prefix(Flask("site")))
     assert {200, *ERRORS} - {40005, 40401, 50001} == {*REQUESTS}
     for number, response in zip(REQUESTS, responses, strict=True):

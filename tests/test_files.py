@@ -133,20 +133,20 @@ def test_import_of_files_from_other_programs(
     ("format", "content", "fault"),
     [
         ("jsonl", b"\n{}\n", "line 3: id: Missing data for required field. name:"),
-        ("jsonl", b"{\n", "line 2: Not one JSON text in UTF-8."),
-        ("jsonl", b'{"id":3,"name":"\xff"}\n', "line 2: Not one JSON text in UTF-8."),
+        ("jsonl", b"{\n", "line 2: The line is not one JSON text in UTF-8."),
+        ("jsonl", b'{"id":3,"name":"\xff"}\n', "line 2: The line is not one JSON text in UTF-8."),
         ("jsonl", b'{"id":3,"name":"x","tag":null}\n', "line 2: tag: "),
         ("jsonl", b'{"id":9223372036854775808,"name":"x"}\n', "line 2: id: "),
-        ("jsonl", b'{"id":-1,"name":"x"}\n', "line 2: plant -1 already exists, or is twice"),
+        ("jsonl", b'{"id":-1,"name":"x"}\n', "line 2: plant -1 already exists, or occurs twice"),
         ("csv", b"3,a\n", "line 3: There are 2 cells, but 3 in the header."),
         ("csv", b'4,"a\nb",\nfive,c,\n', "line 5: id: Not a valid integer."),
-        ("csv", b"9223372036854775808,a,\n", "line 3: id: Must be within"),
+        ("csv", b"9223372036854775808,a,\n", "line 3: id: Must be between"),
         ("csv", b"9" * 5000 + b",a,\n", "line 3: id: Not a valid integer."),
         ("csv", b'4,"a"b,\n', "line 3: Not CSV in UTF-8: "),
         ("csv", b"4,\xff,\n", "line 3: Not CSV in UTF-8: "),
-        ("csv", b"4,\x00,\n", "line 3: name: May not contain U+0000."),
+        ("csv", b"4,\x00,\n", "line 3: name: Must not contain U+0000."),
         ("csv", b'4,"a', "line 3: Not CSV in UTF-8: "),
-        ("csv", b"-1,a,\n", "line 3: plant -1 already exists, or is twice in the file."),
+        ("csv", b"-1,a,\n", "line 3: plant -1 already exists, or occurs twice in the file."),
         ("csv", b"3,a,b,c\n", "line 3: There are 4 cells, but 3 in the header."),
     ],
 )
@@ -169,7 +169,7 @@ def test_csv_header_is_required(run: Run, content: bytes) -> None:
     """CSV whose header does not name id and name exactly once is refused."""
     result = run("import", "-", "--format", "csv", input=content)
     assert result.exit_code == 1
-    assert "line 1: The header must have id and name" in result.stderr
+    assert "line 1: The header must have the columns id and name" in result.stderr
 
 
 def test_csv_with_a_long_name(run: Run, url: str) -> None:

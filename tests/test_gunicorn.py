@@ -322,7 +322,7 @@ def test_slow_closing_clients_restart_no_worker() -> None:
 
 
 def test_read_timeout_of_silent_clients() -> None:
-    """Clients that stop in the middle of a request do not block other clients."""
+    """Clients that stop in the middle of a request do not block other clients forever."""
     with Gunicorn(PLANTSTORE_TOKENS=TOKEN) as server, ExitStack() as silent:
         for begun in (b"POST /pl", post(b"{", length=500)) * 5:
             silent.enter_context(server.connect()).send(begun)

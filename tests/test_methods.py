@@ -99,7 +99,7 @@ ALLOWED = {
 def test_every_operation_has_the_same_checks(
     two_paths: Flask, path: str, method: HTTPMethod
 ) -> None:
-    """Credentials, OPTIONS, Allow, 405 and 50302 need no code in an operation."""
+    """Credentials, OPTIONS, Allow, 405 and 50302 are checked for every operation of a blueprint."""
     client = two_paths.test_client()
 
     def send(**options: Any) -> TestResponse:
@@ -128,7 +128,7 @@ def test_site_page_keeps_its_methods(site: Flask) -> None:
     assert response.headers["Allow"] == "GET, HEAD, OPTIONS, POST, PUT"
 
 
-def test_paths_beside_an_operation_stay_the_sites_own(site: Flask) -> None:
+def test_other_paths_get_the_404_page_of_the_site(site: Flask) -> None:
     """A path that no operation has gets the 404 page of the host site, with every method."""
     for path in ("/garden", "/garden/", "/garden/plants/", "/garden/plants/7", "/garden/plantsx"):
         for method in HTTPMethod:

@@ -64,7 +64,7 @@ def test_every_int64_is_an_id(site: Flask, store: MemoryStore, literal: str, id:
 def test_id_out_of_range_is_refused(site: Flask, store: MemoryStore, literal: str) -> None:
     """An integer outside int64, or one that a float cannot represent exactly, is refused."""
     message = check_error(send(site, f'{{"id":{literal},"name":"Rose"}}'), 40003)
-    assert message.startswith("id: Must be within -2^63 and 2^63-1")
+    assert message.startswith("id: Must be between -2^63 and 2^63-1")
     assert len(store) == 0
 
 

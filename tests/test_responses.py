@@ -1,4 +1,4 @@
-"""What a host site's after_request changes in a response is sent correctly."""
+"""Changes that after_request of a host site makes to a response reach the client."""
 
 from collections.abc import Callable
 from io import BytesIO
@@ -98,7 +98,7 @@ def test_content_length_of_head(site: Flask) -> None:
 
 
 def test_after_request_may_add_headers(site: Flask) -> None:
-    """Headers that after_request adds, changes or removes are sent like that."""
+    """Headers that after_request adds, changes or removes are sent so."""
 
     def change(response: Response) -> None:
         response.headers["X-Site"] = "1"
@@ -139,7 +139,7 @@ def test_call_on_close_runs_once(site: Flask, change: str) -> None:
 
 
 def test_response_class_of_the_site(site: Flask) -> None:
-    """A host site with a response class of its own gets the same response."""
+    """The response class of a host site does not change the response."""
 
     class Shouting(Response):
         default_mimetype = "text/loud"

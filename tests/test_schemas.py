@@ -133,7 +133,7 @@ class WithLoad(NewPlantSchema):
 
 
 def send(site: Flask, monkeypatch: pytest.MonkeyPatch, schema: Schema, **changes: Any) -> Any:
-    """Send a plant to a service whose schema was extended."""
+    """Send a plant to a site that validates with this schema."""
     monkeypatch.setattr("plantstore.blueprint.new_plant_schema", schema)
     new_plant = {name: value for name, value in (NEW_PLANT | changes).items() if value is not ...}
     return site.test_client().post("/garden/plants", json=new_plant, headers=BEARER)
@@ -163,7 +163,7 @@ def send(site: Flask, monkeypatch: pytest.MonkeyPatch, schema: Schema, **changes
 def test_hooks_and_options_that_change_a_plant(
     site: Flask, monkeypatch: pytest.MonkeyPatch, schema: Schema, changes: Any, plant: Any
 ) -> None:
-    """A hook, an option or a field of NewPlantSchema that changes plants does so over HTTP."""
+    """A hook, option or field of NewPlantSchema that changes plants also does so over HTTP."""
     response = send(site, monkeypatch, schema, **changes)
     assert (response.status_code, response.json) == (200, plant)
 
@@ -188,7 +188,7 @@ def test_hooks_and_options_that_change_a_plant(
 def test_hooks_and_options_that_refuse_a_plant(
     site: Flask, monkeypatch: pytest.MonkeyPatch, schema: Schema, changes: Any, message: str
 ) -> None:
-    """A hook, an option or a field of NewPlantSchema that refuses plants does so over HTTP."""
+    """A hook, option or field of NewPlantSchema that refuses plants also does so over HTTP."""
     assert check_error(send(site, monkeypatch, schema, **changes), 40003) == message
 
 

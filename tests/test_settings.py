@@ -109,7 +109,9 @@ def test_empty_tokens_file_is_refused(tmp_path: Path) -> None:
 )
 def test_invalid_token_is_refused(tmp_path: Path, bad: str) -> None:
     """An invalid token is refused; the message has its position but not the token."""
-    assert refusal(PLANTSTORE_TOKENS=f"valid,{bad}").startswith("PLANTSTORE_TOKENS: number 2 ")
+    assert refusal(PLANTSTORE_TOKENS=f"valid,{bad}").startswith(
+        "PLANTSTORE_TOKENS: token number 2 "
+    )
     path = tmp_path / "tokens"
     path.write_text(f"# tokens\nvalid\n{bad} hunter2\n")
     message = refusal(PLANTSTORE_TOKENS_FILE=str(path))

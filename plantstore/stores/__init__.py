@@ -1,4 +1,4 @@
-"""The stores, and what opens one by its URL."""
+"""The stores, and open_store."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ __all__ = ["MemoryStore", "Plant", "PlantExists", "Store", "StoreUnavailable", "
 
 def _memory(url: str) -> Store:
     if url != "memory://":
-        raise ValueError("the URL of a memory store is memory:// and nothing else")
+        raise ValueError("the URL of a memory store must be exactly memory://")
     return MemoryStore()
 
 
@@ -23,12 +23,14 @@ def _sql(extra: str) -> Callable[[str], Store]:
 
             return SQLStore(make_engine(url))
         except ImportError:
-            raise ValueError(f"its driver is missing: pip install 'plantstore[{extra}]'") from None
+            raise ValueError(
+                f"the driver for this URL is missing: pip install 'plantstore[{extra}]'"
+            ) from None
 
     return open_sql
 
 
-# What opens a store, by the scheme of its URL.
+# The functions that open a store, by the scheme of its URL.
 _OPENERS: dict[str, Callable[[str], Store]] = {
     "memory": _memory,
     "sqlite": _sql("sqlite"),
@@ -43,11 +45,11 @@ _OPENERS: dict[str, Callable[[str], Store]] = {
 
 
 def open_store(url: str) -> Store:
-    """Return the store of a URL. It connects when it is used first.
+    """Return the store of a URL. The store opens its first connection on first use.
 
     :param url: ``memory://`` for a new :class:`MemoryStore`, or the URL of a database, such as
         ``sqlite:///plants.db``, for a :class:`~plantstore.SQLStore`.
-    :raises TypeError: if it is not a string.
+    :raises TypeError: if the URL is not a string.
     :raises ValueError: if no store has such a URL, or its driver is not installed. The message
         does not show the URL, which may contain a password.
     """

@@ -18,28 +18,33 @@ class Plant(NamedTuple):
 
 
 class PlantExists(Exception):
-    """A plant with this id already exists. The stored plant is unchanged."""
+    """A plant with this id already exists. The stored plant is unchanged. ``args`` has the id."""
 
 
 class StoreUnavailable(Exception):
-    """The store cannot be reached, or is full. The same call may succeed later."""
+    """The store cannot execute the operation now, for example because it cannot be reached.
+
+    The same call may succeed later. After :meth:`Store.add`, the plant may have been stored.
+    """
 
 
 class Store(ABC):
-    """Plants by id, for any number of threads.
+    """The interface of every store: plants by id. Any number of threads may call it.
 
-    A plant whose :meth:`add` has returned is stored as durably as the engine allows. Every
-    method but :meth:`close` raises :exc:`StoreUnavailable` when the engine fails.
+    A plant whose :meth:`add` has returned is stored as durably as the database allows. Every
+    method but :meth:`close` raises :exc:`StoreUnavailable` when the database fails.
     """
 
-    #: Whether the plants live in one process. Then several processes must not serve them.
+    #: Whether only this process can access the plants. Several processes must not serve such a
+    #: store.
     one_process: ClassVar[bool] = False
 
     @abstractmethod
     def add(self, plant: Plant) -> None:
         """Store a new plant.
 
-        An id is added at most once, for any number of threads, processes and machines.
+        Of any number of concurrent calls with one id, one succeeds. This holds for all threads,
+        processes and machines that share the plants.
 
         :param plant: the new plant.
         :raises PlantExists: if a plant with its id exists.
@@ -73,8 +78,8 @@ class Store(ABC):
 
     @abstractmethod
     def ping(self) -> None:
-        """Return if the store can be used now."""
+        """Return None if the store can be used now, and raise StoreUnavailable otherwise."""
 
     @abstractmethod
     def close(self) -> None:
-        """Release all resources, such as connections. A store may be closed twice."""
+        """Close idle connections. A store may be closed twice, and used again."""

@@ -10,18 +10,19 @@ from sqlalchemy import URL, Engine, create_engine, event, exc, make_url
 
 # The timeout in seconds to connect, and to wait for a connection of the pool.
 _CONNECT_TIMEOUT = 3
-# The timeout of a statement in seconds: an operation of the store takes less than five.
+# The timeout of a statement in seconds.
 _STATEMENT_TIMEOUT = 4
 # The seconds that SQLite waits for the lock of another writer.
 _LOCK_TIMEOUT = 4
-# The most connections of a process.
+# The maximum number of connections of an engine.
 _POOL_SIZE = 16
 
 
 def make_engine(url: str) -> Engine:
-    """Return the engine of a database. It connects when it is used first.
+    """Return the engine of a database. The engine opens its first connection on first use.
 
-    Each statement is a transaction, and has a timeout.
+    Each statement is a transaction by default. On PostgreSQL and MariaDB it has a timeout, on
+    SQLite the wait for a lock has one.
 
     :param url: the URL of the database.
     :raises ValueError: if it is not the URL of a database. The message does not show it.
@@ -88,7 +89,8 @@ def _postgresql(url: URL) -> Engine:
         ) -> Any:
             return super().wait(gen, interval, timeout)
 
-    # The server cancels a statement before the client gives up, so that its outcome is known.
+    # Half a second shorter than the client's timeout, so that the client knows that the server has
+    # cancelled the statement.
     options = (
         f"-c statement_timeout={_STATEMENT_TIMEOUT * 1000 - 500} {url.query.get('options', '')}"
     )
@@ -107,7 +109,8 @@ def _postgresql(url: URL) -> Engine:
 
 
 def _mysql(url: URL) -> Engine:
-    # Without strict mode, MariaDB truncates a long string. SQLStore retries a lock wait timeout.
+    # Without strict mode, MariaDB truncates long strings. The lock timeouts are short, because
+    # SQLStore retries after them.
     start = (
         "SET sql_mode=CONCAT(@@sql_mode, ',STRICT_ALL_TABLES'),"
         " innodb_lock_wait_timeout=1, lock_wait_timeout=1"
@@ -129,15 +132,18 @@ def _mysql(url: URL) -> Engine:
 
 
 def _refuse_stale(connection: Any) -> None:
-    """Let SQLAlchemy replace a connection that the server has closed, without a round trip."""
+    """Raise DisconnectionError for a connection that the server has closed.
+
+    SQLAlchemy then replaces the connection. The check needs no round trip.
+    """
     with DefaultSelector() as selector:
         selector.register(connection, EVENT_READ)
-        # Between two statements, the server sends nothing but the end of the connection.
+        # If there is data between two statements, it is normally the end of the connection.
         if selector.select(0):
             raise exc.DisconnectionError
 
 
-# What makes an engine, by the name of the backend in the URL.
+# The functions that create an engine, by the name of the backend in the URL.
 _MAKERS: dict[str, Callable[[URL], Engine]] = {
     "sqlite": _sqlite,
     "postgresql": _postgresql,

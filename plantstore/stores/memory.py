@@ -10,15 +10,15 @@ from .base import Plant, PlantExists, Store
 class MemoryStore(Store):
     """Plants in the memory of this process, until the process ends.
 
-    A plant with a short name takes 130 to 150 bytes, and about as much again for a tag. An add
-    costs the same with ten million plants as with a thousand, except when the dict grows: about
-    once for each doubling.
+    A plant with a short name takes 130 to 150 bytes, and about as much again for a tag. The time
+    of an add does not depend on the number of plants, except when the dict is resized: about once
+    each time the number of plants doubles.
     """
 
     one_process: ClassVar[bool] = True
 
     def __init__(self) -> None:
-        # The garbage collector does not traverse a dict of only integers and strings.
+        # Until Python 3.13, the garbage collector does not traverse a dict of integers and strings.
         self._names: dict[int, str] = {}
         self._tags: dict[int, str] = {}
         self._lock = Lock()
@@ -66,7 +66,7 @@ class MemoryStore(Store):
         return len(self._names)
 
     def ping(self) -> None:
-        """Return: memory is always available."""
+        """Do nothing: memory is always available."""
 
     def close(self) -> None:
-        """Do nothing: the plants live as long as the store."""
+        """Do nothing: the plants exist as long as the store object."""

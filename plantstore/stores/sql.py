@@ -35,13 +35,15 @@ from .base import Plant, PlantExists, Store, StoreUnavailable
 # The errors of a plant that the table cannot store. Any other error means that the store is not
 # available.
 _FAULTS = (exc.IntegrityError, exc.DataError)
-# The most attempts of an operation that was rolled back because of a concurrent transaction.
+# The maximum number of attempts of an operation. It is retried if it was rolled back because of a
+# concurrent transaction.
 _ATTEMPTS = 10
-# The seconds after which no other attempt begins.
+# The seconds after which an operation is not retried.
 _RETRY_TIMEOUT = 2
 # The longest pause between two attempts, in seconds.
 _PAUSE = 0.02
-# The seconds that an add into SQLite waits for the adds of other threads. Then it starts anyway.
+# The seconds that an add into SQLite waits for the adds of other threads. After that, it does not
+# wait for them any more.
 _TURN_TIMEOUT = 0.5
 
 
@@ -105,22 +107,21 @@ def _autocommitting(engine: Engine) -> Engine:
 
 
 class SQLStore(Store):
-    """Plants in the table ``plants`` of a database, as durable as its engine makes them.
+    """Plants in the table ``plants`` of a database: after an add, the database has committed it.
 
     Any number of threads, processes and machines may share the table.
 
     :param engine: the engine of the database. It may be the engine of a site; then its timeouts
         apply.
     :param metadata: the metadata of a site. The table is added to it, and the migrations of the
-        site create the table. By default, the store creates the table when it is used first.
+        site create the table. By default, the store creates the table on first use.
     :raises TypeError: if an argument has the wrong type.
     :raises ValueError: if ``metadata`` has another table with the name ``plants``.
     """
 
-    #: The most plants that an iteration or an import keeps in memory.
+    #: The maximum number of plants that an iteration or an import keeps in memory.
     PAGE: ClassVar[int] = 100
-    #: About the most characters that an iteration or an import keeps in memory. A single plant
-    #: may have more.
+    #: The approximate number of characters that an iteration or an import keeps in memory.
     WEIGHT: ClassVar[int] = 1_000_000
 
     def __init__(self, engine: Engine, metadata: MetaData | None = None) -> None:
@@ -129,14 +130,14 @@ class SQLStore(Store):
         if not isinstance(metadata, MetaData | None):
             raise type_error("metadata", "an SQLAlchemy MetaData, such as db.metadata", metadata)
         self._table = _plants_table(MetaData() if metadata is None else metadata)
-        # Built once, because building them takes a tenth of an add.
+        # Built once, because building them takes a tenth of the time of an add.
         self._insert = insert(self._table)
         self._select_one = select(self._table).where(self._table.c.id == bindparam("id"))
         self._made = self._left_to_site = metadata is not None
         self._engine = _autocommitting(engine)
         self._adding, self._pid = RLock(), os.getpid()
         self._one_writer = engine.dialect.name == "sqlite"
-        # SQLAlchemy does not wrap an error of the driver that it gets outside of a statement.
+        # SQLAlchemy does not wrap errors of the driver that occur outside of a statement.
         self._failures = (exc.DBAPIError, exc.TimeoutError, engine.dialect.loaded_dbapi.Error)
 
     @_retried
@@ -144,20 +145,23 @@ class SQLStore(Store):
         """Store a new plant.
 
         :raises PlantExists: if a plant with its id exists.
+        :raises sqlalchemy.exc.IntegrityError: if the plant violates a constraint of the site.
+        :raises sqlalchemy.exc.DataError: if a column of the site is too short.
         """
         with self._turn(), self._connect() as connection:
             try:
                 connection.execute(self._insert, plant._asdict())
             except exc.IntegrityError:
                 if self._find(connection, plant.id) is None:
-                    raise  # Another constraint; or the other plant was removed since.
+                    raise  # It violates another constraint, or the other plant was just removed.
                 raise PlantExists(plant.id) from None
 
     def add_all(self, plants: Iterable[Plant], *, skip_existing: bool = False) -> int:
         """Store all new plants, or none of them, in one transaction.
 
         :param plants: the new plants. An exception that the iterable raises causes a rollback.
-        :param skip_existing: whether a plant is skipped if its id exists or is repeated.
+        :param skip_existing: if true, a plant whose id exists or is repeated is skipped. By
+            default, it is an error.
         :returns: the number of added plants.
         :raises PlantExists: if an id exists or is repeated, and ``skip_existing`` is false.
         """
@@ -187,7 +191,7 @@ class SQLStore(Store):
 
     def __iter__(self) -> Iterator[Plant]:
         """Yield the plants in the order of their ids, with one page in memory."""
-        after, size = None, self.PAGE // 8  # Small at first: the plants may be long.
+        after, size = None, self.PAGE // 8  # Small at first: names may be long.
         while True:
             page = self._page(after, size)
             yield from page
@@ -202,12 +206,12 @@ class SQLStore(Store):
             return connection.execute(select(func.count()).select_from(self._table)).scalar_one()
 
     def ping(self) -> None:
-        """Return if the database responds and has the table."""
+        """Check that the database responds and has the table."""
         with self._connect() as connection:
             self._find(connection, 0)
 
     def close(self) -> None:
-        """Close the connections of the pool that are not in use."""
+        """Close the idle connections of the engine, also if it is the engine of a site."""
         self._engine.dispose()
 
     def _find(self, connection: Connection, id: int) -> Plant | None:
@@ -243,13 +247,13 @@ class SQLStore(Store):
             if self._one_writer:
                 raise
             with self._connect() as another:
-                self._refuse_taken(another, batch)  # Another client has just added one.
+                self._refuse_taken(another, batch)  # Another client has just added one of them.
             raise
         return len(batch)
 
     def _add_new(self, connection: Connection, batch: dict[int, Plant]) -> int:
         if connection.dialect.name == "postgresql":
-            # A failed insert below would confuse psycopg about its prepared statements.
+            # After a rollback to a savepoint, psycopg may use a prepared statement that is gone.
             new = postgresql.insert(self._table).on_conflict_do_nothing(index_elements=["id"])
             counted = {"preserve_rowcount": True}
             return connection.execute(new, _values(batch), execution_options=counted).rowcount
@@ -262,7 +266,7 @@ class SQLStore(Store):
         except exc.IntegrityError:
             if not self._taken(connection, free):
                 raise
-            return self._add_new(connection, free)  # Another client has just added one.
+            return self._add_new(connection, free)  # Another client has just added one of them.
         return len(free)
 
     def _refuse_taken(self, connection: Connection, batch: dict[int, Plant]) -> None:
@@ -295,9 +299,10 @@ class SQLStore(Store):
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """Let the threads of this process add to SQLite one after the other.
+        """Let the threads of this process add to SQLite one after the other, if possible.
 
-        Without this, SQLite makes each waiting thread sleep for longer and longer.
+        Without this, SQLite makes each waiting thread sleep for longer and longer. After
+        _TURN_TIMEOUT, a thread does not wait for the others any more.
         """
         adding = self._adding
         mine = self._one_writer and adding.acquire(timeout=_TURN_TIMEOUT)
