@@ -40,7 +40,7 @@ ERRORS: dict[int, tuple[str, dict[str, str]]] = {
     50301: ("The store is unavailable now. Try again later.", {"Retry-After": "5"}),
     50302: (
         "The plants are in the memory of one process, but several processes run the service."
-        " Nothing was stored.",
+        " The request was not executed.",
         {},
     ),
 }

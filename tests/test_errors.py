@@ -40,7 +40,7 @@ def test_error_numbers_are_status_and_counter() -> None:
         "/plants/",
         "/plants//",
         "/x//plants",
-        "/plants/1",
+        "/plants/x/y",
         "/Plants",
         "/static/x",
         "/favicon.ico",

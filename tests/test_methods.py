@@ -81,7 +81,7 @@ def two_paths(store: MemoryStore) -> Flask:
     """Return a site whose blueprint has three operations on two paths."""
     blueprint = make_blueprint(store=store)
     blueprint.get("/plants", endpoint="list_plants")(lambda **_: "plants")
-    blueprint.delete("/plants/<int:id>", endpoint="delete_plant")(lambda **_: "deleted")
+    blueprint.delete("/plants/<int:id>/seeds", endpoint="delete_seeds")(lambda **_: "deleted")
     blueprint.record(add_other_methods)
     site = Flask("site")
     site.register_blueprint(blueprint, url_prefix="/<lang>/garden")
@@ -90,7 +90,7 @@ def two_paths(store: MemoryStore) -> Flask:
 
 ALLOWED = {
     "/de/garden/plants": "GET, HEAD, OPTIONS, POST",
-    "/de/garden/plants/7": "DELETE, OPTIONS",
+    "/de/garden/plants/7/seeds": "DELETE, OPTIONS",
 }
 
 
@@ -130,7 +130,7 @@ def test_site_page_keeps_its_methods(site: Flask) -> None:
 
 def test_other_paths_get_the_404_page_of_the_site(site: Flask) -> None:
     """A path that no operation has gets the 404 page of the host site, with every method."""
-    for path in ("/garden", "/garden/", "/garden/plants/", "/garden/plants/7", "/garden/plantsx"):
+    for path in ("/garden", "/garden/", "/garden/plants/", "/garden/plants/x/y", "/garden/plantsx"):
         for method in HTTPMethod:
             response = site.test_client().open(path, method=method, headers=BEARER)
             assert (response.status_code, response.content_type) == (404, HTML)
