@@ -145,7 +145,10 @@ def show(store: Store, id: int) -> None:
 @main.command("list")
 @_with_store
 def list_(store: Store) -> None:
-    """Print all plants in the order of their ids: id, name and tag, separated by tabs."""
+    """Print all plants in the order of their ids.
+
+    Each line is the id, the name and the tag of a plant, separated by tabs.
+    """
     for plant in store:
         cells = (str(plant.id), plant.name, plant.tag or "")
         sys.stdout.buffer.write("\t".join(map(_printable, cells)).encode() + b"\n")
