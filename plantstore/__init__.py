@@ -41,8 +41,6 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
         from .stores.sql import SQLStore
-    except ModuleNotFoundError as error:
-        if error.name != "sqlalchemy":
-            raise
+    except ImportError as error:
         raise ImportError("SQLStore needs SQLAlchemy: pip install 'plantstore[sqlite]'") from error
     return SQLStore

@@ -41,8 +41,8 @@ class JSONResponse(Response):
         unchanged = (self.response, status, headers) == self._original
         if unchanged and environ["REQUEST_METHOD"] != "HEAD":
             return self, status, headers
-        if self.response != [self._body] and self.content_length == len(self._body):
-            del self.headers["Content-Length"]  # werkzeug sets that of the new body.
+        if self.content_length == len(self._body):
+            del self.headers["Content-Length"]  # werkzeug sets that of the body.
         return super().get_wsgi_response(environ)
 
     def __iter__(self) -> Iterator[bytes]:

@@ -128,6 +128,26 @@ def test_site_page_keeps_its_methods(site: Flask) -> None:
     assert response.headers["Allow"] == "GET, HEAD, OPTIONS, POST, PUT"
 
 
+def test_site_page_with_a_trailing_slash(site: Flask) -> None:
+    """A page at the same path with a trailing slash is redirected to, and not in Allow."""
+    site.add_url_rule("/garden/plants/", "page", lambda: "my plants")
+    client = site.test_client()
+    assert client.get("/garden/plants").status_code == 308
+    response = client.delete("/garden/plants", headers=BEARER)
+    check_error(response, 40501)
+    assert response.headers["Allow"] == "OPTIONS, POST"
+
+
+def test_rules_of_the_site_are_not_copied() -> None:
+    """No page of the host site gets another rule, whatever its path."""
+    site = Flask("site", static_folder=None)
+    site.add_url_rule("/shop/plants/list", "list", lambda: "list")
+    before = {rule.rule for rule in site.url_map.iter_rules()}
+    make_site(site, url_prefix="/garden")
+    after = {rule.rule for rule in site.url_map.iter_rules()}
+    assert after - before == {"/garden/plants", "/garden/<any(plants):plants>"}
+
+
 def test_other_paths_get_the_404_page_of_the_site(site: Flask) -> None:
     """A path that no operation has gets the 404 page of the host site, with every method."""
     for path in ("/garden", "/garden/", "/garden/plants/", "/garden/plants/x/y", "/garden/plantsx"):

@@ -65,3 +65,19 @@ def test_py_typed_is_installed(installed: Path, tmp_path: Path) -> None:
     script = "import plantstore; print(plantstore.__path__[0])"
     where = run(shlex.join([f"{installed}/python", "-c", script]), tmp_path)
     assert (Path(where.strip()) / "py.typed").exists()
+
+
+def test_sql_store_without_sqlalchemy(installed: Path, tmp_path: Path) -> None:
+    """Without SQLAlchemy, SQLStore says which extra to install; the other names are imported."""
+    command = "import plantstore; plantstore.MemoryStore; plantstore.SQLStore"
+    error = run(f"'{installed}/python' -c '{command}' 2>&1 || true", tmp_path)
+    assert error.endswith(
+        "ImportError: SQLStore needs SQLAlchemy: pip install 'plantstore[sqlite]'\n"
+    )
+
+
+def test_every_public_name_exists() -> None:
+    """Each name of __all__ can be imported."""
+    names: dict[str, object] = {}
+    exec("from plantstore import *", names)
+    assert {*plantstore.__all__} <= {*names}

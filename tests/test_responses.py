@@ -89,6 +89,12 @@ def test_content_length_of_a_changed_response(site: Flask, change: str) -> None:
         assert response.headers.get("Content-Length", str(len(body))) == str(len(body))
 
 
+def test_content_length_that_after_request_sets(site: Flask) -> None:
+    """A Content-Length that after_request sets for a stream of its own is sent."""
+    change = assign(response=iter([b"chan", b"ged"]), content_length=7)
+    assert send(site, change).headers["Content-Length"] == "7"
+
+
 def test_content_length_of_head(site: Flask) -> None:
     """The response to HEAD has the Content-Length of the Error, and no body."""
     response = send(site, lambda response: None, "HEAD")
