@@ -9,14 +9,14 @@ from plantstore import SettingsError, create_app
 from plantstore.settings import Settings
 
 wsgi_app = "wsgi:app"
-worker_class = "gthread"
+worker_class = "gthread"  # A slow client blocks one thread, not the worker.
 threads = 8
 graceful_timeout = 30  # Seconds that requests have to finish after SIGTERM.
 # gunicorn never kills a worker. A worker that waits for clients to close their connections looks
 # as if it had stopped, and with it the plants in its memory would be lost.
 timeout = 0
 forwarder_headers = ""  # A client cannot choose the URL prefix of the service by a header.
-control_socket_disable = True
+control_socket_disable = True  # Nothing but the socket of the service is opened.
 
 # The timeout to receive data from a client: the seconds and microseconds of a C timeval.
 READ_TIMEOUT = struct.pack("ll", 10, 0)

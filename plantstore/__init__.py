@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+#: The version of this package. setup.cfg reads it.
 __version__ = "0.1.0"
 
 from .app import create_app

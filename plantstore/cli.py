@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .stores.sql import SQLStore
 
 _T = TypeVar("_T")
+# The function of a command.
 _Command = Callable[..., None]
 
 # The type of an id. The help shows its name.

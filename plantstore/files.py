@@ -19,7 +19,7 @@ _Numbered = tuple[int, Plant]
 
 
 class BadLine(ValueError):
-    """A line of a file is wrong.
+    """A line of a file is wrong. The message and ``number`` say which line.
 
     :param number: the number of the line, from 1.
     :param fault: what is wrong with it.

@@ -52,13 +52,18 @@ class Store(ABC):
 
     @abstractmethod
     def get(self, id: int) -> Plant | None:
-        """Return the plant with this id, or ``None`` if there is none."""
+        """Return the plant with an id.
+
+        :param id: any integer. No plant has an id outside int64.
+        :returns: the plant, or ``None`` if no plant has this id.
+        """
 
     @abstractmethod
     def remove(self, id: int) -> None:
-        """Remove the plant with this id.
+        """Remove the plant with an id. The id can then be added again.
 
-        :raises KeyError: if there is none.
+        :param id: any integer. No plant has an id outside int64.
+        :raises KeyError: if no plant has this id.
         """
 
     @abstractmethod
@@ -78,7 +83,10 @@ class Store(ABC):
 
     @abstractmethod
     def ping(self) -> None:
-        """Return None if the store can be used now, and raise StoreUnavailable otherwise."""
+        """Check that the store can be used now.
+
+        :raises StoreUnavailable: if it cannot.
+        """
 
     @abstractmethod
     def close(self) -> None:

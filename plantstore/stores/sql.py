@@ -72,6 +72,7 @@ def _plants_table(metadata: MetaData) -> Table:
 
 
 _T = TypeVar("_T")
+# A method of SQLStore that can be retried.
 _Operation = Callable[["SQLStore", _T], None]
 
 
