@@ -19,9 +19,9 @@ forwarder_headers = ""  # A client cannot choose the URL prefix of the service b
 control_socket_disable = True  # Nothing but the socket of the service is opened.
 
 # The timeout to receive data from a client: the seconds and microseconds of a C timeval.
-READ_TIMEOUT = struct.pack("ll", 10, 0)
+_READ_TIMEOUT = struct.pack("ll", 10, 0)
 # The message for an operator who asks for more than one worker.
-ONE_WORKER = "plantstore: the store of PLANTSTORE_STORE can have only one worker"
+_ONE_WORKER = "plantstore: the store of PLANTSTORE_STORE can have only one worker"
 
 
 def on_starting(server: Any) -> None:
@@ -33,27 +33,29 @@ def on_starting(server: Any) -> None:
     except SettingsError as error:
         raise RuntimeError(f"plantstore: {error}") from None
     if _one_process() and server.num_workers > 1:
-        raise RuntimeError(f"{ONE_WORKER}, not {server.num_workers}")
+        raise RuntimeError(f"{_ONE_WORKER}, not {server.num_workers}")
 
 
 def when_ready(server: Any) -> None:
     """Set a timeout for reading: a silent client must not block a thread forever."""
     for listener in server.LISTENERS:
         # On Linux, accepted connections inherit this option.
-        listener.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, READ_TIMEOUT)
+        listener.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _READ_TIMEOUT)
 
 
 def nworkers_changed(server: Any, new_value: int, old_value: int | None) -> None:
     """Keep one worker after SIGTTIN if the store allows only one."""
+    # A worker that is added later then sees that it is one of several.
+    server.cfg.set("workers", new_value)
     added = old_value is not None and new_value > 1
     if added and _serves_settings(server) and _one_process():
-        server.log.error(ONE_WORKER)
+        server.log.error(_ONE_WORKER)
         server.num_workers = 1
 
 
 def _serves_settings(server: Any) -> bool:
     # Another application may pass its own store and token check to create_app.
-    return str(server.app.app_uri).startswith(("wsgi:", "plantstore:"))
+    return str(server.app.app_uri).startswith(("wsgi:", "plantstore"))
 
 
 def _one_process() -> bool:

@@ -1,5 +1,6 @@
 """The Plant Store interface 1.0.0, as a standalone service or as a blueprint for any Flask site."""
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 #: The version of this package. setup.cfg reads it.
@@ -23,7 +24,6 @@ __all__ = [
     "Plant",
     "PlantExists",
     "PlantSchema",
-    "SQLStore",
     "SettingsError",
     "StaticTokens",
     "Store",
@@ -34,6 +34,9 @@ __all__ = [
     "open_store",
     "plant_added",
 ]
+
+if find_spec("sqlalchemy") is not None:
+    __all__ += ["SQLStore"]
 
 
 def __getattr__(name: str) -> object:

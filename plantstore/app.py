@@ -2,16 +2,17 @@
 
 import os
 from collections.abc import Mapping
+from http import HTTPMethod
 from typing import Any
 
-from flask import Flask
+from flask import Flask, Response, request
 from werkzeug.exceptions import BadRequest, MethodNotAllowed, NotFound
 
 from .arguments import type_error
-from .auth import VerifyToken
-from .blueprint import create_blueprint
+from .auth import VerifyToken, check_verify_token
+from .blueprint import check_store, create_blueprint
 from .errors import error_response
-from .methods import allow_header
+from .methods import OperationsBlueprint
 from .settings import Settings
 from .stores import Store
 
@@ -28,30 +29,37 @@ def create_app(
     :param store: keeps the plants. By default the store of the settings.
     :param verify_token: a function that takes a bearer token and returns the name of its
         client, or ``None`` if the token is not accepted. By default the tokens of the settings.
+    :returns: the application. It is a WSGI application.
     :raises SettingsError: if a setting is missing or wrong. A setting that an argument replaces
         is not read.
     :raises TypeError: if an argument has the wrong type.
     """
     if not isinstance(config, Mapping | None):
         raise type_error("config", "a mapping", config)
+    if store is not None:
+        check_store(store)
+    if verify_token is not None:
+        check_verify_token(verify_token)
     settings = Settings({**os.environ, **(config or {})})
     app = Flask(__name__, static_folder=None)
     app.config.from_mapping(config)
-    app.register_blueprint(
-        create_blueprint(
-            verify_token=settings.verify_token if verify_token is None else verify_token,
-            max_body=settings.max_body,
-            store=settings.open_store() if store is None else store,
-        )
+    blueprint = create_blueprint(
+        verify_token=settings.verify_token if verify_token is None else verify_token,
+        max_body=settings.max_body,
+        store=settings.open_store() if store is None else store,
     )
-    _handle_routing_errors(app)
+    app.register_blueprint(blueprint)
+    _handle_routing_errors(app, blueprint)
     return app
 
 
-def _handle_routing_errors(app: Flask) -> None:
+def _handle_routing_errors(app: Flask, blueprint: OperationsBlueprint) -> None:
     app.register_error_handler(BadRequest, lambda error: error_response(40005))
     app.register_error_handler(NotFound, lambda error: error_response(40401))
-    # Only for a method that HTTP does not define: the blueprint has a rule for each other method.
-    app.register_error_handler(
-        MethodNotAllowed, lambda error: error_response(40501, headers=[allow_header()])
-    )
+
+    @app.errorhandler(MethodNotAllowed)
+    def method_not_allowed(error: MethodNotAllowed) -> Response:
+        # The blueprint has a rule for every method that HTTP defines, but not for a WebSocket.
+        if request.method in HTTPMethod.__members__:
+            return error_response(40005)
+        return error_response(40501, headers=[blueprint.allow_header()])

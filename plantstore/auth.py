@@ -3,6 +3,10 @@
 import re
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
+from inspect import iscoroutinefunction, signature
+from typing import Any
+
+from werkzeug.local import LocalProxy
 
 from .arguments import type_error
 from .errors import Refused
@@ -33,13 +37,19 @@ class StaticTokens:
     """
 
     def __init__(self, tokens: Iterable[str] | Mapping[str, str]) -> None:
-        named = tokens if isinstance(tokens, Mapping) else _numbered(tokens)
+        named = [*(tokens.items() if isinstance(tokens, Mapping) else _numbered(tokens))]
         if not named:
             raise ValueError("tokens must contain at least one token")
-        for client in named.values():
+        for token, client in named:
+            if not isinstance(token, str):
+                raise type_error("a token", "a string", token)
             if not isinstance(client, str):
                 raise type_error("the name of a client", "a string", client)
-        self._clients = {token_digest(token): client for token, client in named.items()}
+        try:
+            self._clients = {token_digest(token): client for token, client in named}
+        except ValueError as error:
+            keys = "the keys of a mapping are the tokens, its values the names of the clients"
+            raise ValueError(f"a token is {error}; {keys}") from None
 
     def __call__(self, token: str) -> str | None:
         """Return the name of the token's client, or ``None`` if the token is not accepted."""
@@ -58,21 +68,37 @@ def token_digest(token: str) -> bytes:
     """Return the SHA-256 digest of a token.
 
     :param token: plain text, or ``sha256:<64 hex>``.
-    :raises TypeError: if the token is not a string.
     :raises ValueError: if the token has another form. The message does not show the token.
     """
-    if not isinstance(token, str):
-        raise type_error("a token", "a string", token)
     hashed = _DIGEST.fullmatch(token)
     if hashed is not None:
         return bytes.fromhex(hashed[1])
     if _B64TOKEN.fullmatch(token) is None:
         raise ValueError(
-            "a token must be a bearer token (letters, digits and -._~+/, then any number of =)"
-            " or sha256:<64 hex>; the keys of a mapping are the tokens, its values the names of"
-            " the clients"
+            "neither a bearer token (letters, digits and -._~+/, then any number of =)"
+            " nor sha256:<64 hex>"
         )
     return sha256(token.encode()).digest()
+
+
+def check_verify_token(verify_token: Any) -> None:
+    """Check that a token check is a function of one argument, or a proxy.
+
+    :raises TypeError: if it is not, or if it is a class or a coroutine function.
+    """
+    if isinstance(verify_token, LocalProxy):
+        return
+    expected = "a function that takes a token and returns a name or None"
+    if isinstance(verify_token, type):
+        raise type_error("verify_token", expected, verify_token)
+    if iscoroutinefunction(verify_token) or iscoroutinefunction(type(verify_token).__call__):
+        raise TypeError("verify_token must not be a coroutine function")
+    try:
+        signature(verify_token).bind("token")
+    except TypeError:
+        raise type_error("verify_token", expected, verify_token) from None
+    except ValueError:
+        pass  # A function that is written in C may have no signature.
 
 
 def authenticate(authorization: str | None, verify_token: VerifyToken) -> str:
@@ -97,8 +123,8 @@ def authenticate(authorization: str | None, verify_token: VerifyToken) -> str:
     return client
 
 
-def _numbered(tokens: object) -> dict[str, str]:
+def _numbered(tokens: object) -> Iterable[tuple[str, str]]:
     if isinstance(tokens, str | bytes) or not isinstance(tokens, Iterable):
         expected = "a list of tokens, or a mapping with tokens as its keys and names as its values"
         raise type_error("tokens", expected, tokens)
-    return {token: f"token-{number}" for number, token in enumerate(tokens, 1)}
+    return ((token, f"token-{number}") for number, token in enumerate(tokens, 1))

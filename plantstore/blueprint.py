@@ -1,17 +1,18 @@
 """The operation of the plant store, as a blueprint for any Flask site."""
 
-from inspect import iscoroutinefunction
+from json import JSONDecodeError
 from typing import Any
 
 from flask import Blueprint, Response, current_app, g, request
 from marshmallow import ValidationError
 from werkzeug.exceptions import HTTPException, InternalServerError, default_exceptions
+from werkzeug.local import LocalProxy
 
 from .arguments import type_error
-from .auth import VerifyToken, authenticate
+from .auth import VerifyToken, authenticate, check_verify_token
 from .body import DEFAULT_MAX_BODY, read_body
 from .errors import Refused, describe_faults, error_response, site_error_response
-from .methods import add_other_methods, allow_header
+from .methods import OperationsBlueprint
 from .responses import JSONResponse
 from .schemas import new_plant_schema, plant_schema
 from .signals import announce
@@ -24,7 +25,7 @@ def create_blueprint(
     verify_token: VerifyToken,
     max_body: int = DEFAULT_MAX_BODY,
     name: str = "plantstore",
-) -> Blueprint:
+) -> OperationsBlueprint:
     """Return a blueprint with the operation ``POST /plants``.
 
     Registering it does not change the other pages of a site. A site may register several of
@@ -35,12 +36,20 @@ def create_blueprint(
         client, or ``None`` if the token is not accepted. It must not be a class or a coroutine
         function. The name is then in ``g.plantstore_client``.
     :param max_body: the largest request body in bytes, by default 1 MiB.
-    :param name: the name of the blueprint.
+    :param name: the name of the blueprint, by default ``plantstore``.
+    :returns: the blueprint, for :meth:`flask.Flask.register_blueprint`.
     :raises TypeError: if an argument has the wrong type.
     :raises ValueError: if ``max_body`` is less than 1, or ``name`` is empty or has a dot.
     """
-    _check_arguments(store, verify_token, max_body, name)
-    blueprint = _Blueprint(name, __name__)
+    check_store(store)
+    check_verify_token(verify_token)
+    if type(max_body) is not int:
+        raise type_error("max_body", "an int, a number of bytes", max_body)
+    if max_body < 1:
+        raise ValueError("max_body must be at least 1 byte")
+    if not isinstance(name, str):
+        raise type_error("name", "a string", name)
+    blueprint = OperationsBlueprint(name, __name__)
 
     @blueprint.before_request
     def check_request() -> Response | None:
@@ -48,7 +57,7 @@ def create_blueprint(
         environ = request.environ
         # The preflight request of a browser has no credentials.
         if environ["REQUEST_METHOD"] == "OPTIONS":
-            return Response(headers=[allow_header()])
+            return Response(headers=[blueprint.allow_header()])
         g.plantstore_client = authenticate(environ.get("HTTP_AUTHORIZATION"), verify_token)
         if store.one_process and environ["wsgi.multiprocess"]:
             raise Refused(50302)
@@ -59,36 +68,23 @@ def create_blueprint(
     def create_plant(**_: Any) -> Response:
         """Create a new plant in the store (interface section 4)."""
         new_plant = _load(read_body(request, max_body))
-        plant = Plant(**new_plant)
+        plant = Plant(new_plant["id"], new_plant["name"], new_plant.get("tag"))
         store.add(plant)
         announce(plant)
         return JSONResponse(plant_schema.dump(new_plant))
 
-    blueprint.record(add_other_methods)
+    blueprint.record(blueprint.add_other_methods)
     _handle_errors(blueprint)
     return blueprint
 
 
-class _Blueprint(Blueprint):
-    #: APIFlask expects this attribute in every blueprint that has hooks.
-    enable_openapi = False
+def check_store(store: object) -> None:
+    """Check that a store is a Store, or a proxy, whose store is known only in a request.
 
-
-def _check_arguments(store: object, verify_token: object, max_body: object, name: object) -> None:
-    if not isinstance(store, Store):
+    :raises TypeError: if it is not.
+    """
+    if not isinstance(store, LocalProxy | Store):
         raise type_error("store", "a Store, such as MemoryStore() or open_store(url)", store)
-    if not callable(verify_token) or isinstance(verify_token, type):
-        raise type_error(
-            "verify_token", "a function that takes a token and returns a name or None", verify_token
-        )
-    if iscoroutinefunction(verify_token):
-        raise TypeError("verify_token must not be a coroutine function")
-    if type(max_body) is not int:
-        raise type_error("max_body", "an int, a number of bytes", max_body)
-    if max_body < 1:
-        raise ValueError("max_body must be at least 1 byte")
-    if not isinstance(name, str):
-        raise type_error("name", "a string", name)
 
 
 def _load(body: bytes) -> dict[str, Any]:
@@ -96,7 +92,7 @@ def _load(body: bytes) -> dict[str, Any]:
         new_plant: dict[str, Any] = new_plant_schema.loads(body)
     except ValidationError as error:
         raise Refused(40003, describe_faults(error)) from None
-    except ValueError:
+    except JSONDecodeError:
         raise Refused(40002) from None
     return new_plant
 

@@ -270,9 +270,9 @@ def _progress(
     if not visible:
         yield from items
         return
-    bar: ProgressBar[int]
+    bar: ProgressBar[_T]
     with click.progressbar(
-        label=label, length=length, update_min_steps=steps, file=sys.stderr
+        items, label=label, length=length, update_min_steps=steps, file=sys.stderr
     ) as bar:
         for item in items:
             bar.update(weigh(item))

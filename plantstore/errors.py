@@ -1,6 +1,7 @@
 """The numbered errors, and the response of each (interface section 7)."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from marshmallow import ValidationError
 from marshmallow.exceptions import SCHEMA
@@ -96,8 +97,13 @@ def _response(number: int, message: str, headers: Iterable[tuple[str, str]]) -> 
 
 def describe_faults(error: ValidationError) -> str:
     """Return, in one line, what is wrong with each invalid field, in alphabetical order."""
-    messages: dict[str, list[str]] = error.messages_dict
-    return " ".join(
-        f"{'body' if field == SCHEMA else field}: {' '.join(texts)}"
-        for field, texts in sorted(messages.items())
-    )
+    return _describe("", {**error.messages_dict})
+
+
+def _describe(field: str, messages: Any) -> str:
+    if isinstance(messages, dict):
+        prefix = f"{field}." if field else ""
+        named = {f"{prefix}{'body' if key == SCHEMA else key}": messages[key] for key in messages}
+        return " ".join(_describe(name, named[name]) for name in sorted(named))
+    texts = [messages] if isinstance(messages, str) else messages
+    return f"{field}: {' '.join(map(str, texts))}"

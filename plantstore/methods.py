@@ -1,51 +1,61 @@
 """The methods of HTTP that a path has no operation for."""
 
-from contextlib import suppress
+from collections import defaultdict
 from http import HTTPMethod
 from typing import Any, cast
 
-from flask import Response, current_app, request
+from flask import Blueprint, Response, current_app, request
 from flask.sansio.blueprints import BlueprintSetupState
-from werkzeug.exceptions import HTTPException
 from werkzeug.routing import MapAdapter
 
 from .errors import error_response
 
-# The name of the endpoint that refuses the other methods.
-_ENDPOINT = "other_methods"
 
+class OperationsBlueprint(Blueprint):
+    """A blueprint whose views are operations on ``/plants`` and on paths below it.
 
-def add_other_methods(state: BlueprintSetupState) -> None:
-    """Refuse, on each path of a blueprint, every method that has no operation.
+    On each path of an operation, it refuses every other method with 40501.
 
-    The response is 40501. A page that the site has at the same path keeps its methods.
-
-    :param state: the registration of a blueprint whose paths all begin with ``/plants``.
+    :param name: the name of the blueprint.
+    :param import_name: the name of the module that creates it.
     """
-    prefix = f"{state.name_prefix}.{state.name}.".lstrip(".")
-    paths = {
-        rule.rule.rpartition("/plants")[2]
-        for rule in state.app.url_map.iter_rules()
-        if rule.endpoint.startswith(prefix) and "/plants" in rule.rule
-    }
-    for path in sorted(paths):
-        # The converter "any" makes werkzeug try this rule last: after the operations, and after
-        # the pages of the site.
-        rule = f"/<any(plants):plants>{path}"
-        state.add_url_rule(rule, _ENDPOINT, _refuse_method, methods=[*HTTPMethod])
 
+    #: APIFlask expects this attribute in every blueprint that has hooks.
+    enable_openapi: bool = False
 
-def allow_header() -> tuple[str, str]:
-    """Return the header ``Allow`` for the path of the current request (RFC 9110 section 10.2.1)."""
-    adapter = cast(MapAdapter, current_app.create_url_adapter(request))
-    methods = {"OPTIONS"}
-    for method in HTTPMethod:
-        with suppress(HTTPException):
-            endpoint, _ = adapter.match(method=method)
-            if not endpoint.endswith(f".{_ENDPOINT}"):
-                methods.add(method)
-    return "Allow", ", ".join(sorted(methods))
+    def __init__(self, name: str, import_name: str) -> None:
+        super().__init__(name, import_name)
+        self._allow: dict[str, str] = {}  # The values of the header, by the rule of a path.
 
+    def allow_header(self) -> tuple[str, str]:
+        """Return the header ``Allow`` of the requested path (RFC 9110 section 10.2.1)."""
+        rule = request.url_rule
+        if rule is None:  # The method is not one that HTTP defines, and matches no rule.
+            adapter = cast(MapAdapter, current_app.create_url_adapter(request))
+            rule, _ = adapter.match(method="OPTIONS", return_rule=True)
+        return "Allow", self._allow[rule.rule]
 
-def _refuse_method(**_: Any) -> Response:
-    return error_response(40501, headers=[allow_header()])
+    def add_other_methods(self, state: BlueprintSetupState) -> None:
+        """Add a rule for the other methods to each path that has an operation.
+
+        A page that the site has at the same path keeps its methods.
+
+        :param state: a registration of this blueprint.
+        """
+        name = f"{state.name_prefix}.{state.name}".lstrip(".")
+        prefix = (state.url_prefix or "").rstrip("/")
+        operations: dict[str, set[str]] = defaultdict(set)
+        for rule in state.app.url_map.iter_rules():
+            if rule.endpoint.rpartition(".")[0] == name and rule.rule.startswith(
+                prefix + "/plants"
+            ):
+                operations[rule.rule.removeprefix(prefix + "/plants")] |= rule.methods or set()
+        for path, methods in operations.items():
+            # werkzeug tries a rule with a converter after an operation or a page of the site.
+            other = f"/<any(plants):plantstore_path>{path}"
+            state.add_url_rule(other, "other_methods", self._refuse, methods=[*HTTPMethod])
+            allowed = ", ".join(sorted(methods | {"OPTIONS"}))
+            self._allow[f"{prefix}/plants{path}"] = self._allow[prefix + other] = allowed
+
+    def _refuse(self, **_: Any) -> Response:
+        return error_response(40501, headers=[self.allow_header()])

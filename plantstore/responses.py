@@ -26,7 +26,7 @@ class JSONResponse(Response):
     ) -> None:
         self._body = orjson.dumps(data)
         super().__init__(self._body, status, headers, content_type="application/json")
-        self._original = [self._body], self.status, self.headers.to_wsgi_list()
+        self._original = [self._body], self.status, [*self.headers]
 
     def get_wsgi_response(
         self, environ: "WSGIEnvironment"
@@ -37,12 +37,13 @@ class JSONResponse(Response):
         iterators. An unchanged response needs neither. It is its own iterator, and a served
         create takes 5 % less CPU time.
         """
-        status, headers = self.status, self.headers.to_wsgi_list()
+        status, headers = self.status, [*self.headers]
         unchanged = (self.response, status, headers) == self._original
         if unchanged and environ["REQUEST_METHOD"] != "HEAD":
             return self, status, headers
-        if self.content_length == len(self._body):
-            del self.headers["Content-Length"]  # werkzeug sets that of the body.
+        # It may be outdated. werkzeug sets that of a list of bytes or strings.
+        if self.is_sequence or self.content_length == len(self._body):
+            self.headers.pop("Content-Length", None)
         return super().get_wsgi_response(environ)
 
     def __iter__(self) -> Iterator[bytes]:

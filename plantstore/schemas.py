@@ -83,13 +83,14 @@ class NewPlantSchema(PlantSchema):
         :param json_data: the JSON text; bytes are UTF-8.
         :param kwargs: options of :meth:`marshmallow.Schema.load`.
         :returns: a dict of ``id``, ``name``, and ``tag`` if the plant has one.
-        :raises ValueError: if ``json_data`` is not one JSON text (RFC 8259), or is nested too
-            deeply.
+        :raises json.JSONDecodeError: if ``json_data`` is not one JSON text (RFC 8259), or is
+            nested too deeply.
         :raises marshmallow.ValidationError: if the JSON text is not a NewPlant.
         """
         data = orjson.loads(json_data)
-        if isinstance(data, dict) and isinstance(data.get("id"), float):
-            data["id"] = _exact_number(json_data, "id")
+        key = self.fields["id"].data_key or "id"
+        if isinstance(data, dict) and isinstance(data.get(key), float):
+            data[key] = _exact_number(json_data, key)
         return self.load(data, **kwargs)
 
 
@@ -107,7 +108,7 @@ def _exact_number(text: str | bytes | bytearray, field: str) -> Decimal:
     try:
         numbers = json.loads(text, parse_float=str)
     except RecursionError:
-        raise ValueError("nested too deeply") from None
+        raise json.JSONDecodeError("nested too deeply", "", 0) from None
     # Without traps, a number that Decimal cannot represent is NaN instead of an exception.
     return Decimal(numbers[field], Context(traps=[]))
 

@@ -96,8 +96,5 @@ def _lines(path: str) -> list[str]:
 def _check_token(token: str, place: str) -> None:
     try:
         token_digest(token)
-    except ValueError:
-        raise SettingsError(
-            f"{place} is neither a bearer token (letters, digits and -._~+/,"
-            " then any number of =) nor sha256:<64 hex>"
-        ) from None
+    except ValueError as error:
+        raise SettingsError(f"{place} is {error}") from None

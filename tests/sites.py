@@ -7,9 +7,10 @@ from itertools import count
 from typing import Any
 
 import orjson
-from flask import Blueprint, Flask
+from flask import Flask
 
 from plantstore import MemoryStore, Plant, StaticTokens, create_blueprint
+from plantstore.methods import OperationsBlueprint
 
 TOKEN = "s3cret"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
@@ -33,7 +34,7 @@ def new_rose() -> bytes:
     return orjson.dumps(ROSE | {"id": next(unused_ids)})
 
 
-def make_blueprint(**options: Any) -> Blueprint:
+def make_blueprint(**options: Any) -> OperationsBlueprint:
     """Return ``create_blueprint(**options)``; by default with an empty store and TOKEN."""
     defaults = {"store": MemoryStore(), "verify_token": StaticTokens([TOKEN])}
     return create_blueprint(**{**defaults, **options})

@@ -1,17 +1,23 @@
 """Wrong arguments are refused by the call, with a message that says what was expected."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
-from flask import Flask
+from flask import Flask, current_app
 from flask_sqlalchemy import SQLAlchemy
 from sqlalchemy import create_engine
+from werkzeug.local import LocalProxy
 
 from plantstore import MemoryStore, SQLStore, StaticTokens, create_app, create_blueprint, open_store
 
+from .sites import BEARER, ROSE
+
 STORE = "store must be a Store, such as MemoryStore() or open_store(url), not "
 VERIFY = "verify_token must be a function that takes a token and returns a name or None, not "
+COROUTINE = "verify_token must not be a coroutine function"
 TOKENS = (
     "tokens must be a list of tokens, or a mapping with tokens as its keys and names as its values"
 )
@@ -20,6 +26,14 @@ TOKENS = (
 async def coroutine_function(token: str) -> str | None:
     """Return the token. A coroutine function is not allowed as verify_token."""
     return token
+
+
+class CoroutineCallable:
+    """An object that is called like a coroutine function."""
+
+    async def __call__(self, token: str) -> str | None:
+        """Return the token."""
+        return token
 
 
 class Token(str):
@@ -37,11 +51,10 @@ class Token(str):
         ({"verify_token": ["hunter2"]}, TypeError, VERIFY + "list"),
         ({"verify_token": StaticTokens}, TypeError, VERIFY + "the class StaticTokens"),
         ({"verify_token": Token}, TypeError, VERIFY + "the class Token"),
-        (
-            {"verify_token": coroutine_function},
-            TypeError,
-            "verify_token must not be a coroutine function",
-        ),
+        ({"verify_token": lambda: "x"}, TypeError, VERIFY + "function"),
+        ({"verify_token": lambda first, second: "x"}, TypeError, VERIFY + "function"),
+        ({"verify_token": coroutine_function}, TypeError, COROUTINE),
+        ({"verify_token": CoroutineCallable()}, TypeError, COROUTINE),
     ],
 )
 def test_wrong_store_or_verify_token_is_refused(
@@ -49,9 +62,38 @@ def test_wrong_store_or_verify_token_is_refused(
 ) -> None:
     """A store that is not a Store, or a verify_token that is not a function, is refused."""
     right = {"store": MemoryStore(), "verify_token": StaticTokens(["t"])}
+    right = right if create is create_blueprint else {}  # No setting of create_app is read before.
     with pytest.raises(error) as caught:
         create(**{**right, **arguments})
     assert str(caught.value) == message
+
+
+def verify(token: str, prefix: str = "") -> str | None:
+    """Return the name of a client."""
+    return prefix + token
+
+
+VERIFIERS: dict[str, Any] = {
+    "lambda": lambda token: token,
+    "partial": partial(verify, prefix="x"),
+    "method of dict": {"s3cret": "Flora"}.get,
+    "method of str": str.upper,
+    "built-in function": ascii,
+    "mock": Mock(return_value="Flora"),
+    "proxy": LocalProxy(lambda: current_app.extensions["verify_token"]),
+}
+
+
+@pytest.mark.parametrize("verifier", VERIFIERS)
+def test_functions_and_proxies_are_accepted(verifier: str) -> None:
+    """Anything that can be called with a token is accepted, and a proxy of a store or function."""
+    site = Flask("site")
+    site.extensions.update(store=MemoryStore(), verify_token=verify)
+    store: Any = LocalProxy(lambda: current_app.extensions["store"])
+    garden = create_blueprint(store=store, verify_token=VERIFIERS[verifier])
+    site.register_blueprint(garden)
+    response = site.test_client().post("/plants", json=ROSE, headers=BEARER)
+    assert (response.status_code, len(site.extensions["store"])) == (200, 1)
 
 
 @pytest.mark.parametrize(
@@ -97,6 +139,8 @@ def test_config_must_be_a_mapping(config: Any) -> None:
         ([5], TypeError, "a token must be a string, not int"),
         ([b"hunter2"], TypeError, "a token must be a string, not bytes"),
         ([None], TypeError, "a token must be a string, not NoneType"),
+        ([["hunter2"]], TypeError, "a token must be a string, not list"),
+        ({5: "Flora"}, TypeError, "a token must be a string, not int"),
         ({"t": None}, TypeError, "the name of a client must be a string, not NoneType"),
         ({"t": 5}, TypeError, "the name of a client must be a string, not int"),
     ],

@@ -159,7 +159,7 @@ def test_client_names_of_static_tokens() -> None:
 )
 def test_invalid_static_token_raises_value_error(token: str) -> None:
     """A configured token that is no bearer token raises ValueError; no token is in the message."""
-    with pytest.raises(ValueError, match="must be a bearer token") as caught:
+    with pytest.raises(ValueError, match="neither a bearer token") as caught:
         StaticTokens(["valid", token])
     assert "valid" not in str(caught.value)
 

@@ -188,7 +188,7 @@ def test_several_blueprints_in_one_site() -> None:
         assert response.status_code == (200 if token == prefix else 401)
     for store in stores.values():
         assert list(store) == [ROSE_PLANT]
-    assert site.url_map.is_endpoint_expecting("herbs.other_methods", "plants")
+    assert site.url_map.is_endpoint_expecting("herbs.other_methods", "plantstore_path")
 
 
 def test_duplicate_blueprint_name_is_refused(site: Flask) -> None:

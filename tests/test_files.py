@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from io import BytesIO, FileIO
 from pathlib import Path
+from typing import Any
 
 import click
 import hypothesis.strategies as st
@@ -263,14 +264,19 @@ def test_broken_pipe_ends_the_command_without_a_message(run: Run, url: str) -> N
         assert (done.stdout.count(b"\n"), done.stderr) == (1, b"")
 
 
-def run_on_a_terminal(command: list[str]) -> tuple[bytes, str]:
+def run_on_a_terminal(command: list[str], **options: Any) -> tuple[bytes, str]:
     """Run a command whose standard error is a terminal; return both of its outputs."""
     controller, terminal = pty.openpty()
     with open(controller, "rb", buffering=0) as screen, ThreadPoolExecutor(1) as reader:
         shown = reader.submit(read_all, screen)
         try:
             done = subprocess.run(
-                command, stdout=subprocess.PIPE, stderr=terminal, timeout=LIMIT, check=True
+                command,
+                stdout=subprocess.PIPE,
+                stderr=terminal,
+                timeout=LIMIT,
+                check=True,
+                **options,
             )
         finally:
             os.close(terminal)
@@ -298,3 +304,10 @@ def test_progress_bar_only_on_a_terminal(run: Run, url: str, tmp_path: Path) -> 
         assert re.search(r"100% *\x1b\[\?25h\r\n$", shown)
         assert output in {b"20000 added\n", lines}
     assert run("export").stderr == ""
+
+
+def test_progress_bar_of_standard_input(url: str) -> None:
+    """An import from standard input shows a progress bar without a length."""
+    output, shown = run_on_a_terminal([*COMMAND, "--store", url, "import", "-"], input=JSONL)
+    assert (output, plants(url)) == (b"2 added\n", BOTH)
+    assert "Importing" in shown

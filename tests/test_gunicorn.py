@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -340,6 +341,21 @@ def test_application_of_an_operator(tmp_path: Path) -> None:
         assert server.request(post(new_rose())).status == 200
         server.signal(signal.SIGTTIN)
         wait_until(lambda: server.log.count("Booting worker") == 3)
+
+
+def test_added_worker_does_not_split_a_memory_store(tmp_path: Path) -> None:
+    """A worker that SIGTTIN adds to an application of an operator adds no id a second time."""
+    (tmp_path / "own.py").write_text(
+        "from plantstore import create_app\napp = create_app(verify_token=str.upper)\n"
+    )
+    with Gunicorn("--pythonpath", str(tmp_path), "own:app") as server:
+        body, deadline = new_rose(), time.monotonic() + LIMIT
+        assert server.request(post(body)).status == 200
+        server.signal(signal.SIGTTIN)
+        # Both workers accept connections. The new one starts to serve at some time.
+        while (error := server.request(post(body)).error) == 40004:
+            assert time.monotonic() < deadline
+        assert error == 50302
 
 
 def configuration(**environment: str) -> dict[str, str]:

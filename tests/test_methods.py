@@ -11,7 +11,6 @@ from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
 from plantstore import MemoryStore
-from plantstore.methods import add_other_methods
 
 from .conftest import check_error
 from .sites import BEARER, make_blueprint, make_site
@@ -43,6 +42,41 @@ def test_unknown_method_of_the_standalone_service(
 ) -> None:
     """In the standalone service, a method that HTTP does not define is 40501 with Allow."""
     response = client.open("/plants", method=method, headers=headers)
+    check_error(response, 40501)
+    assert response.headers["Allow"] == "OPTIONS, POST"
+
+
+@pytest.mark.parametrize("method", [*HTTPMethod])
+def test_websocket_handshake(client: FlaskClient, method: HTTPMethod) -> None:
+    """In the standalone service, the handshake of a WebSocket is 40005 with every method."""
+    handshake = {"Connection": "Upgrade", "Upgrade": "websocket"}
+    response = client.open("/plants", method=method, headers=BEARER | handshake)
+    assert response.status_code == 400
+    if method != "HEAD":
+        check_error(response, 40005)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"url_prefix": "/<plants>"},
+        {"url_prefix": "/garden", "url_defaults": {"plants": "x"}},
+        {"url_prefix": "/plants"},
+        {"url_prefix": "/plants/"},
+        {"url_prefix": "/"},
+        {"subdomain": "api"},
+    ],
+)
+def test_every_registration_has_the_same_allow(options: dict[str, Any]) -> None:
+    """Allow is the same for every URL prefix, default and subdomain of the blueprint."""
+    site = Flask("site", subdomain_matching=True)
+    site.config["SERVER_NAME"] = "localhost"
+    site.register_blueprint(make_blueprint(), **options)
+    prefix = options.get("url_prefix", "").replace("<plants>", "x").rstrip("/")
+    url = f"http://{'api.' * ('subdomain' in options)}localhost{prefix}/plants"
+    client = site.test_client()
+    assert client.options(url).headers["Allow"] == "OPTIONS, POST"
+    response = client.put(url, headers=BEARER)
     check_error(response, 40501)
     assert response.headers["Allow"] == "OPTIONS, POST"
 
@@ -82,7 +116,7 @@ def two_paths(store: MemoryStore) -> Flask:
     blueprint = make_blueprint(store=store)
     blueprint.get("/plants", endpoint="list_plants")(lambda **_: "plants")
     blueprint.delete("/plants/<int:id>/seeds", endpoint="delete_seeds")(lambda **_: "deleted")
-    blueprint.record(add_other_methods)
+    blueprint.record(blueprint.add_other_methods)
     site = Flask("site")
     site.register_blueprint(blueprint, url_prefix="/<lang>/garden")
     return site
@@ -119,13 +153,13 @@ def test_every_operation_has_the_same_checks(
 
 
 def test_site_page_keeps_its_methods(site: Flask) -> None:
-    """Allow also lists the methods of a page that the host site has at the same path."""
+    """A page that the host site has at the same path keeps its methods."""
     site.add_url_rule("/garden/plants", "page", lambda: "my plants", methods=["GET", "PUT"])
     client = site.test_client()
     assert client.put("/garden/plants").data == b"my plants"
     response = client.delete("/garden/plants", headers=BEARER)
     check_error(response, 40501)
-    assert response.headers["Allow"] == "GET, HEAD, OPTIONS, POST, PUT"
+    assert response.headers["Allow"] == "OPTIONS, POST"
 
 
 def test_site_page_with_a_trailing_slash(site: Flask) -> None:
@@ -145,7 +179,7 @@ def test_rules_of_the_site_are_not_copied() -> None:
     before = {rule.rule for rule in site.url_map.iter_rules()}
     make_site(site, url_prefix="/garden")
     after = {rule.rule for rule in site.url_map.iter_rules()}
-    assert after - before == {"/garden/plants", "/garden/<any(plants):plants>"}
+    assert after - before == {"/garden/plants", "/garden/<any(plants):plantstore_path>"}
 
 
 def test_other_paths_get_the_404_page_of_the_site(site: Flask) -> None:

@@ -122,6 +122,21 @@ def test_after_request_may_add_headers(site: Flask) -> None:
     assert response.headers["Location"] == "/%C3%B6"
 
 
+def test_content_length_after_two_changes(site: Flask) -> None:
+    """Content-Length is right if one function changes the data, and another one the list."""
+    # Flask calls the function that is registered first last.
+    second = assign(response=[b"the second one"])
+    site.after_request(lambda response: (second(response), response)[1])
+    response = send(site, assign(data=b"first"))
+    assert (response.data, response.content_length) == (b"the second one", 14)
+
+
+def test_headers_replaced_by_a_dict(site: Flask) -> None:
+    """after_request may replace all headers by a dict, as in any response of werkzeug."""
+    response = send(site, assign(headers={"X-Site": "1"}))
+    assert (response.status_code, response.headers["X-Site"], response.data) == (200, "1", BODY)
+
+
 def test_after_request_sees_the_content_length(site: Flask) -> None:
     """after_request of the host site can log the length of the response."""
     lengths: list[int | None] = []

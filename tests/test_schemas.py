@@ -6,6 +6,7 @@ import pytest
 from flask import Flask
 from marshmallow import (
     EXCLUDE,
+    INCLUDE,
     RAISE,
     Schema,
     ValidationError,
@@ -110,6 +111,19 @@ class WithNull(NewPlantSchema):
     tag = Text(allow_none=True)
 
 
+class WithMoreFields(NewPlantSchema):
+    """More fields, and unknown ones."""
+
+    class Meta:
+        """Options."""
+
+        unknown = INCLUDE
+
+    height = fields.Integer()
+    leaves = fields.List(fields.Integer())
+    pot = fields.Nested(PlantSchema)
+
+
 class WithKey(NewPlantSchema):
     """A field with another name in JSON."""
 
@@ -153,6 +167,7 @@ def send(site: Flask, monkeypatch: pytest.MonkeyPatch, schema: Schema, **changes
         (WithNull(), {"tag": None}, {"name": "Rose"}),
         (WithKey(), {"id": ..., "number": 7}, {"name": "Rose", "tag": "garden"}),
         (WithLoad(), {}, {"name": "Rose", "tag": "loaded"}),
+        (WithMoreFields(), {"height": 7, "age": 5}, {"name": "Rose", "tag": "garden"}),
         (
             NewPlantSchema.from_dict({"note": fields.String(load_only=True)})(only=["id", "name"]),
             {},
@@ -183,6 +198,10 @@ def test_hooks_and_options_that_change_a_plant(
         (WithKey(), {}, "number: Missing data for required field."),
         (WithErrorHandler(), {"name": 5}, "name: No."),
         (NewPlantSchema(many=True), {}, "body: Not a JSON object."),
+        (WithMoreFields(), {"height": "x"}, "height: Not a valid integer."),
+        (WithMoreFields(), {"leaves": [1, "x"]}, "leaves.1: Not a valid integer."),
+        (WithMoreFields(), {"pot": {}}, "pot.name: Missing data for required field."),
+        (WithMoreFields(), {"pot": 5}, "pot.body: Not a JSON object."),
     ],
 )
 def test_hooks_and_options_that_refuse_a_plant(
@@ -190,6 +209,30 @@ def test_hooks_and_options_that_refuse_a_plant(
 ) -> None:
     """A hook, option or field of NewPlantSchema that refuses plants also does so over HTTP."""
     assert check_error(send(site, monkeypatch, schema, **changes), 40003) == message
+
+
+def test_id_with_another_key_is_not_rounded(site: Flask, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An id is as exact as always if its field has another name in JSON."""
+    monkeypatch.setattr("plantstore.blueprint.new_plant_schema", WithKey())
+    body = b'{"number":9007199254740993.0,"name":"Rose"}'
+    headers = BEARER | {"Content-Type": "application/json"}
+    message = check_error(
+        site.test_client().post("/garden/plants", data=body, headers=headers), 40003
+    )
+    assert message.startswith("number: Must be between -2^63 and 2^63-1.")
+
+
+def test_value_error_of_a_hook_is_not_the_fault_of_the_client(
+    site: Flask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hook that fails is 50001, not a body that is no JSON."""
+
+    class WithFault(NewPlantSchema):
+        @pre_load
+        def fail(self, data: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+            raise ValueError("hunter2")
+
+    assert "hunter2" not in check_error(send(site, monkeypatch, WithFault()), 50001)
 
 
 def test_hooks_of_the_response(site: Flask, monkeypatch: pytest.MonkeyPatch) -> None:
