@@ -35,7 +35,7 @@ __all__ = [
     "plant_added",
 ]
 
-if find_spec("sqlalchemy") is not None:
+if find_spec("sqlalchemy") is not None:  # pragma: no branch
     __all__ += ["SQLStore"]
 
 

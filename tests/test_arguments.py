@@ -79,6 +79,7 @@ VERIFIERS: dict[str, Any] = {
     "method of dict": {"s3cret": "Flora"}.get,
     "method of str": str.upper,
     "built-in function": ascii,
+    "built-in function without a signature": max,
     "mock": Mock(return_value="Flora"),
     "proxy": LocalProxy(lambda: current_app.extensions["verify_token"]),
 }

@@ -8,9 +8,8 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from io import BytesIO, FileIO
+from io import BytesIO, FileIO, TextIOWrapper
 from pathlib import Path
-from typing import Any
 
 import click
 import hypothesis.strategies as st
@@ -264,19 +263,14 @@ def test_broken_pipe_ends_the_command_without_a_message(run: Run, url: str) -> N
         assert (done.stdout.count(b"\n"), done.stderr) == (1, b"")
 
 
-def run_on_a_terminal(command: list[str], **options: Any) -> tuple[bytes, str]:
+def run_on_a_terminal(command: list[str]) -> tuple[bytes, str]:
     """Run a command whose standard error is a terminal; return both of its outputs."""
     controller, terminal = pty.openpty()
     with open(controller, "rb", buffering=0) as screen, ThreadPoolExecutor(1) as reader:
         shown = reader.submit(read_all, screen)
         try:
             done = subprocess.run(
-                command,
-                stdout=subprocess.PIPE,
-                stderr=terminal,
-                timeout=LIMIT,
-                check=True,
-                **options,
+                command, stdout=subprocess.PIPE, stderr=terminal, timeout=LIMIT, check=True
             )
         finally:
             os.close(terminal)
@@ -306,8 +300,13 @@ def test_progress_bar_only_on_a_terminal(run: Run, url: str, tmp_path: Path) -> 
     assert run("export").stderr == ""
 
 
-def test_progress_bar_of_standard_input(url: str) -> None:
+def test_progress_bar_of_standard_input(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An import from standard input shows a progress bar without a length."""
-    output, shown = run_on_a_terminal([*COMMAND, "--store", url, "import", "-"], input=JSONL)
-    assert (output, plants(url)) == (b"2 added\n", BOTH)
-    assert "Importing" in shown
+    controller, terminal = pty.openpty()
+    with open(controller, "rb", buffering=0) as screen, open(terminal, "w") as stderr:
+        monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(JSONL)))
+        monkeypatch.setattr(sys, "stderr", stderr)
+        main.main(["--store", url, "import", "-"], standalone_mode=False)
+        monkeypatch.undo()
+        assert b"Importing" in screen.read(4096)
+    assert plants(url) == BOTH

@@ -68,12 +68,20 @@ def test_py_typed_is_installed(installed: Path, tmp_path: Path) -> None:
 
 
 def test_sql_store_without_sqlalchemy(installed: Path, tmp_path: Path) -> None:
-    """Without SQLAlchemy, SQLStore says which extra to install; the other names are imported."""
-    command = "import plantstore; plantstore.MemoryStore; plantstore.SQLStore"
+    """Without SQLAlchemy, SQLStore says which extra to install; import * imports the others."""
+    command = "from plantstore import *; MemoryStore; from plantstore import SQLStore"
     error = run(f"'{installed}/python' -c '{command}' 2>&1 || true", tmp_path)
     assert error.endswith(
         "ImportError: SQLStore needs SQLAlchemy: pip install 'plantstore[sqlite]'\n"
     )
+
+
+def test_sql_store_with_a_broken_sqlalchemy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If SQLAlchemy cannot be imported, SQLStore is an ImportError that has the cause."""
+    monkeypatch.setitem(sys.modules, "plantstore.stores.sql", None)
+    with pytest.raises(ImportError, match=r"pip install 'plantstore\[sqlite\]'") as caught:
+        plantstore.SQLStore  # noqa: B018
+    assert isinstance(caught.value.__cause__, ImportError)
 
 
 def test_every_public_name_exists() -> None:
