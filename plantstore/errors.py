@@ -8,7 +8,6 @@ from marshmallow.exceptions import SCHEMA
 from werkzeug.exceptions import HTTPException
 
 from .responses import JSONResponse
-from .schemas import error_schema
 
 #: The message and the headers of each error. Its number is the HTTP status times 100, plus a
 #: counter.
@@ -91,8 +90,7 @@ def site_error_response(refusal: HTTPException) -> JSONResponse | HTTPException:
 
 
 def _response(number: int, message: str, headers: Iterable[tuple[str, str]]) -> JSONResponse:
-    error = error_schema.dump({"error": number, "message": message})
-    return JSONResponse(error, number // 100, headers)
+    return JSONResponse({"error": number, "message": message}, number // 100, headers)
 
 
 def describe_faults(error: ValidationError) -> str:

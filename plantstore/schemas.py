@@ -117,5 +117,5 @@ def _exact_number(text: str | bytes | bytearray, field: str) -> Decimal:
 new_plant_schema: NewPlantSchema = NewPlantSchema()
 #: Dumps the body of a response.
 plant_schema: PlantSchema = PlantSchema()
-#: Dumps the body of an error response.
+#: Validates the body of an error response.
 error_schema: ErrorSchema = ErrorSchema()
