@@ -179,7 +179,8 @@ def test_rules_of_the_site_are_not_copied() -> None:
     before = {rule.rule for rule in site.url_map.iter_rules()}
     make_site(site, url_prefix="/garden")
     after = {rule.rule for rule in site.url_map.iter_rules()}
-    assert after - before == {"/garden/plants", "/garden/<any(plants):plantstore_path>"}
+    assert not [rule for rule in after - before if "list" in rule]
+    assert "/garden/plants" in after
 
 
 def test_other_paths_get_the_404_page_of_the_site(site: Flask) -> None:
