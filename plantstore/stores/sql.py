@@ -134,9 +134,9 @@ class SQLStore(Store):
         # Built once, because building them takes a tenth of the time of an add.
         self._insert = insert(self._table)
         self._select_one = select(self._table).where(self._table.c.id == bindparam("id"))
-        self._made = self._left_to_site = metadata is not None
+        self._table_exists = self._site_creates_table = metadata is not None
         self._engine = _autocommitting(engine)
-        self._adding, self._pid = RLock(), os.getpid()
+        self._add_lock, self._pid = RLock(), os.getpid()
         self._one_writer = engine.dialect.name == "sqlite"
         # SQLAlchemy does not wrap errors of the driver that occur outside of a statement.
         self._failures = (exc.DBAPIError, exc.TimeoutError, engine.dialect.loaded_dbapi.Error)
@@ -289,7 +289,7 @@ class SQLStore(Store):
             self._connect() as connection,
             connection.execution_options(isolation_level=level).begin(),
         ):
-            if self._one_writer and not _begun(connection):
+            if self._one_writer and not _in_transaction(connection):
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
             try:
                 yield connection
@@ -305,24 +305,24 @@ class SQLStore(Store):
         Without this, SQLite makes each waiting thread sleep for longer and longer. After
         _TURN_TIMEOUT, a thread does not wait for the others any more.
         """
-        adding = self._adding
-        mine = self._one_writer and adding.acquire(timeout=_TURN_TIMEOUT)
+        lock = self._add_lock
+        acquired = self._one_writer and lock.acquire(timeout=_TURN_TIMEOUT)
         try:
             yield
         finally:
-            if mine:
-                adding.release()
+            if acquired:
+                lock.release()
 
     @contextmanager
     def _connect(self) -> Iterator[Connection]:
         """Yield a connection, and raise StoreUnavailable for any error but those of _FAULTS."""
-        self._leave_parent()
+        self._reset_after_fork()
         try:
             with self._engine.connect() as connection:
                 try:
                     self._make_table(connection)
                     yield connection
-                    if self._one_writer and _begun(connection):
+                    if self._one_writer and _in_transaction(connection):
                         connection.commit()  # The engine of a site may have begun a transaction.
                 except self._failures as error:
                     if not isinstance(error, _FAULTS):
@@ -331,7 +331,7 @@ class SQLStore(Store):
         except self._failures as error:
             if isinstance(error, _FAULTS):
                 raise
-            self._made = self._left_to_site
+            self._table_exists = self._site_creates_table
             raise StoreUnavailable(str(getattr(error, "orig", error))) from error
 
     def _drop(self, connection: Connection) -> None:
@@ -340,14 +340,14 @@ class SQLStore(Store):
         if not isinstance(self._engine.pool, SingletonThreadPool | StaticPool):
             connection.invalidate()
 
-    def _leave_parent(self) -> None:
+    def _reset_after_fork(self) -> None:
         """Use new connections and a new lock after a fork: those of the parent are not safe."""
         if self._pid != os.getpid():
             self._engine.dispose(close=False)
-            self._adding, self._pid = RLock(), os.getpid()
+            self._add_lock, self._pid = RLock(), os.getpid()
 
     def _make_table(self, connection: Connection) -> None:
-        if self._made:
+        if self._table_exists:
             return
         try:
             self._table.create(connection, checkfirst=True)
@@ -356,7 +356,7 @@ class SQLStore(Store):
                 raise
             # Another worker has created the table since the check.
         connection.commit()
-        self._made = True
+        self._table_exists = True
 
 
 def _in_int64(id: int) -> bool:
@@ -371,6 +371,6 @@ def _values(plants: dict[int, Plant]) -> list[dict[str, Any]]:
     return [plant._asdict() for plant in plants.values()]
 
 
-def _begun(connection: Connection) -> bool:
+def _in_transaction(connection: Connection) -> bool:
     """Return whether a connection to SQLite is in a transaction."""
     return bool(connection.connection.dbapi_connection.in_transaction)  # type: ignore[union-attr]
