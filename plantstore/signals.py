@@ -21,7 +21,7 @@ def announce(plant: Plant) -> None:
     """Log a new plant of the current request at level INFO, and send :data:`plant_added`."""
     client = g.plantstore_client
     _logger.info("Plant %d was added (client: %r)", plant.id, client)
-    if plant_added.is_muted:
+    if not plant_added.receivers or plant_added.is_muted:
         return
     app = app_ctx.app
     # Signal.send() would stop at the first receiver that raises.
