@@ -26,16 +26,17 @@ def create_app(
     """Return the standalone service: a Flask application with ``POST /plants`` at its root.
 
     :param config: values for ``app.config``. They override the environment.
-    :param store: keeps the plants. By default the store of the settings.
+    :param store: the store that keeps the plants. By default the store of the settings.
     :param verify_token: a function that takes a bearer token and returns the name of its
         client, or ``None`` if the token is not accepted. By default the tokens of the settings.
-    :returns: the application. It is a WSGI application.
+    :returns: the Flask application.
     :raises SettingsError: if a setting is missing or wrong. A setting that an argument replaces
         is not read.
     :raises TypeError: if an argument has the wrong type.
     """
     if not isinstance(config, Mapping | None):
         raise type_error("config", "a mapping", config)
+    # Before a setting is read: its error would hide a wrong argument.
     if store is not None:
         check_store(store)
     if verify_token is not None:
@@ -59,7 +60,7 @@ def _handle_routing_errors(app: Flask, blueprint: OperationsBlueprint) -> None:
 
     @app.errorhandler(MethodNotAllowed)
     def method_not_allowed(error: MethodNotAllowed) -> Response:
-        # The blueprint has a rule for every method that HTTP defines, but not for a WebSocket.
+        # The blueprint has a rule for each method that HTTP defines: this is for a WebSocket.
         if request.method in HTTPMethod.__members__:
             return error_response(40005)
         return error_response(40501, headers=[blueprint.allow_header()])

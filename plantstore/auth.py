@@ -1,4 +1,4 @@
-"""The client of an Authorization header (interface section 5, RFC 6750)."""
+"""Authentication by the Authorization header (interface section 5, RFC 6750)."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -82,9 +82,10 @@ def token_digest(token: str) -> bytes:
 
 
 def check_verify_token(verify_token: Any) -> None:
-    """Check that a token check is a function of one argument, or a proxy.
+    """Check an argument ``verify_token``: a function that takes a token, or a proxy of one.
 
-    :raises TypeError: if it is not, or if it is a class or a coroutine function.
+    :param verify_token: the argument.
+    :raises TypeError: for anything else, such as a class or a coroutine function.
     """
     if isinstance(verify_token, LocalProxy):
         return

@@ -31,7 +31,7 @@ def create_blueprint(
     Registering it does not change the other pages of a site. A site may register several of
     these blueprints, each with its own name and URL prefix.
 
-    :param store: keeps the plants.
+    :param store: the store that keeps the plants.
     :param verify_token: a function that takes a bearer token and returns the name of its
         client, or ``None`` if the token is not accepted. It must not be a class or a coroutine
         function. The name is then in ``g.plantstore_client``.
@@ -79,9 +79,10 @@ def create_blueprint(
 
 
 def check_store(store: object) -> None:
-    """Check that a store is a Store, or a proxy, whose store is known only in a request.
+    """Check an argument ``store``: a Store, or a proxy whose store is known only in a request.
 
-    :raises TypeError: if it is not.
+    :param store: the argument.
+    :raises TypeError: for anything else.
     """
     if not isinstance(store, LocalProxy | Store):
         raise type_error("store", "a Store, such as MemoryStore() or open_store(url)", store)

@@ -57,7 +57,7 @@ def _size(environ: "WSGIEnvironment", declared: int | None, limit: int) -> int:
 
 
 def _read(request: Request, environ: "WSGIEnvironment", size: int) -> bytes:
-    opened = "stream" in vars(request)  # So it is if the site has read the body.
+    opened = "stream" in vars(request)  # werkzeug keeps it there once the site uses it.
     try:
         body = _read_stream(request.stream if opened else environ["wsgi.input"], size)
         if opened and not body:

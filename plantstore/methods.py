@@ -44,18 +44,17 @@ class OperationsBlueprint(Blueprint):
         """
         name = f"{state.name_prefix}.{state.name}".lstrip(".")
         prefix = (state.url_prefix or "").rstrip("/")
+        start = f"{prefix}/plants"
         operations: dict[str, set[str]] = defaultdict(set)
         for rule in state.app.url_map.iter_rules():
-            if rule.endpoint.rpartition(".")[0] == name and rule.rule.startswith(
-                prefix + "/plants"
-            ):
-                operations[rule.rule.removeprefix(prefix + "/plants")] |= rule.methods or set()
+            if rule.endpoint.rpartition(".")[0] == name and rule.rule.startswith(start):
+                operations[rule.rule.removeprefix(start)] |= rule.methods or set()
         for path, methods in operations.items():
             # werkzeug tries a rule with a converter after an operation or a page of the site.
             other = f"/<any(plants):plantstore_path>{path}"
             state.add_url_rule(other, "other_methods", self._refuse, methods=[*HTTPMethod])
             allowed = ", ".join(sorted(methods | {"OPTIONS"}))
-            self._allow[f"{prefix}/plants{path}"] = self._allow[prefix + other] = allowed
+            self._allow[start + path] = self._allow[prefix + other] = allowed
 
     def _refuse(self, **_: Any) -> Response:
         return error_response(40501, headers=[self.allow_header()])

@@ -41,7 +41,7 @@ class JSONResponse(Response):
         unchanged = (self.response, status, headers) == self._original
         if unchanged and environ["REQUEST_METHOD"] != "HEAD":
             return self, status, headers
-        # It may be outdated. werkzeug sets that of a list of bytes or strings.
+        # The Content-Length may be outdated. For a list, werkzeug sets it again.
         if self.is_sequence or self.content_length == len(self._body):
             self.headers.pop("Content-Length", None)
         return super().get_wsgi_response(environ)
