@@ -12,7 +12,15 @@ from .blueprint import create_blueprint
 from .schemas import ErrorSchema, NewPlantSchema, PlantSchema
 from .settings import SettingsError
 from .signals import plant_added
-from .stores import MemoryStore, Plant, PlantExists, Store, StoreUnavailable, open_store
+from .stores import (
+    MemoryStore,
+    Plant,
+    PlantExists,
+    Store,
+    StoreMisconfigured,
+    StoreUnavailable,
+    open_store,
+)
 
 if TYPE_CHECKING:
     from .stores.sql import SQLStore
@@ -27,6 +35,7 @@ __all__ = [
     "SettingsError",
     "StaticTokens",
     "Store",
+    "StoreMisconfigured",
     "StoreUnavailable",
     "VerifyToken",
     "create_app",

@@ -16,7 +16,7 @@ from .methods import OperationsBlueprint
 from .responses import JSONResponse
 from .schemas import new_plant_schema, plant_schema
 from .signals import announce
-from .stores.base import Plant, PlantExists, Store, StoreUnavailable
+from .stores.base import Plant, PlantExists, Store, StoreMisconfigured, StoreUnavailable
 
 
 def create_blueprint(
@@ -103,6 +103,7 @@ def _handle_errors(blueprint: Blueprint) -> None:
     handle(Refused, _refused)
     handle(PlantExists, lambda error: error_response(40004))
     handle(StoreUnavailable, _store_unavailable)
+    handle(StoreMisconfigured, lambda error: error_response(50303))  # The store has logged it.
     handle(HTTPException, site_error_response)
     # Flask prefers the site's handler for a status to the blueprint's handler for HTTPException.
     for status in default_exceptions:

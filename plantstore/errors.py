@@ -43,6 +43,7 @@ ERRORS: dict[int, tuple[str, dict[str, str]]] = {
         " The request was not executed.",
         {},
     ),
+    50303: ("The store is not set up for plants; the log says what is wrong.", {}),
 }
 
 

@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from flask import Flask
 from flask.testing import FlaskClient
 from hypothesis import HealthCheck, settings
+from sqlalchemy import Engine, create_engine
 from werkzeug.test import TestResponse
 
 from plantstore import MemoryStore, create_app
@@ -89,6 +90,14 @@ def place(request: pytest.FixtureRequest, open_once: Callable[[OpenPlace], Place
     place = open_once(request.param)
     place.clear()
     return place
+
+
+@pytest.fixture
+def engine(place: Place) -> Iterator[Engine]:
+    """Return a host site's engine for the database of ``place``."""
+    engine = create_engine(place.url)
+    yield engine
+    engine.dispose()
 
 
 @pytest.fixture

@@ -107,11 +107,12 @@ class Place:
         return self._server
 
     def clear(self) -> None:
-        """Drop the table of plants."""
+        """Drop the tables of plants."""
         if self.url != "memory://":
             engine = create_engine(self.url)
             with engine.begin() as connection:
-                connection.execute(text("DROP TABLE IF EXISTS plants"))
+                for table in ("plants", "garden_plants"):
+                    connection.execute(text(f"DROP TABLE IF EXISTS {table}"))
             engine.dispose()
 
 
@@ -172,6 +173,11 @@ def mariadb() -> Iterator[Place]:
 SERVERS = [postgresql, mariadb]
 DATABASES = [sqlite, *SERVERS]
 STORES = [memory, *DATABASES]
+
+
+def only(*places: Any) -> pytest.MarkDecorator:
+    """Run a test only on these databases."""
+    return pytest.mark.parametrize("place", places, indirect=True)
 
 
 @contextmanager

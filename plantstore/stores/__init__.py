@@ -3,10 +3,18 @@
 from collections.abc import Callable
 
 from ..arguments import type_error
-from .base import Plant, PlantExists, Store, StoreUnavailable
+from .base import Plant, PlantExists, Store, StoreMisconfigured, StoreUnavailable
 from .memory import MemoryStore
 
-__all__ = ["MemoryStore", "Plant", "PlantExists", "Store", "StoreUnavailable", "open_store"]
+__all__ = [
+    "MemoryStore",
+    "Plant",
+    "PlantExists",
+    "Store",
+    "StoreMisconfigured",
+    "StoreUnavailable",
+    "open_store",
+]
 
 
 def _memory(url: str) -> Store:

@@ -28,6 +28,15 @@ class StoreUnavailable(Exception):
     """
 
 
+class StoreMisconfigured(StoreUnavailable):
+    """The store is not set up for plants. The message says what an operator must correct.
+
+    For example, the table of a SQL store has other columns. Once this is corrected, the same call
+    succeeds. The store logs the message once, at level ERROR by the logger ``plantstore``: a
+    client gets only the number of the error.
+    """
+
+
 class Store(ABC):
     """The interface of every store: plants by id. Any number of threads may call it.
 
@@ -86,6 +95,7 @@ class Store(ABC):
         """Check that the store can be used now.
 
         :raises StoreUnavailable: if it cannot.
+        :raises StoreMisconfigured: if it cannot until an operator corrects something.
         """
 
     @abstractmethod

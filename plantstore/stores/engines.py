@@ -8,14 +8,14 @@ from typing import Any
 
 from sqlalchemy import URL, Engine, create_engine, event, exc, make_url
 
-# The timeout in seconds to connect, and to wait for a connection of the pool.
-_CONNECT_TIMEOUT = 3
+#: The timeout in seconds to connect, and to wait for a free connection of the pool.
+CONNECT_TIMEOUT = 3
 # The timeout of a statement in seconds.
 _STATEMENT_TIMEOUT = 4
 # The seconds that SQLite waits for the lock of another writer.
 _LOCK_TIMEOUT = 4
-# The maximum number of connections of an engine.
-_POOL_SIZE = 16
+#: The maximum number of connections of an engine.
+POOL_SIZE = 16
 
 
 def make_engine(url: str) -> Engine:
@@ -47,11 +47,10 @@ def _engine(url: URL, **defaults: str) -> Engine:
     return create_engine(
         url.set(query={**defaults, **url.query}),
         isolation_level="AUTOCOMMIT",
-        execution_options={"plantstore": True},
+        execution_options={"plantstore": True, "preserve_rowcount": True},
         skip_autocommit_rollback=True,  # A rollback would take a round trip.
-        pool_size=_POOL_SIZE,
+        pool_size=POOL_SIZE,
         max_overflow=0,
-        pool_timeout=_CONNECT_TIMEOUT,
     )
 
 
@@ -96,7 +95,7 @@ def _postgresql(url: URL) -> Engine:
     )
     engine = _engine(
         url.set(drivername="postgresql+psycopg").update_query_dict({"options": options}),
-        connect_timeout=str(_CONNECT_TIMEOUT),
+        connect_timeout=str(CONNECT_TIMEOUT),
         client_encoding="utf8",
     )
 
@@ -119,7 +118,7 @@ def _mysql(url: URL) -> Engine:
         url.set(drivername="mysql+pymysql").update_query_dict(
             {"charset": "utf8mb4", "init_command": start}
         ),
-        connect_timeout=str(_CONNECT_TIMEOUT),
+        connect_timeout=str(CONNECT_TIMEOUT),
         read_timeout=str(_STATEMENT_TIMEOUT),
         write_timeout=str(_STATEMENT_TIMEOUT),
     )

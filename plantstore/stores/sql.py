@@ -1,40 +1,31 @@
 """Plants in a SQL database, through SQLAlchemy Core: one store for every engine."""
 
-import os
+import logging
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from threading import RLock
 from typing import Any, ClassVar, TypeVar
 
 from sqlalchemy import (
-    BigInteger,
-    Column,
     Connection,
     Engine,
     MetaData,
-    Table,
-    Text,
     bindparam,
     delete,
     exc,
     func,
     insert,
-    inspect,
     select,
 )
 from sqlalchemy.dialects import postgresql
-from sqlalchemy.dialects.mysql import LONGTEXT
-from sqlalchemy.pool import SingletonThreadPool, StaticPool
 
 from ..arguments import type_error
-from .base import Plant, PlantExists, Store, StoreUnavailable
+from .base import Plant, PlantExists, Store, StoreMisconfigured, StoreUnavailable
+from .connections import FAULTS, connections_of, in_transaction
+from .tables import create_table, define_table, table_problem
 
-# The errors of a plant that the table cannot store. Any other error means that the store is not
-# available.
-_FAULTS = (exc.IntegrityError, exc.DataError)
 # The maximum number of attempts of an operation. It is retried if it was rolled back because of a
 # concurrent transaction.
 _ATTEMPTS = 10
@@ -42,34 +33,8 @@ _ATTEMPTS = 10
 _RETRY_TIMEOUT = 2
 # The longest pause between two attempts, in seconds.
 _PAUSE = 0.02
-# The seconds that an add into SQLite waits for the adds of other threads. After that, it does not
-# wait for them any more.
-_TURN_TIMEOUT = 0.5
 
-
-def _plants_table(metadata: MetaData) -> Table:
-    """Return the table ``plants`` of the metadata, the same for every engine.
-
-    :raises ValueError: if the metadata has another table with this name.
-    """
-    # In MySQL and MariaDB, TEXT is limited to 65,535 bytes.
-    unbounded = Text().with_variant(LONGTEXT(charset="utf8mb4"), "mysql", "mariadb")
-    table = Table(
-        "plants",
-        metadata,
-        Column("id", BigInteger, primary_key=True, autoincrement=False),
-        Column("name", unbounded, nullable=False),
-        Column("tag", unbounded),
-        keep_existing=True,
-        implicit_returning=False,
-        sqlite_with_rowid=False,  # One B-tree, with the id as its key, instead of two.
-        mysql_engine="InnoDB",
-        mariadb_engine="InnoDB",
-    )
-    if table.columns.keys() != ["id", "name", "tag"]:
-        raise ValueError("metadata has another table with the name plants")
-    return table
-
+_logger: logging.Logger = logging.getLogger("plantstore")
 
 _T = TypeVar("_T")
 # A method of SQLStore that can be retried.
@@ -100,24 +65,21 @@ def _is_conflict(error: Exception) -> bool:
     return isinstance(error, exc.IntegrityError) or driver_error.args[:1] in {(1205,), (1213,)}
 
 
-def _autocommitting(engine: Engine) -> Engine:
-    """Return an engine whose every statement is a transaction and takes one round trip."""
-    if engine.get_execution_options().get("plantstore"):
-        return engine  # make_engine has set it up.
-    return engine.execution_options(isolation_level="AUTOCOMMIT")
-
-
 class SQLStore(Store):
-    """Plants in the table ``plants`` of a database: after an add, the database has committed it.
+    """Plants in a table of a database: after an add, the database has committed it.
 
-    Any number of threads, processes and machines may share the table.
+    Any number of threads, processes and machines may share the table. The store checks the table
+    at first use. While the table cannot store every plant, each method raises
+    :exc:`StoreMisconfigured`, and the logger ``plantstore`` says once what is wrong.
 
     :param engine: the engine of the database. It may be the engine of a site; then its timeouts
-        apply.
+        apply, and the store uses up to five connections of its own.
     :param metadata: the metadata of a site. The table is added to it, and the migrations of the
-        site create the table. By default, the store creates the table on first use.
+        site create the table. By default, the store creates the table at first use.
+    :param table: the name of the table.
     :raises TypeError: if an argument has the wrong type.
-    :raises ValueError: if ``metadata`` has another table with the name ``plants``.
+    :raises ValueError: if ``metadata`` has another table with this name, or if the name is empty
+        or too long.
     """
 
     #: The maximum number of plants that an iteration or an import keeps in memory.
@@ -125,37 +87,47 @@ class SQLStore(Store):
     #: The approximate number of characters that an iteration or an import keeps in memory.
     WEIGHT: ClassVar[int] = 1_000_000
 
-    def __init__(self, engine: Engine, metadata: MetaData | None = None) -> None:
+    def __init__(
+        self, engine: Engine, metadata: MetaData | None = None, *, table: str = "plants"
+    ) -> None:
         if not isinstance(engine, Engine):
             raise type_error("engine", "an SQLAlchemy Engine, such as db.engine", engine)
         if not isinstance(metadata, MetaData | None):
             raise type_error("metadata", "an SQLAlchemy MetaData, such as db.metadata", metadata)
-        self._table = _plants_table(MetaData() if metadata is None else metadata)
+        self._site_creates_table = metadata is not None
+        self._table = define_table(table, MetaData() if metadata is None else metadata, engine)
+        columns = self._table.c
         # Built once, because building them takes a tenth of the time of an add.
         self._insert = insert(self._table)
-        self._select_one = select(self._table).where(self._table.c.id == bindparam("id"))
-        self._table_exists = self._site_creates_table = metadata is not None
-        self._engine = _autocommitting(engine)
-        self._add_lock, self._pid = RLock(), os.getpid()
-        self._one_writer = engine.dialect.name == "sqlite"
-        # SQLAlchemy does not wrap errors of the driver that occur outside of a statement.
-        self._failures = (exc.DBAPIError, exc.TimeoutError, engine.dialect.loaded_dbapi.Error)
+        self._select = select(columns.id, columns.name, columns.tag)
+        self._select_one = self._select.where(columns.id == bindparam("id"))
+        self._connections = connections_of(engine)
+        self._one_writer = self._connections.one_writer
+        self._table_is_checked = False
+        self._logged: str | None = None  # The problem that the log has named.
 
-    @_retried
     def add(self, plant: Plant) -> None:
         """Store a new plant.
 
         :raises PlantExists: if a plant with its id exists.
-        :raises sqlalchemy.exc.IntegrityError: if the plant violates a constraint of the site.
-        :raises sqlalchemy.exc.DataError: if a column of the site is too short.
+        :raises StoreMisconfigured: if the plant violates a constraint of the site, or if a column
+            of the site is too short.
         """
-        with self._turn(), self._connect() as connection:
+        try:
+            self._add(plant)
+        except FAULTS as error:
+            raise self._refused(error) from error
+
+    @_retried
+    def _add(self, plant: Plant) -> None:
+        with self._connections.turn(), self._connect() as connection:
             try:
-                connection.execute(self._insert, plant._asdict())
+                added = connection.execute(self._insert, plant._asdict()).rowcount
             except exc.IntegrityError:
                 if self._find(connection, plant.id) is None:
                     raise  # It violates another constraint, or the other plant was just removed.
                 raise PlantExists(plant.id) from None
+            self._check_added(added, 1)
 
     def add_all(self, plants: Iterable[Plant], *, skip_existing: bool = False) -> int:
         """Store all new plants, or none of them, in one transaction.
@@ -167,9 +139,12 @@ class SQLStore(Store):
         :raises PlantExists: if an id exists or is repeated, and ``skip_existing`` is false.
         """
         add_batch = self._add_new if skip_existing else self._add_batch
-        with self._transaction() as connection:
-            batches = self._batches(plants, skip_existing)
-            return sum(add_batch(connection, batch) for batch in batches)
+        try:
+            with self._transaction() as connection:
+                batches = self._batches(plants, skip_existing)
+                return sum(add_batch(connection, batch) for batch in batches)
+        except FAULTS as error:
+            raise self._refused(error) from error
 
     def get(self, id: int) -> Plant | None:
         """Return the plant with this id, or ``None`` when there is none."""
@@ -207,20 +182,20 @@ class SQLStore(Store):
             return connection.execute(select(func.count()).select_from(self._table)).scalar_one()
 
     def ping(self) -> None:
-        """Check that the database responds and has the table."""
+        """Check that the database responds and that its table can store plants."""
         with self._connect() as connection:
             self._find(connection, 0)
 
     def close(self) -> None:
-        """Close the idle connections of the engine, also if it is the engine of a site."""
-        self._engine.dispose()
+        """Close the idle connections of the store. Those of a site stay open."""
+        self._connections.close()
 
     def _find(self, connection: Connection, id: int) -> Plant | None:
         row = connection.execute(self._select_one, {"id": id}).one_or_none()
         return None if row is None else Plant(*row)
 
     def _page(self, after: int | None, size: int) -> list[Plant]:
-        ordered = select(self._table).order_by(self._table.c.id).limit(size)
+        ordered = self._select.order_by(self._table.c.id).limit(size)
         if after is not None:
             ordered = ordered.where(self._table.c.id > after)
         with self._connect() as connection:
@@ -243,7 +218,7 @@ class SQLStore(Store):
     def _add_batch(self, connection: Connection, batch: dict[int, Plant]) -> int:
         self._refuse_taken(connection, batch)
         try:
-            connection.execute(self._insert, _values(batch))
+            self._insert_all(connection, batch)
         except exc.IntegrityError:
             if self._one_writer:
                 raise
@@ -251,6 +226,10 @@ class SQLStore(Store):
                 self._refuse_taken(another, batch)  # Another client has just added one of them.
             raise
         return len(batch)
+
+    def _insert_all(self, connection: Connection, batch: dict[int, Plant]) -> None:
+        added = connection.execute(self._insert, _values(batch)).rowcount
+        self._check_added(added, len(batch))
 
     def _add_new(self, connection: Connection, batch: dict[int, Plant]) -> int:
         if connection.dialect.name == "postgresql":
@@ -263,7 +242,7 @@ class SQLStore(Store):
         try:
             with connection.begin_nested():
                 if free:
-                    connection.execute(self._insert, _values(free))
+                    self._insert_all(connection, free)
         except exc.IntegrityError:
             if not self._taken(connection, free):
                 raise
@@ -289,7 +268,7 @@ class SQLStore(Store):
             self._connect() as connection,
             connection.execution_options(isolation_level=level).begin(),
         ):
-            if self._one_writer and not _in_transaction(connection):
+            if self._one_writer and not in_transaction(connection):
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
             try:
                 yield connection
@@ -299,64 +278,43 @@ class SQLStore(Store):
                 raise
 
     @contextmanager
-    def _turn(self) -> Iterator[None]:
-        """Let the threads of this process add to SQLite one after the other, if possible.
-
-        Without this, SQLite makes each waiting thread sleep for longer and longer. After
-        _TURN_TIMEOUT, a thread does not wait for the others any more.
-        """
-        lock = self._add_lock
-        acquired = self._one_writer and lock.acquire(timeout=_TURN_TIMEOUT)
-        try:
-            yield
-        finally:
-            if acquired:
-                lock.release()
-
-    @contextmanager
     def _connect(self) -> Iterator[Connection]:
-        """Yield a connection, and raise StoreUnavailable for any error but those of _FAULTS."""
-        self._reset_after_fork()
+        """Yield a connection to the database, whose table can store plants."""
         try:
-            with self._engine.connect() as connection:
-                try:
-                    self._make_table(connection)
-                    yield connection
-                    if self._one_writer and _in_transaction(connection):
-                        connection.commit()  # The engine of a site may have begun a transaction.
-                except self._failures as error:
-                    if not isinstance(error, _FAULTS):
-                        self._drop(connection)
-                    raise
-        except self._failures as error:
-            if isinstance(error, _FAULTS):
-                raise
-            self._table_exists = self._site_creates_table
-            raise StoreUnavailable(str(getattr(error, "orig", error))) from error
+            with self._connections.connect() as connection:
+                if not self._table_is_checked:
+                    self._check_table(connection)
+                yield connection
+        except StoreUnavailable:
+            self._table_is_checked = False
+            raise
 
-    def _drop(self, connection: Connection) -> None:
-        """Remove a connection of unknown state from the connection pool."""
-        # An SQLite database in memory would be lost with its only connection.
-        if not isinstance(self._engine.pool, SingletonThreadPool | StaticPool):
-            connection.invalidate()
-
-    def _reset_after_fork(self) -> None:
-        """Use new connections and a new lock after a fork: those of the parent are not safe."""
-        if self._pid != os.getpid():
-            self._engine.dispose(close=False)
-            self._add_lock, self._pid = RLock(), os.getpid()
-
-    def _make_table(self, connection: Connection) -> None:
-        if self._table_exists:
-            return
-        try:
-            self._table.create(connection, checkfirst=True)
-        except exc.DBAPIError as error:
-            if error.connection_invalidated or not inspect(connection).has_table("plants"):
-                raise
-            # Another worker has created the table since the check.
+    def _check_table(self, connection: Connection) -> None:
+        if not self._site_creates_table:
+            create_table(connection, self._table)
+        problem = table_problem(connection, self._table)
+        if problem is not None:
+            raise self._misconfigured(problem)
         connection.commit()
-        self._table_exists = True
+        self._table_is_checked = True
+
+    def _check_added(self, added: int, expected: int) -> None:
+        if added != expected:
+            raise self._misconfigured("a rule or a trigger of the database drops plants")
+        self._logged = None
+
+    def _refused(self, error: exc.DBAPIError) -> StoreMisconfigured:
+        # PostgreSQL repeats the plant in the lines after the first.
+        reason, _, _ = str(error.orig).partition("\n")
+        return self._misconfigured("it refuses a plant: ", reason)
+
+    def _misconfigured(self, problem: str, detail: str = "") -> StoreMisconfigured:
+        """Return the exception for a problem. Until an add succeeds, it is logged only once."""
+        error = StoreMisconfigured(f"table {self._table.name}: {problem}{detail}")
+        if problem != self._logged:
+            _logger.error("The store is not set up for plants: %s", error)
+        self._logged = problem
+        return error
 
 
 def _in_int64(id: int) -> bool:
@@ -369,8 +327,3 @@ def _weight(plant: Plant) -> int:
 
 def _values(plants: dict[int, Plant]) -> list[dict[str, Any]]:
     return [plant._asdict() for plant in plants.values()]
-
-
-def _in_transaction(connection: Connection) -> bool:
-    """Return whether a connection to SQLite is in a transaction."""
-    return bool(connection.connection.dbapi_connection.in_transaction)  # type: ignore[union-attr]

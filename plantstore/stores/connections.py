@@ -1,0 +1,174 @@
+"""The connections of a SQL store, and the meaning of their errors."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from threading import BoundedSemaphore, RLock
+from typing import Any
+from weakref import WeakKeyDictionary, ref
+
+from sqlalchemy import Connection, Engine, event, exc
+from sqlalchemy.engine.base import OptionEngine
+from sqlalchemy.pool import Pool, SingletonThreadPool, StaticPool
+
+from .base import StoreUnavailable
+from .engines import CONNECT_TIMEOUT, POOL_SIZE
+
+# The errors of a plant that the table cannot store. Any other error means that the store is not
+# available.
+FAULTS = (exc.IntegrityError, exc.DataError)
+# The maximum number of connections of a process to the database of a site.
+_SITE_POOL_SIZE = 5
+# The seconds that an add into SQLite waits for the adds of other threads. After that, it does not
+# wait for them any more.
+_TURN_TIMEOUT = 0.5
+
+
+class _OwnPoolEngine(OptionEngine):
+    """An engine that shares everything with another one except the connection pool.
+
+    A request may hold a connection of the site's pool while it waits for a connection of this
+    pool. If they were one pool, concurrent requests could wait for each other.
+    """
+
+    @cached_property
+    def pool(self) -> Pool:  # type: ignore[override]  # mypy knows it as an attribute.
+        """The connection pool. It is made at first use, with the listeners of the other pool."""
+        # If several threads make it at the same time, they all use the first one.
+        pool: Pool = vars(self).setdefault("pool", self._proxied.pool.recreate())
+        return pool
+
+    def dispose(self, close: bool = True) -> None:
+        """Forget the connection pool, but not that of the other engine."""
+        pool: Pool | None = vars(self).pop("pool", None)
+        if pool is not None and close:
+            pool.dispose()
+
+
+class Connections:
+    """The connections of one engine. All stores of the engine share them.
+
+    :param engine: the engine of the database. If a site made it, the store uses other connections
+        than the site, with the same arguments and event listeners, and at most five at a time. An
+        SQLite database in memory has only one connection, which the store shares with the site.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        of_site = not engine.get_execution_options().get("plantstore")
+        self._size = _SITE_POOL_SIZE if of_site else POOL_SIZE
+        # An SQLite database in memory would be lost with its only connection.
+        self._has_one = isinstance(engine.pool, SingletonThreadPool | StaticPool)
+        options: Any = {"isolation_level": "AUTOCOMMIT", "preserve_rowcount": True}
+        if of_site:
+            # When a site has disposed of its engine, it expects that no connection is open.
+            event.listen(engine, "engine_disposed", lambda _: self.close())
+            shared = engine.execution_options(**options)
+            engine = shared if self._has_one else _OwnPoolEngine(engine, options)
+        self.engine: Engine = engine
+        self.one_writer: bool = engine.dialect.name == "sqlite"
+        # SQLAlchemy does not wrap errors of the driver that occur outside of a statement.
+        self._failures = (exc.DBAPIError, exc.TimeoutError, engine.dialect.loaded_dbapi.Error)
+        self._make_locks()
+
+    @contextmanager
+    def connect(self) -> Iterator[Connection]:
+        """Yield a connection. By default each statement is a transaction.
+
+        :raises StoreUnavailable: for every error of the database except those of FAULTS.
+        """
+        try:
+            with self._slot(), self.engine.connect() as connection:
+                try:
+                    yield connection
+                    if self.one_writer and in_transaction(connection):
+                        connection.commit()  # The engine of a site may have begun a transaction.
+                except self._failures as error:
+                    if not isinstance(error, FAULTS) and not self._has_one:
+                        connection.invalidate()  # Its state is unknown.
+                    raise
+        except self._failures as error:
+            if isinstance(error, FAULTS):
+                raise
+            raise StoreUnavailable(_describe(error)) from error
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Let the threads of this process write to SQLite one after the other, if possible.
+
+        Without this, SQLite makes each waiting thread sleep for longer and longer. After
+        _TURN_TIMEOUT, a thread does not wait for the others any more.
+        """
+        lock = self._turn_lock
+        acquired = self.one_writer and lock.acquire(timeout=_TURN_TIMEOUT)
+        try:
+            yield
+        finally:
+            if acquired:
+                lock.release()
+
+    def close(self) -> None:
+        """Close the idle connections. The connections of a site stay open."""
+        if not self._has_one:
+            self.engine.dispose()
+
+    def after_fork(self) -> None:
+        """Replace connections and locks in a child process: those of the parent are not safe."""
+        if not self._has_one:
+            self.engine.dispose(close=False)
+        self._make_locks()
+
+    def _make_locks(self) -> None:
+        self._slots = BoundedSemaphore(self._size)
+        self._turn_lock = RLock()
+
+    @contextmanager
+    def _slot(self) -> Iterator[None]:
+        slots = self._slots
+        if not slots.acquire(timeout=CONNECT_TIMEOUT):
+            raise StoreUnavailable(f"all {self._size} connections of the store are in use")
+        try:
+            yield
+        finally:
+            slots.release()
+
+
+# The connections of each engine. They refer to the engine, so they must not keep it alive.
+_connections: WeakKeyDictionary[Engine, ref[Connections]] = WeakKeyDictionary()
+
+
+def connections_of(engine: Engine) -> Connections:
+    """Return the connections of an engine, the same for all its stores."""
+    known = _connections.get(engine)
+    connections = None if known is None else known()
+    if connections is None:
+        connections = Connections(engine)
+        _connections[engine] = ref(connections)
+    return connections
+
+
+def _after_fork() -> None:
+    for known in _connections.values():
+        connections = known()
+        if connections is not None:
+            connections.after_fork()
+
+
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def in_transaction(connection: Connection) -> bool:
+    """Return whether a connection to SQLite is in a transaction."""
+    return bool(connection.connection.dbapi_connection.in_transaction)  # type: ignore[union-attr]
+
+
+def _describe(error: Exception) -> str:
+    text = str(getattr(error, "orig", error))
+    if "database is locked" not in text:
+        return text
+    return (
+        f"{text}: another connection has written to this SQLite file and has not committed yet. If"
+        " a site writes in a request to the plant store, it must commit first."
+    )
