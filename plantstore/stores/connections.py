@@ -16,9 +16,9 @@ from sqlalchemy.pool import Pool, SingletonThreadPool, StaticPool
 from .base import StoreUnavailable
 from .engines import CONNECT_TIMEOUT, POOL_SIZE
 
-# The errors of a plant that the table cannot store. Any other error means that the store is not
-# available.
-FAULTS = (exc.IntegrityError, exc.DataError)
+# The errors of MySQL and of MariaDB for a violated CHECK constraint. For PyMySQL they are
+# operational errors.
+_CHECK_VIOLATIONS = {(3819,), (4025,)}
 # The maximum number of connections of a process to the database of a site.
 _SITE_POOL_SIZE = 5
 # The seconds that an add into SQLite waits for the adds of other threads. After that, it does not
@@ -76,7 +76,8 @@ class Connections:
     def connect(self) -> Iterator[Connection]:
         """Yield a connection. By default each statement is a transaction.
 
-        :raises StoreUnavailable: for every error of the database except those of FAULTS.
+        :raises sqlalchemy.exc.DBAPIError: if the database refuses a plant.
+        :raises StoreUnavailable: for every other error of the database.
         """
         try:
             with self._slot(), self.engine.connect() as connection:
@@ -85,11 +86,11 @@ class Connections:
                     if self.one_writer and in_transaction(connection):
                         connection.commit()  # The engine of a site may have begun a transaction.
                 except self._failures as error:
-                    if not isinstance(error, FAULTS) and not self._has_one:
+                    if not _refuses_plant(error) and not self._has_one:
                         connection.invalidate()  # Its state is unknown.
                     raise
         except self._failures as error:
-            if isinstance(error, FAULTS):
+            if _refuses_plant(error):
                 raise
             raise StoreUnavailable(_describe(error)) from error
 
@@ -162,6 +163,12 @@ if sys.platform != "win32":
 def in_transaction(connection: Connection) -> bool:
     """Return whether a connection to SQLite is in a transaction."""
     return bool(connection.connection.dbapi_connection.in_transaction)  # type: ignore[union-attr]
+
+
+def _refuses_plant(error: Exception) -> bool:
+    if isinstance(error, exc.IntegrityError | exc.DataError):
+        return True
+    return getattr(error, "orig", error).args[:1] in _CHECK_VIOLATIONS
 
 
 def _describe(error: Exception) -> str:

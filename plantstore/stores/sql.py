@@ -23,7 +23,7 @@ from sqlalchemy.dialects import postgresql
 
 from ..arguments import type_error
 from .base import Plant, PlantExists, Store, StoreMisconfigured, StoreUnavailable
-from .connections import FAULTS, connections_of, in_transaction
+from .connections import connections_of, in_transaction
 from .tables import create_table, define_table, table_problem
 
 # The maximum number of attempts of an operation. It is retried if it was rolled back because of a
@@ -115,7 +115,7 @@ class SQLStore(Store):
         """
         try:
             self._add(plant)
-        except FAULTS as error:
+        except exc.DBAPIError as error:
             raise self._refused(error) from error
 
     @_retried
@@ -143,7 +143,7 @@ class SQLStore(Store):
             with self._transaction() as connection:
                 batches = self._batches(plants, skip_existing)
                 return sum(add_batch(connection, batch) for batch in batches)
-        except FAULTS as error:
+        except exc.DBAPIError as error:
             raise self._refused(error) from error
 
     def get(self, id: int) -> Plant | None:
@@ -306,6 +306,7 @@ class SQLStore(Store):
     def _refused(self, error: exc.DBAPIError) -> StoreMisconfigured:
         # PostgreSQL repeats the plant in the lines after the first.
         reason, _, _ = str(error.orig).partition("\n")
+        self._table_is_checked = False
         return self._misconfigured("it refuses a plant: ", reason)
 
     def _misconfigured(self, problem: str, detail: str = "") -> StoreMisconfigured:

@@ -1,0 +1,251 @@
+"""The table of a SQL store: its name, and the refusal of a table that cannot store every plant."""
+
+import re
+from contextlib import closing
+
+import pytest
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Engine,
+    MetaData,
+    Table,
+    create_engine,
+    exc,
+    text,
+)
+
+from plantstore import Plant, PlantExists, SQLStore, StoreMisconfigured, open_store
+
+from .conftest import check_error, create
+from .databases import Place, mariadb, only, postgresql, sqlite
+from .sites import LILY, ROSE, ROSE_PLANT, make_site
+
+# Definitions of tables that cannot store every plant, and a pattern of what is wrong with each.
+WRONG = {
+    "(name TEXT, tag TEXT)": "it has no column id",
+    "(id BIGINT PRIMARY KEY, title TEXT)": "it has no column name and no column tag",
+    "(id BIGINT, name TEXT, tag TEXT)": "its primary key must be the column id alone",
+    "(id BIGINT, kind INT, name TEXT, tag TEXT, PRIMARY KEY (id, kind))": "column id alone",
+    "(id INT PRIMARY KEY, name TEXT, tag TEXT)": "the column id must be a signed BIGINT",
+    "(id BIGINT PRIMARY KEY DEFAULT 5, name TEXT, tag TEXT)": "must not fill the column id",
+    "(id BIGINT PRIMARY KEY, name VARCHAR(50), tag TEXT)": "column name must be (LONG)?TEXT",
+    "(id BIGINT PRIMARY KEY, name TEXT, tag INT)": "column tag must be (LONG)?TEXT",
+    "(id BIGINT PRIMARY KEY, name TEXT, tag TEXT NOT NULL)": "column tag must be nullable",
+    "(id BIGINT PRIMARY KEY, name TEXT, tag TEXT, price INT NOT NULL)": (
+        "column price must be nullable or have a default"
+    ),
+    "(id BIGINT PRIMARY KEY, name TEXT, tag TEXT GENERATED ALWAYS AS ('x') STORED)": (
+        "column tag must not be computed"
+    ),
+}
+RIGHT = "(id BIGINT PRIMARY KEY, name TEXT NOT NULL, tag TEXT)"
+
+
+def create_plants(engine: Engine, definition: str) -> None:
+    """Create the table plants. On MariaDB, each TEXT is a LONGTEXT of all Unicode characters."""
+    if engine.dialect.name == "mysql":
+        definition = definition.replace("TEXT", "LONGTEXT CHARACTER SET utf8mb4")
+    with engine.begin() as connection:
+        connection.execute(text("DROP TABLE IF EXISTS plants"))
+        connection.execute(text(f"CREATE TABLE plants {definition}"))
+
+
+def check_refused(engine: Engine, problem: str, log: pytest.LogCaptureFixture) -> None:
+    """Check that creates are 50303 and that the log names the problem once.
+
+    Check also that the table is used as soon as it has been corrected.
+    """
+    store = SQLStore(engine)
+    client = make_site(store=store).test_client()
+    for id in range(3):
+        response = create(client, {"id": id, "name": ""})
+        assert check_error(response, 50303).endswith("the log says what is wrong.")
+        assert "Retry-After" not in response.headers
+    with pytest.raises(StoreMisconfigured, match=problem):
+        store.ping()
+    (line,) = log.messages
+    assert re.match(f"The store is not set up for plants: table plants: .*{problem}", line)
+    create_plants(engine, RIGHT)
+    assert create(client, {"id": 1, "name": ""}).status_code == 200
+    assert list(store) == [Plant(1, "")]
+
+
+@pytest.mark.parametrize("definition", WRONG)
+def test_wrong_table_is_refused(
+    engine: Engine, definition: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A table that cannot store every plant is 50303, and is used as soon as it is corrected."""
+    create_plants(engine, definition)
+    check_refused(engine, WRONG[definition], caplog)
+
+
+@only(sqlite)
+def test_wrong_table_on_sqlite(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
+    """On SQLite, a column that is an alias of the row id is refused: SQLite would fill it."""
+    create_plants(engine, "(id INTEGER PRIMARY KEY, name TEXT, tag TEXT)")
+    check_refused(engine, "the column id must be a signed BIGINT", caplog)
+
+
+@only(mariadb)
+@pytest.mark.parametrize(
+    ("id", "name", "problem"),
+    [
+        ("BIGINT AUTO_INCREMENT", "LONGTEXT CHARSET utf8mb4", "must not fill the column id"),
+        ("BIGINT UNSIGNED", "LONGTEXT CHARSET utf8mb4", "id must be a signed BIGINT"),
+        ("BIGINT", "TEXT CHARSET utf8mb4", "the column name must be LONGTEXT"),
+        ("BIGINT", "LONGTEXT CHARSET latin1", "its character set must be utf8mb4"),
+        ("BIGINT", "LONGTEXT CHARSET utf8mb3", "its character set must be utf8mb4"),
+        ("BIGINT", "LONGTEXT", "its character set must be utf8mb4"),  # The default is latin1.
+    ],
+)
+def test_wrong_table_on_mariadb(
+    engine: Engine, id: str, name: str, problem: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """On MariaDB, AUTO_INCREMENT, UNSIGNED, short texts and other character sets are refused."""
+    with engine.begin() as connection:
+        connection.execute(
+            text(f"CREATE TABLE plants (id {id} PRIMARY KEY, name {name}, tag {name})")
+        )
+    check_refused(engine, problem, caplog)
+
+
+@only(postgresql)
+@pytest.mark.parametrize("id", ["BIGSERIAL", "BIGINT GENERATED BY DEFAULT AS IDENTITY"])
+def test_wrong_table_on_postgresql(
+    engine: Engine, id: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """On PostgreSQL, a column id that the server fills is refused."""
+    create_plants(engine, f"(id {id} PRIMARY KEY, name TEXT, tag TEXT)")
+    check_refused(engine, "must not fill the column id", caplog)
+
+
+@only(postgresql)
+def test_rule_that_drops_plants(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
+    """A plant is never acknowledged if a rule of the table has dropped it."""
+    create_plants(engine, RIGHT)
+    with engine.begin() as connection:
+        connection.execute(text("CREATE RULE drop AS ON INSERT TO plants DO INSTEAD NOTHING"))
+    store = SQLStore(engine)
+    client = make_site(store=store).test_client()
+    for _ in range(2):
+        check_error(create(client, ROSE), 50303)
+    with pytest.raises(StoreMisconfigured):
+        store.add_all([LILY])
+    (line,) = caplog.messages
+    assert line.endswith("table plants: a rule or a trigger of the database drops plants")
+    with engine.begin() as connection:
+        connection.execute(text("DROP RULE drop ON plants"))
+    assert create(client, ROSE).status_code == 200
+    assert list(store) == [ROSE_PLANT]
+
+
+@only(postgresql)
+def test_encoding_of_postgresql(place: Place, engine: Engine) -> None:
+    """A PostgreSQL database whose encoding lacks characters is refused."""
+    with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+        connection.execute(
+            text("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
+        )
+    latin = create_engine(engine.url.set(database="latin"))
+    with pytest.raises(StoreMisconfigured, match="character set must be SQL_ASCII or UTF8"):
+        SQLStore(latin).add(ROSE_PLANT)
+    latin.dispose()
+
+
+def test_columns_that_the_database_fills_are_allowed(engine: Engine) -> None:
+    """The table may have other columns, if they are nullable or have a default."""
+    create_plants(engine, f"{RIGHT[:-1]}, price INT, sold INT NOT NULL DEFAULT 0)")
+    store = SQLStore(engine)
+    store.add(ROSE_PLANT)
+    assert store.add_all([LILY]) == 1
+    assert list(store) == [ROSE_PLANT, LILY]
+    assert store.get(1) == ROSE_PLANT
+
+
+def test_constraint_of_the_site(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
+    """A plant that violates a constraint of the site is 50303, and the log says which one."""
+    create_plants(engine, f"{RIGHT[:-1]}, CONSTRAINT short CHECK (LENGTH(name) < 9))")
+    store = SQLStore(engine)
+    client = make_site(store=store).test_client()
+    for _ in range(2):
+        check_error(create(client, {"id": 1, "name": "Chrysanthemum"}), 50303)
+    (line,) = caplog.messages
+    assert re.match("The store is not set up .* table plants: it refuses a plant: .*short", line)
+    assert create(client, {"id": 1, "name": "Rose"}).status_code == 200
+    check_error(create(client, {"id": 1, "name": "Rose"}), 40004)
+
+
+@only(mariadb, postgresql)
+def test_column_that_becomes_too_short(place: Place, engine: Engine) -> None:
+    """A name is never truncated, also if its column became too short while the store was in use."""
+    alter = {
+        "mysql": "ALTER TABLE plants MODIFY name VARCHAR(5) NOT NULL",
+        "postgresql": "ALTER TABLE plants ALTER name TYPE VARCHAR(5)",
+    }
+    with closing(open_store(place.url)) as store:
+        store.ping()
+        with engine.begin() as connection:
+            connection.execute(text(alter[engine.dialect.name]))
+        for problem in ("it refuses a plant", "the column name must be"):
+            with pytest.raises(StoreMisconfigured, match=problem):
+                store.add(Plant(1, "Monstera"))
+    with engine.connect() as connection:
+        assert connection.scalar(text("SELECT COUNT(*) FROM plants")) == 0
+
+
+def test_two_tables_in_one_database(engine: Engine) -> None:
+    """Two stores with two tables in one database have different plants."""
+    store, garden = SQLStore(engine), SQLStore(engine, table="garden_plants")
+    store.add(ROSE_PLANT)
+    garden.add(LILY)
+    assert (list(store), list(garden)) == ([ROSE_PLANT], [LILY])
+    with pytest.raises(PlantExists):
+        SQLStore(engine, table="garden_plants").add(LILY)
+
+
+def test_schema_of_the_site(place: Place, engine: Engine) -> None:
+    """A site's metadata may have a schema, and its engine may translate schemas."""
+    schema = {"sqlite": "main", "postgresql": "public", "mysql": "plants"}[engine.dialect.name]
+    metadata = MetaData(schema=schema)
+    named = SQLStore(engine, metadata)
+    metadata.create_all(engine)
+    named.add(ROSE_PLANT)
+    translating = engine.execution_options(schema_translate_map={None: schema})
+    translated = SQLStore(translating)
+    assert list(translated) == [ROSE_PLANT]
+    translated.close()
+
+
+def test_model_of_the_site_with_the_same_name() -> None:
+    """A site's model and a store cannot use one table name, whichever comes first."""
+    engine = create_engine("sqlite://")
+
+    def define_model(metadata: MetaData) -> None:
+        Table("orders", metadata, Column("id", BigInteger, primary_key=True))
+
+    model_first, store_first = MetaData(), MetaData()
+    define_model(model_first)
+    with pytest.raises(ValueError, match="orders.*table='garden_plants'"):
+        SQLStore(engine, model_first, table="orders")
+    SQLStore(engine, store_first, table="orders")
+    with pytest.raises(exc.InvalidRequestError, match="orders"):
+        define_model(store_first)
+
+
+@pytest.mark.parametrize("table", ["", "\0", "x" * 10_000])
+def test_impossible_table_name(table: str) -> None:
+    """A table name that no database accepts is refused at once."""
+    with pytest.raises(ValueError, match="table must be a name of 1 to"):
+        SQLStore(create_engine("sqlite://"), table=table)
+
+
+def test_unusual_table_name(engine: Engine) -> None:
+    """A table name may have any characters, also those that need quotes."""
+    name = """Garden 'plants"; %s:x"""
+    store = SQLStore(engine, table=name)
+    store.add(ROSE_PLANT)
+    assert list(SQLStore(engine, table=name)) == [ROSE_PLANT]
+    metadata = MetaData()
+    SQLStore(engine, metadata, table=name)
+    metadata.drop_all(engine)
