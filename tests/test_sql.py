@@ -1,6 +1,5 @@
 """SQLStore on every engine: an SQLite file, and real database servers."""
 
-import os
 import sqlite3
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from plantstore import (
     StoreUnavailable,
     open_store,
 )
+from plantstore.stores import connections
 
 from .databases import SERVERS, Place, mariadb, only, postgresql
 from .race import race
@@ -366,8 +366,10 @@ def test_altered_table_fails_at_most_once(store: SQLStore, engine: Engine) -> No
 
 FORK = """
 import os, sys
-from plantstore import Plant, open_store
-store = open_store(sys.argv[1])
+from sqlalchemy import create_engine
+from plantstore import Plant, SQLStore, open_store
+url, opened_by = sys.argv[1:]
+store = open_store(url) if opened_by == "url" else SQLStore(create_engine(url))
 store.add(Plant(-1, ""))
 child = os.fork()
 for id in range(200):
@@ -379,18 +381,18 @@ os._exit(0)
 """
 
 
-def test_fork_shares_no_connection(
-    place: Place, store: SQLStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("opened_by", ["url", "engine of a site"])
+def test_fork_shares_no_connection(place: Place, store: SQLStore, opened_by: str) -> None:
     """After a fork, parent and child can use the store concurrently."""
-    subprocess.run([sys.executable, "-c", FORK, place.url], cwd=ROOT, check=True, timeout=LIMIT)
+    command = [sys.executable, "-c", FORK, place.url, opened_by]
+    subprocess.run(command, cwd=ROOT, check=True, timeout=LIMIT)
     assert len(store) == 401
-    parents = store._connections.engine.pool  # noqa: SLF001
+    pool_of_parent = store._connections.engine.pool  # noqa: SLF001
     # Coverage does not see the child process, so this process becomes the child.
-    monkeypatch.setattr(os, "getpid", lambda: -1)
+    connections._after_fork()  # noqa: SLF001
     assert len(store) == 401
-    assert parents.checkedin() == 1  # type: ignore[attr-defined]
-    parents.dispose()
+    assert pool_of_parent.checkedin() == 1  # type: ignore[attr-defined]
+    pool_of_parent.dispose()
 
 
 @pytest.mark.parametrize("preload", [[], ["--preload"]], ids=["", "preload"])
