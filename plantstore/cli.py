@@ -1,6 +1,7 @@
 """The ``plantstore`` command."""
 
 import json
+import logging
 import os
 import secrets
 import sys
@@ -19,7 +20,7 @@ from .errors import describe_faults
 from .files import FORMATS, BadLine, Format, as_json
 from .schemas import new_plant_schema
 from .settings import DEFAULT_STORE
-from .stores import Plant, PlantExists, Store, StoreUnavailable, open_store
+from .stores import Plant, PlantExists, Store, StoreMisconfigured, StoreUnavailable, open_store
 
 if TYPE_CHECKING:
     from click._termui_impl import ProgressBar
@@ -48,6 +49,8 @@ _NEGATIVE_ID = {"ignore_unknown_options": True}
 )
 def main(store: str) -> None:
     """Make access tokens, and manage the plants of a database."""
+    # A command reports the problems of its store itself.
+    logging.getLogger("plantstore").addHandler(logging.NullHandler())
 
 
 @main.command()
@@ -81,6 +84,8 @@ def _with_store(command: _Command) -> _Command:
             _flush()
         except BrokenPipeError:
             raise  # The program that reads the output has ended. click then exits silently.
+        except StoreMisconfigured as error:
+            raise click.ClickException(f"the store is not set up for plants: {error}") from None
         except StoreUnavailable as error:
             raise click.ClickException(f"the store is unavailable: {error}") from None
         except PlantExists as error:

@@ -1,5 +1,10 @@
 """The plantstore command."""
 
+import os
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
 
@@ -109,6 +114,25 @@ def test_unreachable_store_is_exit_code_1(run: Run, command: str, scheme: str) -
     message = failure(run(*command.split(), "--store", url), 1)
     assert message.startswith("Error: the store is unavailable: ")
     assert "hunter2" not in message
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_wrong_table_is_exit_code_1(tmp_path: Path, command: str) -> None:
+    """A table that cannot store plants is exit code 1, with one line on standard error."""
+    with closing(sqlite3.connect(tmp_path / "plants.db")) as database:
+        database.execute("CREATE TABLE plants (id BIGINT PRIMARY KEY, title TEXT)")
+    result = subprocess.run(
+        [sys.executable, "-c", "from plantstore.cli import main; main()", *command.split()],
+        env=os.environ | {"PLANTSTORE_STORE": f"sqlite:///{tmp_path}/plants.db"},
+        capture_output=True,
+        input=b'{"id": 1, "name": "x"}',
+        check=False,
+    )
+    assert (result.returncode, result.stdout) == (1, b"")
+    assert result.stderr.decode() == (
+        "Error: the store is not set up for plants: table plants: it has no column name and no"
+        " column tag\n"
+    )
 
 
 def test_store_option_overrides_the_environment(run: Run, tmp_path: Path) -> None:

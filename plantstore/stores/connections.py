@@ -176,6 +176,6 @@ def _describe(error: Exception) -> str:
     if "database is locked" not in text:
         return text
     return (
-        f"{text}: another connection has written to this SQLite file and has not committed yet. If"
-        " a site writes in a request to the plant store, it must commit first."
+        f"{text}: another connection has an open transaction in this SQLite file. If a hook or the"
+        " token check of a site uses the file in the same request, it must commit or roll back."
     )
