@@ -1,4 +1,4 @@
-"""Access to the README: its code blocks, its tables, its recipes."""
+"""Access to the README and docs/embedding.md: code blocks, tables, recipes."""
 
 import re
 from typing import Any
@@ -8,13 +8,21 @@ from flask import Flask
 from .serving import ROOT
 
 README = (ROOT / "README.md").read_text()
+# The line of the embedding recipe that creates the blueprint, with the function of a recipe.
+VERIFY_TOKEN_PASSED = "garden = create_blueprint(store=store, verify_token=verify_token)\n"
 
 
-def block(name: str) -> str:
-    """Return the README's block of code that follows the comment ``<!-- block: NAME -->``."""
-    found = re.search(rf"^<!-- block: {name} -->\n```\w+\n(.*?)^```$", README, re.M | re.S)
+def block(name: str, file: str = "README.md") -> str:
+    """Return a file's block of code that follows the comment ``<!-- block: NAME -->``."""
+    text = (ROOT / file).read_text()
+    found = re.search(rf"^<!-- block: {name} -->\n```\w+\n(.*?)^```$", text, re.M | re.S)
     assert found is not None, name
     return found[1]
+
+
+def recipe(name: str) -> str:
+    """Return a block of docs/embedding.md."""
+    return block(name, "docs/embedding.md")
 
 
 def rows(first: str) -> list[list[str]]:
@@ -26,15 +34,29 @@ def rows(first: str) -> list[list[str]]:
     ]
 
 
-def run_recipes(*recipes: str) -> dict[str, Any]:
-    """Execute the embedding recipe and then these; return all names that they define."""
+def site_code(*recipes: str, **replaced: str) -> str:
+    """Return the code that embeds the store, and then these recipes.
+
+    :param replaced: the code that replaces the line of ``app``, ``store``, ``garden`` or
+        ``registration``.
+    """
+    code = recipe("embedding")
+    for name, new in replaced.items():
+        start = r"app\.register_blueprint\(" if name == "registration" else f"{name} = "
+        line = re.search(f"^{start}.*\n", code, re.MULTILINE)
+        assert line is not None, name
+        code = code.replace(line[0], new)
+    return "\n".join([code, *recipes])
+
+
+def run_recipes(*recipes: str, **replaced: str) -> dict[str, Any]:
+    """Execute :func:`site_code`; return all names that it defines."""
     names: dict[str, Any] = {"__name__": "shop"}
-    for recipe in (block("embedding"), *recipes):
-        exec(recipe, names)
+    exec(site_code(*recipes, **replaced), names)
     return names
 
 
 def site_with_cors(origin: str) -> Flask:
     """Return the site of the CORS recipe, with this allowed origin."""
-    site: Flask = run_recipes(block("cors").replace("https://shop.example", origin))["app"]
+    site: Flask = run_recipes(recipe("cors").replace("https://shop.example", origin))["app"]
     return site
