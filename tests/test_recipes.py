@@ -197,6 +197,16 @@ def test_login_recipe_in_a_parent_blueprint() -> None:
     assert site.test_client().get("/inner", headers=BEARER).location == "/login"
 
 
+def test_login_recipe_with_several_stores() -> None:
+    """The hook exempts each of several plant stores, and no other page."""
+    hook = recipe("login").replace("is garden", "in (garden, trees)")
+    site = run_recipes(recipe("several"), hook)["app"]
+    add_login(site)
+    assert create_rose(site).status_code == 200
+    check_error(create_rose(site, "/trees/plants"), 40102)
+    assert site.test_client().get("/home", headers=BEARER).location == "/login"
+
+
 def test_login_without_the_recipe_redirects_clients() -> None:
     """Without the exemption, a client with a token is redirected to the login page."""
     hook = re.sub("    if app.blueprints.*\n.*\n", "", recipe("login"))
@@ -251,9 +261,13 @@ def write_template() -> None:
 
 def listed(client: FlaskClient, path: str = "/plants") -> list[list[int]]:
     """Return the ids on each page of plants, following the links from one page to the next."""
-    pages, link = [], re.search("(.*)", path)
+    pages: list[list[int]] = []
+    link = re.search("(.*)", path)
     while link is not None:
-        page = client.get(link[1]).text
+        assert len(pages) < 10, "the links never end"
+        response = client.get(link[1])
+        assert response.status_code == 200
+        page = response.text
         pages.append([int(id) for id in re.findall(r'href="/plants/.*">(.*)</a>', page)])
         link = re.search(r'href="(.*)">Next page', page)
     return pages
