@@ -15,7 +15,7 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.middleware.dispatcher import DispatcherMiddleware
 from werkzeug.middleware.proxy_fix import ProxyFix
 
-from plantstore import MemoryStore, Plant, StoreUnavailable
+from plantstore import MemoryStore, Plant, StoreMisconfigured, StoreUnavailable
 
 from .sites import make_blueprint
 
@@ -25,16 +25,20 @@ if TYPE_CHECKING:
 # The largest request body of the embedded store, in bytes.
 MAX_BODY = 200
 # The id for which the embedded store raises StoreUnavailable.
-UNAVAILABLE_ID = 503
+UNAVAILABLE_ID = 50301
+# The id for which the embedded store raises StoreMisconfigured.
+MISCONFIGURED_ID = 50303
 
 
 class PartlyUnavailableStore(MemoryStore):
-    """A store that is unavailable for one id."""
+    """A store that is unavailable for two ids."""
 
     def add(self, plant: Plant) -> None:
-        """Add a plant; raise StoreUnavailable for UNAVAILABLE_ID."""
+        """Add a plant; raise StoreUnavailable or StoreMisconfigured for one id each."""
         if plant.id == UNAVAILABLE_ID:
             raise StoreUnavailable("the store is full")
+        if plant.id == MISCONFIGURED_ID:
+            raise StoreMisconfigured("the table has other columns")
         super().add(plant)
 
 

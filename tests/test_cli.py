@@ -1,6 +1,5 @@
 """The plantstore command."""
 
-import os
 import sqlite3
 import subprocess
 import sys
@@ -121,18 +120,17 @@ def test_wrong_table_is_exit_code_1(tmp_path: Path, command: str) -> None:
     """A table that cannot store plants is exit code 1, with one line on standard error."""
     with closing(sqlite3.connect(tmp_path / "plants.db")) as database:
         database.execute("CREATE TABLE plants (id BIGINT PRIMARY KEY, title TEXT)")
-    result = subprocess.run(
-        [sys.executable, "-c", "from plantstore.cli import main; main()", *command.split()],
-        env=os.environ | {"PLANTSTORE_STORE": f"sqlite:///{tmp_path}/plants.db"},
-        capture_output=True,
-        input=b'{"id": 1, "name": "x"}',
-        check=False,
-    )
-    assert (result.returncode, result.stdout) == (1, b"")
-    assert result.stderr.decode() == (
+    error = (
         "Error: the store is not set up for plants: table plants: it has no column name and no"
         " column tag\n"
     )
+    arguments = ["--store", f"sqlite:///{tmp_path}/plants.db", *command.split()]
+    plant = b'{"id": 1, "name": "x"}'
+    assert failure(invoke(*arguments, input=plant), 1) == error
+    # Without pytest, which shows the log by itself.
+    start = [sys.executable, "-c", "from plantstore.cli import main; main()"]
+    result = subprocess.run([*start, *arguments], capture_output=True, input=plant, check=False)
+    assert (result.returncode, result.stdout, result.stderr.decode()) == (1, b"", error)
 
 
 def test_store_option_overrides_the_environment(run: Run, tmp_path: Path) -> None:

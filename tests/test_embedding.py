@@ -12,11 +12,26 @@ from werkzeug.exceptions import HTTPException, TooManyRequests
 from werkzeug.http import HTTP_STATUS_CODES
 from werkzeug.test import Client
 
-from plantstore import MemoryStore, Plant, PlantExists, StaticTokens, StoreUnavailable
+from plantstore import (
+    MemoryStore,
+    Plant,
+    PlantExists,
+    StaticTokens,
+    StoreMisconfigured,
+    StoreUnavailable,
+)
 from plantstore.errors import ERRORS
 
 from .conftest import check_error, create
-from .hosts import CONFIGURATIONS, MAX_BODY, REGISTRATIONS, UNAVAILABLE_ID, garden, with_prefix
+from .hosts import (
+    CONFIGURATIONS,
+    MAX_BODY,
+    MISCONFIGURED_ID,
+    REGISTRATIONS,
+    UNAVAILABLE_ID,
+    garden,
+    with_prefix,
+)
 from .serving import ROOT, Gunicorn, post
 from .sites import BEARER, ROSE, ROSE_PLANT, TOKEN, make_site, new_rose
 
@@ -39,6 +54,7 @@ REQUESTS: dict[int, dict[str, Any]] = {
     41301: {**JSON, "json": {"id": 2, "name": "x" * MAX_BODY}},
     50301: {**JSON, "json": {"id": UNAVAILABLE_ID, "name": "Nettle"}},
     50302: {**JSON, "json": {}, "environ_overrides": {"wsgi.multiprocess": True}},
+    50303: {**JSON, "json": {"id": MISCONFIGURED_ID, "name": "Nettle"}},
 }
 PREFLIGHT = {**JSON, "method": "OPTIONS", "headers": {}}
 
@@ -286,7 +302,12 @@ def test_http_exception_with_a_response_is_unchanged(site: Flask) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "number"), [(PlantExists(1), 40004), (StoreUnavailable("down"), 50301)]
+    ("error", "number"),
+    [
+        (PlantExists(1), 40004),
+        (StoreUnavailable("down"), 50301),
+        (StoreMisconfigured("no table"), 50303),
+    ],
 )
 def test_store_error_in_a_site_hook(site: Flask, error: Exception, number: int) -> None:
     """A store's exception in a host site's hook becomes the same Error as in a create request."""

@@ -208,8 +208,8 @@ def test_site_engine_with_explicit_begin(tmp_path: Path) -> None:
     engine.dispose()
 
 
-def test_in_memory_database_of_a_site_survives_errors() -> None:
-    """A failure of the store does not lose a site's in-memory SQLite database."""
+def test_in_memory_database_of_a_site_is_not_lost() -> None:
+    """A site's in-memory SQLite database is not lost when the store fails, closes or is forked."""
     for options in ({}, {"poolclass": StaticPool}):
         engine = create_engine("sqlite://", **options)
         metadata = MetaData()
@@ -225,6 +225,9 @@ def test_in_memory_database_of_a_site_survives_errors() -> None:
             embedded.add_all([Plant(3, "Tulip"), ROSE_PLANT])
         assert list(embedded) == [ROSE_PLANT, LILY]
         assert inspect(engine).get_table_names() == ["others", "plants"]
+        embedded.close()
+        connections._after_fork()  # noqa: SLF001
+        assert list(embedded) == [ROSE_PLANT, LILY]
         engine.dispose()
 
 

@@ -2,6 +2,7 @@
 
 import re
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from sqlalchemy import (
@@ -15,7 +16,14 @@ from sqlalchemy import (
     text,
 )
 
-from plantstore import Plant, PlantExists, SQLStore, StoreMisconfigured, open_store
+from plantstore import (
+    Plant,
+    PlantExists,
+    SQLStore,
+    StoreMisconfigured,
+    StoreUnavailable,
+    open_store,
+)
 
 from .conftest import check_error, create
 from .databases import Place, mariadb, only, postgresql, sqlite
@@ -194,6 +202,15 @@ def test_column_that_becomes_too_short(place: Place, engine: Engine) -> None:
         assert connection.scalar(text("SELECT COUNT(*) FROM plants")) == 0
 
 
+def test_table_that_cannot_be_created(tmp_path: Path) -> None:
+    """If the store may not create its table, StoreUnavailable has the reason."""
+    (tmp_path / "plants.db").touch()
+    engine = create_engine(f"sqlite:///file:{tmp_path}/plants.db?mode=ro&uri=true")
+    with pytest.raises(StoreUnavailable, match="readonly database"):
+        SQLStore(engine).add(ROSE_PLANT)
+    engine.dispose()
+
+
 def test_two_tables_in_one_database(engine: Engine) -> None:
     """Two stores with two tables in one database have different plants."""
     store, garden = SQLStore(engine), SQLStore(engine, table="garden_plants")
@@ -236,8 +253,11 @@ def test_model_of_the_site_with_the_same_name() -> None:
 @pytest.mark.parametrize("table", ["", "\0", "x" * 10_000])
 def test_impossible_table_name(table: str) -> None:
     """A table name that no database accepts is refused at once."""
+    engine = create_engine("sqlite://")
     with pytest.raises(ValueError, match="table must be a name of 1 to"):
-        SQLStore(create_engine("sqlite://"), table=table)
+        SQLStore(engine, table=table)
+    with pytest.raises(TypeError, match="table must be a string, the name of a table, not list"):
+        SQLStore(engine, table=[table])  # type: ignore[arg-type]
 
 
 def test_unusual_table_name(engine: Engine) -> None:

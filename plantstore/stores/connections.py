@@ -150,10 +150,8 @@ def connections_of(engine: Engine) -> Connections:
 
 
 def _after_fork() -> None:
-    for known in _connections.values():
-        connections = known()
-        if connections is not None:
-            connections.after_fork()
+    for connections in filter(None, [known() for known in _connections.values()]):
+        connections.after_fork()
 
 
 if sys.platform != "win32":
