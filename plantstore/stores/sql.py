@@ -30,7 +30,7 @@ from sqlalchemy.dialects.mysql import LONGTEXT
 from sqlalchemy.pool import SingletonThreadPool, StaticPool
 
 from ..arguments import type_error
-from .base import Plant, PlantExists, Store, StoreUnavailable
+from .base import BulkStore, Plant, PlantExists, StoreUnavailable
 
 # The errors of a plant that the table cannot store. Any other error means that the store is not
 # available.
@@ -107,7 +107,7 @@ def _autocommitting(engine: Engine) -> Engine:
     return engine.execution_options(isolation_level="AUTOCOMMIT")
 
 
-class SQLStore(Store):
+class SQLStore(BulkStore):
     """Plants in the table ``plants`` of a database: after an add, the database has committed it.
 
     Any number of threads, processes and machines may share the table.
