@@ -1,4 +1,4 @@
-"""Access to the README: its code blocks, its tables, its recipes."""
+"""Access to the README and the other documents: code blocks, tables, recipes."""
 
 import re
 from typing import Any
@@ -10,9 +10,10 @@ from .serving import ROOT
 README = (ROOT / "README.md").read_text()
 
 
-def block(name: str) -> str:
-    """Return the README's block of code that follows the comment ``<!-- block: NAME -->``."""
-    found = re.search(rf"^<!-- block: {name} -->\n```\w+\n(.*?)^```$", README, re.M | re.S)
+def block(name: str, file: str = "README.md") -> str:
+    """Return the block of code that follows the comment ``<!-- block: NAME -->`` in a document."""
+    text = (ROOT / file).read_text()
+    found = re.search(rf"^<!-- block: {name} -->\n```\w+\n(.*?)^```$", text, re.M | re.S)
     assert found is not None, name
     return found[1]
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 
 from ..arguments import type_error
@@ -31,25 +32,26 @@ def _memory(url: str) -> Store:
 
 def _sql(driver: str, extra: str) -> Callable[[str], Store]:
     def open_sql(url: str) -> Store:
+        with _importing(driver, extra):
+            import_module(driver)
         with _importing("sqlalchemy", extra):
             from .engines import make_engine
             from .sql import SQLStore
-        with _importing(driver, extra):
-            return SQLStore(make_engine(url))
+        return SQLStore(make_engine(url))
 
     return open_sql
 
 
 @contextmanager
-def _importing(driver: str, extra: str) -> Iterator[None]:
-    """Raise ValueError for an ImportError: the driver is missing, or it cannot be imported."""
+def _importing(module: str, extra: str) -> Iterator[None]:
+    """Raise ValueError for an ImportError: the module is missing, or it cannot be imported."""
     try:
         yield
     except ImportError as error:
-        if isinstance(error, ModuleNotFoundError) and error.name == driver:
+        if isinstance(error, ModuleNotFoundError) and error.name == module:
             problem = f"is missing: pip install 'plantstore[{extra}]'"
         else:
-            problem = f"is installed, but {driver} cannot be imported: {_in_one_line(error)}"
+            problem = f"is installed, but {module} cannot be imported: {_in_one_line(error)}"
         raise ValueError(f"the driver for this URL {problem}") from error
 
 
