@@ -13,6 +13,7 @@ from .schemas import ErrorSchema, NewPlantSchema, PlantSchema
 from .settings import SettingsError
 from .signals import plant_added
 from .stores import (
+    BulkStore,
     MemoryStore,
     Plant,
     PlantExists,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from .stores.sql import SQLStore
 
 __all__ = [
+    "BulkStore",
     "ErrorSchema",
     "MemoryStore",
     "NewPlantSchema",
@@ -54,6 +56,8 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
         from .stores.sql import SQLStore
-    except ImportError as error:
+    except ModuleNotFoundError as error:
+        if error.name != "sqlalchemy":
+            raise  # SQLAlchemy is installed, but it cannot be imported.
         raise ImportError("SQLStore needs SQLAlchemy: pip install 'plantstore[sqlite]'") from error
     return SQLStore

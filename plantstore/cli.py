@@ -20,12 +20,18 @@ from .errors import describe_faults
 from .files import FORMATS, BadLine, Format, as_json
 from .schemas import new_plant_schema
 from .settings import DEFAULT_STORE
-from .stores import Plant, PlantExists, Store, StoreMisconfigured, StoreUnavailable, open_store
+from .stores import (
+    BulkStore,
+    Plant,
+    PlantExists,
+    Store,
+    StoreMisconfigured,
+    StoreUnavailable,
+    open_store,
+)
 
 if TYPE_CHECKING:
     from click._termui_impl import ProgressBar
-
-    from .stores.sql import SQLStore
 
 _T = TypeVar("_T")
 # The function of a command.
@@ -36,6 +42,8 @@ _ID = click.IntRange(-(2**63), 2**63 - 1)
 _ID.name = "integer"
 # Otherwise click reads a negative id as an option.
 _NEGATIVE_ID = {"ignore_unknown_options": True}
+# The number of plants whose lines an import remembers, for its message about a duplicate.
+_REMEMBERED = 1000
 
 
 @click.group()
@@ -78,10 +86,10 @@ def _with_store(command: _Command) -> _Command:
     @wraps(command)
     def run(store: str | None, **arguments: Any) -> None:
         given = click.get_current_context().find_root().params["store"]
-        opened = _open(given if store is None else store)
         try:
-            command(opened, **arguments)
-            _flush()
+            with _open(given if store is None else store) as opened:
+                command(opened, **arguments)
+                _flush()
         except BrokenPipeError:
             raise  # The program that reads the output has ended. click then exits silently.
         except StoreMisconfigured as error:
@@ -92,8 +100,6 @@ def _with_store(command: _Command) -> _Command:
             raise click.ClickException(f"plant {error} already exists.") from None
         except OSError as error:
             raise click.ClickException(str(error)) from None
-        finally:
-            opened.close()
 
     return run
 
@@ -114,8 +120,9 @@ def _open(url: str) -> Store:
         raise click.BadParameter(str(error), param_hint="--store") from None
     if store.one_process:
         raise click.BadParameter(
-            "with memory://, only the service itself can access the plants. Set PLANTSTORE_STORE or"
-            " --store to the URL of a database, such as sqlite:///plants.db.",
+            f"with {url.partition('://')[0]}://, only the service itself can access the plants."
+            " Set PLANTSTORE_STORE or --store to the URL of a database, such as"
+            " sqlite:///plants.db.",
             param_hint="--store",
         )
     return store
@@ -222,15 +229,17 @@ def _refuse_database(file: str) -> None:
 @click.option("--skip-existing", is_flag=True, help="Skip each plant whose id already exists.")
 @_with_format
 @_with_store
-def import_(store: "SQLStore", file: str, format: Format, skip_existing: bool) -> None:
+def import_(store: Store, file: str, format: Format, skip_existing: bool) -> None:
     """Add all plants of FILE, or none if one cannot be added. - is standard input.
 
     JSON Lines: each line is a plant, such as {"id": 1, "name": "Monstera", "tag": "indoor"}.
     CSV: the first line has the names of the columns: id, name and optionally tag. An empty tag
     is no tag. During an import into SQLite, other clients wait up to 4 seconds and then fail.
     """
+    if not isinstance(store, BulkStore):
+        raise click.UsageError("this store cannot import plants: it adds only one plant at a time.")
     seen = 0
-    recent: deque[tuple[int, int]] = deque(maxlen=store.PAGE)  # Line numbers and ids.
+    recent: deque[tuple[int, int]] = deque(maxlen=_REMEMBERED)  # Line numbers and ids.
 
     def plants(lines: Iterable[bytes]) -> Iterator[Plant]:
         nonlocal seen
@@ -250,10 +259,9 @@ def import_(store: "SQLStore", file: str, format: Format, skip_existing: bool) -
         raise click.ClickException(f"{error} Nothing was imported.") from None
     except PlantExists as error:
         (id,) = error.args
-        line = next(line for line, other in reversed(recent) if other == id)
+        place = next((f"line {line}: " for line, other in reversed(recent) if other == id), "")
         raise click.ClickException(
-            f"line {line}: plant {id} already exists, or occurs twice in the file."
-            " Nothing was imported."
+            f"{place}plant {id} already exists, or occurs twice in the file. Nothing was imported."
         ) from None
     click.echo(f"{added} added" + f", {seen - added} skipped" * skip_existing)
 

@@ -24,6 +24,9 @@ from .databases import DATABASES, Place
 from .serving import Gunicorn
 from .sites import BEARER, TOKEN, make_site
 
+# A failed comparison in the contract test suites then shows its values.
+pytest.register_assert_rewrite("plantstore.testing")
+
 Run = Callable[..., Result]
 OpenPlace = Callable[[], AbstractContextManager[Place]]
 

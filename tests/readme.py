@@ -1,4 +1,4 @@
-"""Access to the README and docs/embedding.md: code blocks, tables, recipes."""
+"""Access to the README and the other documents: code blocks, tables, recipes."""
 
 import re
 from typing import Any
@@ -13,7 +13,7 @@ VERIFY_TOKEN_PASSED = "garden = create_blueprint(store=store, verify_token=verif
 
 
 def block(name: str, file: str = "README.md") -> str:
-    """Return a file's block of code that follows the comment ``<!-- block: NAME -->``."""
+    """Return the block of code that follows the comment ``<!-- block: NAME -->`` in a document."""
     text = (ROOT / file).read_text()
     found = re.search(rf"^<!-- block: {name} -->\n```\w+\n(.*?)^```$", text, re.M | re.S)
     assert found is not None, name

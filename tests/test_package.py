@@ -76,12 +76,22 @@ def test_sql_store_without_sqlalchemy(installed: Path, tmp_path: Path) -> None:
     )
 
 
-def test_sql_store_with_a_broken_sqlalchemy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If SQLAlchemy cannot be imported, SQLStore is an ImportError that has the cause."""
-    monkeypatch.setitem(sys.modules, "plantstore.stores.sql", None)
+def test_sql_store_with_a_missing_sqlalchemy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If SQLAlchemy is missing, SQLStore is an ImportError that has the cause."""
+    monkeypatch.delitem(sys.modules, "plantstore.stores.sql")
+    monkeypatch.setitem(sys.modules, "sqlalchemy", None)
     with pytest.raises(ImportError, match=r"pip install 'plantstore\[sqlite\]'") as caught:
         plantstore.SQLStore  # noqa: B018
-    assert isinstance(caught.value.__cause__, ImportError)
+    assert isinstance(caught.value.__cause__, ModuleNotFoundError)
+
+
+def test_sql_store_with_a_broken_sqlalchemy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If SQLAlchemy is installed but lacks a module, the ImportError names that module."""
+    monkeypatch.delitem(sys.modules, "plantstore.stores.sql")
+    monkeypatch.setitem(sys.modules, "sqlalchemy.dialects", None)
+    with pytest.raises(ImportError, match="sqlalchemy.dialects") as caught:
+        plantstore.SQLStore  # noqa: B018
+    assert "pip install" not in str(caught.value)
 
 
 def test_every_public_name_exists() -> None:

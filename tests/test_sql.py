@@ -52,15 +52,6 @@ def open_sql(url: str) -> SQLStore:
     return store
 
 
-def test_plants_survive_a_restart(place: Place, store: SQLStore) -> None:
-    """A store opened again with the same URL has the same plants."""
-    store.add(ROSE_PLANT)
-    store.close()
-    again = open_store(place.url)
-    assert list(again) == [ROSE_PLANT]
-    again.close()
-
-
 def test_iteration_over_several_pages(store: SQLStore) -> None:
     """Iteration yields each plant once, also when it needs several pages."""
     store.add_all(Plant(id, "") for id in range(-250, 250))
@@ -111,60 +102,13 @@ def test_invalid_plant_is_not_a_duplicate(store: SQLStore, invalid: Any) -> None
     assert list(store) == [ROSE_PLANT, LILY]
 
 
-def test_add_all_is_rolled_back_on_error(store: SQLStore) -> None:
-    """add_all stores all plants, or none if one of them is a duplicate or the input fails."""
-    assert store.add_all(Plant(id, "") for id in range(250)) == 250
-    for duplicate in (
-        [Plant(300, ""), Plant(5, "")],
-        [Plant(300, ""), Plant(300, "x")],
-        [Plant(300, "")] * 2,
-    ):
-        with pytest.raises(PlantExists, match=str(duplicate[1].id)):
-            store.add_all([*(Plant(id, "") for id in range(1000, 1250)), *duplicate])
-
-    def interrupted() -> Iterator[Plant]:
-        yield from (Plant(id, "") for id in range(1000, 1250))
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        store.add_all(interrupted())
-    assert len(store) == 250
-    assert store.add_all([]) == 0
-
-
-def test_concurrent_add_all(store: SQLStore) -> None:
-    """Two concurrent calls of add_all both succeed."""
-    store.ping()
-    start = Barrier(2)
-
-    def many(first: int) -> Iterator[Plant]:
-        yield from (Plant(id, "") for id in range(first, first + 150))
-
-    def add(first: int) -> int:
-        start.wait()
-        return store.add_all(many(first))
-
-    with ThreadPoolExecutor(2) as threads:
-        for first in range(0, 3000, 300):
-            assert list(threads.map(add, [first, first + 150])) == [150, 150]
-    assert len(store) == 3000
-
-
-def test_add_all_skip_existing(store: SQLStore) -> None:
-    """skip_existing skips duplicates, and add_all returns how many plants were added."""
-    store.add(ROSE_PLANT)
-    many = [LILY, Plant(1, "Not a rose"), Plant(2, "Not a lily"), Plant(3, "Tulip")]
-    assert store.add_all(many, skip_existing=True) == 2
-    assert list(store) == [ROSE_PLANT, LILY, Plant(3, "Tulip")]
-
-
 def test_skip_existing_skips_only_duplicate_ids(store: SQLStore, engine: Engine) -> None:
     """skip_existing does not skip a plant that violates another constraint of the site's table."""
     store.add(ROSE_PLANT)
     name = "name(9)" if engine.dialect.name == "mysql" else "name"
     with engine.begin() as connection:
         connection.execute(text(f"CREATE UNIQUE INDEX names ON plants ({name})"))
-    with pytest.raises(StoreMisconfigured, match="refuses a plant.*names|refuses a plant.*name"):
+    with pytest.raises(StoreMisconfigured, match="refuses a plant: .*name"):
         store.add_all([LILY, Plant(3, ROSE_PLANT.name)], skip_existing=True)
     assert list(store) == [ROSE_PLANT]
 
@@ -619,25 +563,5 @@ def test_full_disk_is_store_unavailable(tmp_path: Path) -> None:
 def test_invalid_database_url_is_refused(url: str) -> None:
     """An invalid database URL is refused, and the message contains no password."""
     with pytest.raises(ValueError, match=r"sqlite://") as caught:
-        open_store(url)
-    assert "hunter2" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("missing", "url", "extra"),
-    [
-        ("plantstore.stores.sql", "sqlite:///plants.db", "sqlite"),
-        ("psycopg", "postgresql://me:hunter2@host/db", "postgresql"),
-        ("psycopg", "postgres://me:hunter2@host/db", "postgresql"),
-        ("pymysql", "mysql+pymysql://me:hunter2@host/db", "mysql"),
-        ("pymysql", "mariadb://me:hunter2@host/db", "mysql"),
-    ],
-)
-def test_missing_driver_message(
-    monkeypatch: pytest.MonkeyPatch, missing: str, url: str, extra: str
-) -> None:
-    """A URL whose driver is missing is refused; the message has the command that installs it."""
-    monkeypatch.setitem(sys.modules, missing, None)
-    with pytest.raises(ValueError, match=rf"pip install 'plantstore\[{extra}\]'") as caught:
         open_store(url)
     assert "hunter2" not in str(caught.value)

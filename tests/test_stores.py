@@ -14,12 +14,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from plantstore import Plant, PlantExists, Store, open_store
-from plantstore.stores.sql import SQLStore
+from plantstore import BulkStore, Plant, PlantExists, Store, open_store
+from plantstore.testing import BulkStoreContract, SharedStoreContract, StoreContract
 
 from .conftest import OpenPlace
 from .databases import STORES, Place
-from .store_contract import StoreContract
 
 # How many operations are compared; 5,000 with --hypothesis-profile=deep.
 STEPS = min(5 * settings().max_examples, 5000)
@@ -37,8 +36,22 @@ def store(
     store.close()
 
 
-class TestStore(StoreContract):
-    """The contract test suite for every store."""
+class TestMemoryStore(StoreContract):
+    """The contract test suite for MemoryStore."""
+
+    @pytest.fixture
+    def store(self) -> Store:
+        """Return an empty store."""
+        return open_store("memory://")
+
+
+class TestSQLStore(SharedStoreContract, BulkStoreContract):
+    """The contract test suites for SQLStore on every engine."""
+
+    @pytest.fixture
+    def url(self, place: Place) -> str:
+        """Return the URL of an empty database."""
+        return place.url
 
 
 IDS = st.sampled_from([-(2**63), -1, 0, 1, 2, 3, 2**63 - 1]) | st.integers(-(2**63), 2**63 - 1)
@@ -91,11 +104,11 @@ class StoreAndDict(RuleBasedStateMachine):
         else:
             self.store.remove(id)
 
-    @precondition(lambda self: isinstance(self.store, SQLStore))
+    @precondition(lambda self: isinstance(self.store, BulkStore))
     @rule(plants=st.lists(PLANTS, max_size=10), skip_existing=st.booleans())
     def add_all(self, plants: list[Plant], skip_existing: bool) -> None:
         """Add several plants; a duplicate must roll all of them back."""
-        assert isinstance(self.store, SQLStore)
+        assert isinstance(self.store, BulkStore)
         new = {plant.id: plant for plant in reversed(plants) if plant.id not in self.plants}
         if skip_existing or len(new) == len(plants):
             assert self.store.add_all(plants, skip_existing=skip_existing) == len(new)

@@ -1,12 +1,16 @@
 """The stores, and open_store."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 
 from ..arguments import type_error
-from .base import Plant, PlantExists, Store, StoreMisconfigured, StoreUnavailable
+from .base import BulkStore, Plant, PlantExists, Store, StoreMisconfigured, StoreUnavailable
 from .memory import MemoryStore
 
 __all__ = [
+    "BulkStore",
     "MemoryStore",
     "Plant",
     "PlantExists",
@@ -16,6 +20,10 @@ __all__ = [
     "open_store",
 ]
 
+# The group of the entry points by which other packages add stores. The name of an entry point is
+# the scheme of a URL. Its value is a function that takes the URL and returns a Store.
+_GROUP = "plantstore.stores"
+
 
 def _memory(url: str) -> Store:
     if url != "memory://":
@@ -23,48 +31,108 @@ def _memory(url: str) -> Store:
     return MemoryStore()
 
 
-def _sql(extra: str) -> Callable[[str], Store]:
+def _sql(driver: str, extra: str) -> Callable[[str], Store]:
     def open_sql(url: str) -> Store:
-        try:
+        with _importing(driver, extra):
+            import_module(driver)
+        with _importing("sqlalchemy", extra):
             from .engines import make_engine
             from .sql import SQLStore
-
-            return SQLStore(make_engine(url))
-        except ImportError:
-            raise ValueError(
-                f"the driver for this URL is missing: pip install 'plantstore[{extra}]'"
-            ) from None
+        return SQLStore(make_engine(url))
 
     return open_sql
 
 
-# The functions that open a store, by the scheme of its URL.
+@contextmanager
+def _importing(module: str, extra: str) -> Iterator[None]:
+    """Raise ValueError for an ImportError: the module is missing, or it cannot be imported."""
+    try:
+        yield
+    except ImportError as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == module:
+            problem = f"is missing: pip install 'plantstore[{extra}]'"
+        else:
+            problem = f"is installed, but {module} cannot be imported: {_in_one_line(error)}"
+        raise ValueError(f"the driver for this URL {problem}") from error
+
+
+# The functions that open a store, by the scheme of its URL. Other packages cannot replace them.
 _OPENERS: dict[str, Callable[[str], Store]] = {
     "memory": _memory,
-    "sqlite": _sql("sqlite"),
-    "postgresql": _sql("postgresql"),
-    "postgres": _sql("postgresql"),
-    "postgresql+psycopg": _sql("postgresql"),
-    "mysql": _sql("mysql"),
-    "mysql+pymysql": _sql("mysql"),
-    "mariadb": _sql("mysql"),
-    "mariadb+pymysql": _sql("mysql"),
+    "sqlite": _sql("sqlite3", "sqlite"),
+    "postgresql": _sql("psycopg", "postgresql"),
+    "postgres": _sql("psycopg", "postgresql"),
+    "postgresql+psycopg": _sql("psycopg", "postgresql"),
+    "mysql": _sql("pymysql", "mysql"),
+    "mysql+pymysql": _sql("pymysql", "mysql"),
+    "mariadb": _sql("pymysql", "mysql"),
+    "mariadb+pymysql": _sql("pymysql", "mysql"),
 }
 
 
 def open_store(url: str) -> Store:
     """Return the store of a URL. The store opens its first connection on first use.
 
-    :param url: ``memory://`` for a new :class:`MemoryStore`, or the URL of a database, such as
-        ``sqlite:///plants.db``, for a :class:`~plantstore.SQLStore`.
+    :param url: ``memory://`` for a new :class:`MemoryStore`, the URL of a database, such as
+        ``sqlite:///plants.db``, for a :class:`~plantstore.SQLStore`, or a URL whose scheme is
+        the name of an entry point that another package has in the group ``plantstore.stores``.
     :raises TypeError: if the URL is not a string.
-    :raises ValueError: if no store has such a URL, or its driver is not installed. The message
-        does not show the URL, which may contain a password.
+    :raises ValueError: if no store has such a URL, if its driver or its package is missing or
+        cannot be imported, or if several packages have its scheme. The message does not show
+        the URL, which may contain a password.
     """
     if not isinstance(url, str):
         raise type_error("url", "the URL of a store", url)
-    scheme = url.partition("://")[0]
-    if scheme not in _OPENERS:
-        known = ", ".join(f"{name}://" for name in _OPENERS)
+    scheme, separator, _ = url.partition("://")
+    if separator and scheme in _OPENERS:
+        return _OPENERS[scheme](url)
+    entries = entry_points(group=_GROUP, name=scheme) if separator else ()
+    if not entries:
+        known = ", ".join(f"{name}://" for name in _schemes())
         raise ValueError(f"not the URL of a store; it must begin with one of: {known}")
-    return _OPENERS[scheme](url)
+    if len(entries) > 1:
+        packages = ", ".join(sorted(map(_package, entries)))
+        raise ValueError(f"several packages have a store for {scheme}://, keep one: {packages}")
+    return _open_installed(next(iter(entries)), url)
+
+
+def _schemes() -> list[str]:
+    installed = {entry.name for entry in entry_points(group=_GROUP)}
+    return [*_OPENERS, *sorted(installed - _OPENERS.keys())]
+
+
+def _open_installed(entry: EntryPoint, url: str) -> Store:
+    """Return the store that the function of an entry point opens.
+
+    :raises ValueError: if the function cannot be imported, or returns no store.
+    """
+    try:
+        opener = _load(entry)
+        store = opener(url) if callable(opener) else None
+    except ImportError as error:
+        if isinstance(error, ModuleNotFoundError) and error.name:
+            problem = f"needs the module {error.name}, which is not installed"
+        else:
+            problem = f"cannot be imported: {_in_one_line(error)}"
+        raise ValueError(f"the package {_package(entry)} {problem}") from error
+    if not isinstance(store, Store):
+        raise ValueError(
+            f"the entry point {entry.name} of the package {_package(entry)} must be a function"
+            " that takes a URL and returns a Store"
+        )
+    return store
+
+
+def _load(entry: EntryPoint) -> object:
+    try:
+        return entry.load()
+    except AttributeError as error:
+        raise ImportError(str(error)) from error  # Its module has no such function.
+
+
+def _package(entry: EntryPoint) -> str:
+    return entry.dist.name if entry.dist else entry.value
+
+
+def _in_one_line(error: ImportError) -> str:
+    return " ".join(str(error).split())

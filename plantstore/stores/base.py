@@ -1,8 +1,8 @@
-"""The plant that a store keeps, the interface of every store, and its two exceptions."""
+"""The plant that a store keeps, the interfaces of stores, and their exceptions."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from typing import ClassVar, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import ClassVar, NamedTuple, Self
 
 
 class Plant(NamedTuple):
@@ -39,6 +39,8 @@ class StoreMisconfigured(StoreUnavailable):
 
 class Store(ABC):
     """The interface of every store: plants by id. Any number of threads may call it.
+
+    At the end of a ``with`` block, the store is closed.
 
     A plant whose :meth:`add` has returned is stored as durably as the database allows. Every
     method but :meth:`close` raises :exc:`StoreUnavailable` when the database fails.
@@ -101,3 +103,27 @@ class Store(ABC):
     @abstractmethod
     def close(self) -> None:
         """Close idle connections. A store may be closed twice, and used again."""
+
+    def __enter__(self) -> Self:
+        """Return the store itself."""
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Close the store."""
+        self.close()
+
+
+class BulkStore(Store):
+    """The interface of a store that can also add many plants at once, as an import does."""
+
+    @abstractmethod
+    def add_all(self, plants: Iterable[Plant], *, skip_existing: bool = False) -> int:
+        """Store all new plants, or none of them.
+
+        :param plants: the new plants. There may be more of them than fit in memory. If the
+            iterable raises an exception, no plant is stored, and the exception is passed on.
+        :param skip_existing: if true, a plant whose id exists or is repeated is skipped. By
+            default, it is an error.
+        :returns: the number of added plants.
+        :raises PlantExists: if an id exists or is repeated, and ``skip_existing`` is false.
+        """

@@ -22,7 +22,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql
 
 from ..arguments import type_error
-from .base import Plant, PlantExists, Store, StoreMisconfigured, StoreUnavailable
+from .base import BulkStore, Plant, PlantExists, StoreMisconfigured, StoreUnavailable
 from .connections import connections_of, in_transaction
 from .tables import create_table, define_table, table_problem
 
@@ -65,7 +65,7 @@ def _is_conflict(error: Exception) -> bool:
     return isinstance(error, exc.IntegrityError) or driver_error.args[:1] in {(1205,), (1213,)}
 
 
-class SQLStore(Store):
+class SQLStore(BulkStore):
     """Plants in a table of a database: after an add, the database has committed it.
 
     Any number of threads, processes and machines may share the table. The store checks the table

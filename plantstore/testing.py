@@ -1,0 +1,356 @@
+"""The contract test suites for stores. Only this module of the package needs pytest.
+
+Write a subclass of one of them, or of both :class:`SharedStoreContract` and
+:class:`BulkStoreContract`, in a test file; its name begins with ``Test``. pytest then runs all
+tests of the suite on your store.
+"""
+
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import suppress
+from multiprocessing import get_context
+from threading import Barrier, Event
+
+import pytest
+
+from .stores import BulkStore, Plant, PlantExists, Store, open_store
+
+__all__ = ["BulkStoreContract", "SharedStoreContract", "StoreContract"]
+
+# A plant with a tag.
+_ROSE = Plant(1, "Rose", "früh")
+# A plant without a tag.
+_LILY = Plant(2, "Lily")
+# Ids in order, with those at the limits of int64.
+_IDS = [-(2**63), -1, 0, 1, 5, 100, 2**63 - 1]
+# Ids outside int64. Python cannot convert the last one to decimal text.
+_NO_IDS = [2**63, -(2**63) - 1, 10**30, 10**5000]
+# The time in seconds after which a test fails because a thread or process does not start.
+_LIMIT = 60
+
+
+class StoreContract:
+    """The suite for every store; a subclass needs a fixture ``store``: an empty, open store."""
+
+    def test_new_store_is_empty(self, store: Store) -> None:
+        """A new store contains no plants, and is true in a condition."""
+        assert (len(store), list(store), store.get(1)) == (0, [], None)
+        assert store
+
+    def test_get_returns_an_added_plant(self, store: Store) -> None:
+        """A plant that was added is returned unchanged, as a Plant; without a tag, it has None."""
+        store.add(_ROSE)
+        store.add(_LILY)
+        assert (store.get(1), store.get(2), store.get(3)) == (_ROSE, _LILY, None)
+        assert list(store) == [_ROSE, _LILY]
+        assert {type(plant) for plant in (store.get(1), store.get(2), *store)} == {Plant}
+        assert len(store) == 2
+
+    def test_duplicate_id_raises_plant_exists(self, store: Store) -> None:
+        """A second plant with the same id raises PlantExists, which has the id.
+
+        The stored plant is unchanged.
+        """
+        store.add(_ROSE)
+        for second in (_ROSE, Plant(1, "Lily")):
+            with pytest.raises(PlantExists) as caught:
+                store.add(second)
+            assert caught.value.args == (1,)
+        assert list(store) == [_ROSE]
+
+    def test_iteration_is_in_id_order(self, store: Store) -> None:
+        """Iteration yields every plant in the order of the ids, over the whole range of int64."""
+        for id in (5, *_IDS[::2], *_IDS[1::2]):
+            with suppress(PlantExists):
+                store.add(Plant(id, f"plant {id}"))
+        assert list(store) == [Plant(id, f"plant {id}") for id in _IDS]
+
+    def test_ids_at_the_limits_of_int64(self, store: Store) -> None:
+        """Each id of int64 can be added, got and removed."""
+        for id in _IDS:
+            store.add(Plant(id, "x"))
+            assert store.get(id) == Plant(id, "x")
+            store.remove(id)
+            assert (store.get(id), len(store)) == (None, 0)
+
+    def test_id_outside_int64_is_not_found(self, store: Store) -> None:
+        """An id outside int64 is never found: get returns None, and remove raises KeyError."""
+        for id in _NO_IDS:
+            assert store.get(id) is None
+            with pytest.raises(KeyError):
+                store.remove(id)
+
+    def test_remove_frees_the_id(self, store: Store) -> None:
+        """A removed plant is gone with its tag, and its id is free.
+
+        Removing it again raises KeyError.
+        """
+        store.add(_ROSE)
+        store.remove(1)
+        assert (len(store), store.get(1)) == (0, None)
+        with pytest.raises(KeyError):
+            store.remove(1)
+        store.add(Plant(1, "Lily"))
+        assert list(store) == [Plant(1, "Lily")]
+
+    def test_changes_during_iteration(self, store: Store) -> None:
+        """Iteration continues when plants are added or removed.
+
+        It yields each plant that stays once, in the order of the ids.
+        """
+        for id in range(0, 300, 10):
+            store.add(Plant(id, ""))
+        seen = []
+        for plant in store:
+            seen.append(plant.id)
+            if plant.id % 20 == 0:
+                store.remove(plant.id + 10)
+                store.add(Plant(plant.id + 5, ""))
+        assert {*range(0, 300, 20)} <= {*seen}
+        assert seen == sorted({*seen})
+
+    def test_concurrent_iterations(self, store: Store) -> None:
+        """Iterations do not affect each other, and one may be abandoned."""
+        for id in range(30):
+            store.add(Plant(id, ""))
+        abandoned = iter(store)
+        next(abandoned)
+        assert [one.id for one, _ in zip(store, store, strict=True)] == [*range(30)]
+        store.add(Plant(30, ""))
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "",
+            " ",
+            "é",
+            "\r\n",
+            "\x01",
+            "🌵" * 1000,
+            "a" * 1_000_000,
+            "🌵" * 1_000_000,
+            "'\"\\%_;--",
+        ],
+        ids=lambda text: text[:9].encode("unicode_escape").decode(),
+    )
+    def test_text_is_stored_unchanged(self, store: Store, text: str) -> None:
+        """Names and tags of any length and with any characters are returned unchanged."""
+        store.add(Plant(1, text, text))
+        assert store.get(1) == Plant(1, text, text)
+        assert list(store) == [Plant(1, text, text)]
+
+    def test_case_accents_and_trailing_spaces_are_kept(self, store: Store) -> None:
+        """Texts that differ only in case, accents or trailing spaces stay different."""
+        names = ["rose", "Rose", "rosé", "rose\u0301", "rose ", "ß", "ss"]
+        for id, name in enumerate(names):
+            store.add(Plant(id, name, name))
+        assert [(plant.name, plant.tag) for plant in store] == [(name, name) for name in names]
+
+    def test_concurrent_adds_of_one_id_succeed_once(self, store: Store) -> None:
+        """When threads add the same ids, one add per id succeeds, and its plant is stored."""
+        start = Barrier(8)
+
+        def add(thread: int) -> list[Plant]:
+            start.wait(_LIMIT)
+            return _add_each(store, f"of thread {thread}", 200)
+
+        with ThreadPoolExecutor(8) as threads:
+            added = sorted(sum(threads.map(add, range(8)), []))
+        assert added == list(store)
+        assert len(added) == 200
+
+    def test_concurrent_add_and_remove(self, store: Store) -> None:
+        """When threads add and remove one plant, the successful calls match the final state."""
+        start = Barrier(8)
+
+        def change(thread: int) -> int:
+            start.wait(_LIMIT)
+            balance = 0
+            for _ in range(50):
+                with suppress(PlantExists):
+                    store.add(_ROSE)
+                    balance += 1
+                with suppress(KeyError):
+                    store.remove(1)
+                    balance -= 1
+            return balance
+
+        with ThreadPoolExecutor(8) as threads:
+            assert sum(threads.map(change, range(8))) == len(store)
+
+    def test_concurrent_adds_and_reads(self, store: Store) -> None:
+        """While a thread adds plants, other threads can count and iterate.
+
+        A plant can be read as soon as its add has returned, and is always complete.
+        """
+        texts, stop = "x" * 10_000, Event()
+
+        def read() -> None:
+            while not stop.is_set():
+                before, found, after = len(store), list(store), len(store)
+                assert before <= len(found) <= after
+                assert {plant.name for plant in found} <= {texts}
+
+        with ThreadPoolExecutor(2) as threads:
+            reading = [threads.submit(read) for _ in range(2)]
+            try:
+                for id in range(50):
+                    store.add(Plant(id, texts))
+                    assert store.get(id) == Plant(id, texts)
+            finally:
+                stop.set()
+        for call in reading:
+            call.result()
+
+    def test_ping_of_a_usable_store_returns(self, store: Store) -> None:
+        """Ping returns when the store can be used, and changes nothing."""
+        store.ping()
+        store.add(_ROSE)
+        store.ping()
+        assert list(store) == [_ROSE]
+
+    def test_closed_store_can_be_used_again(self, store: Store) -> None:
+        """Close may be called twice; the store can then be used again, and has its plants."""
+        store.close()
+        store.add(_ROSE)
+        store.close()
+        store.close()
+        assert list(store) == [_ROSE]
+
+    def test_with_block(self, store: Store) -> None:
+        """A with block provides the store and passes exceptions on.
+
+        At its end the store is closed: it can be used again, and has its plants.
+        """
+        with store as same:
+            assert same is store
+            store.add(_ROSE)
+        with pytest.raises(KeyError, match="weeds"), store:
+            raise KeyError("weeds")
+        assert list(store) == [_ROSE]
+
+
+class SharedStoreContract(StoreContract):
+    """The suite for a store that several processes may share (``one_process`` is false).
+
+    A subclass needs a fixture ``url``: the URL of an empty store, for :func:`open_store`.
+    """
+
+    @pytest.fixture
+    def store(self, url: str) -> Iterator[Store]:
+        """Return the open store of the URL."""
+        with open_store(url) as store:
+            yield store
+
+    def test_store_is_declared_as_shared(self, store: Store) -> None:
+        """The store says that several processes may share it."""
+        assert store.one_process is False
+
+    def test_plants_are_kept_after_close(self, url: str) -> None:
+        """A store that is opened again with the same URL has the same plants."""
+        for expected in ([], [_ROSE], [_ROSE, _LILY]):
+            with open_store(url) as store:
+                assert list(store) == expected
+                store.add([_ROSE, _LILY, Plant(3, "Tulip")][len(expected)])
+
+    def test_changes_are_seen_by_other_stores(self, url: str, store: Store) -> None:
+        """A change is seen by every other open store with the same URL as soon as it returns."""
+        with open_store(url) as other:
+            assert other.get(1) is None
+            store.add(_ROSE)
+            assert (other.get(1), list(other), len(other)) == (_ROSE, [_ROSE], 1)
+            with pytest.raises(PlantExists):
+                other.add(_ROSE)
+            other.remove(1)
+            assert (store.get(1), list(store), len(store)) == (None, [], 0)
+            with pytest.raises(KeyError):
+                store.remove(1)
+
+    def test_concurrent_adds_of_processes_succeed_once(self, url: str, store: Store) -> None:
+        """When processes add the same ids, one add per id succeeds, and its plant is stored."""
+        processes = get_context("spawn")
+        start = processes.Barrier(4)
+        with ProcessPoolExecutor(3, processes, start.wait, (_LIMIT,)) as others:
+            adding = [others.submit(_add_in_process, url, f"of process {i}") for i in range(3)]
+            start.wait(_LIMIT)
+            added = _add_in_process(url, "of this process")
+            added = sorted(sum((call.result() for call in adding), added))
+        assert added == list(store)
+        assert len(added) == 200
+
+
+class BulkStoreContract(StoreContract):
+    """The suite for a :class:`~plantstore.BulkStore`; also needs a fixture ``store``."""
+
+    def test_add_all_is_undone_after_a_duplicate(self, store: BulkStore) -> None:
+        """add_all stores all plants, or none if an id exists or is repeated.
+
+        PlantExists has that id.
+        """
+        assert store.add_all(Plant(id, "") for id in range(250)) == 250
+        for duplicate in (
+            [Plant(300, ""), Plant(5, "")],
+            [Plant(300, ""), Plant(300, "x")],
+            [Plant(300, "")] * 2,
+        ):
+            with pytest.raises(PlantExists) as caught:
+                store.add_all([*(Plant(id, "") for id in range(1000, 1250)), *duplicate])
+            assert caught.value.args == (duplicate[1].id,)
+        assert list(store) == [Plant(id, "") for id in range(250)]
+
+    @pytest.mark.parametrize("skip_existing", [False, True])
+    def test_add_all_is_undone_after_an_exception(
+        self, store: BulkStore, skip_existing: bool
+    ) -> None:
+        """If the iterable raises an exception, add_all stores no plant and passes it on."""
+
+        def interrupted() -> Iterator[Plant]:
+            yield from (Plant(id, "") for id in range(250))
+            raise KeyboardInterrupt
+
+        store.add(Plant(1000, ""))
+        with pytest.raises(KeyboardInterrupt):
+            store.add_all(interrupted(), skip_existing=skip_existing)
+        assert list(store) == [Plant(1000, "")]
+        assert store.add_all([_ROSE], skip_existing=skip_existing) == 1
+
+    def test_add_all_without_plants(self, store: BulkStore) -> None:
+        """add_all of no plants adds none."""
+        assert store.add_all([]) == store.add_all(iter([]), skip_existing=True) == 0
+        assert list(store) == []
+
+    def test_add_all_skip_existing(self, store: BulkStore) -> None:
+        """skip_existing skips duplicates, and add_all returns how many plants were added."""
+        store.add(_ROSE)
+        many = [_LILY, Plant(1, "Not a rose"), Plant(2, "Not a lily"), Plant(3, "Tulip")]
+        assert store.add_all(many, skip_existing=True) == 2
+        assert list(store) == [_ROSE, _LILY, Plant(3, "Tulip")]
+
+    def test_concurrent_add_all(self, store: BulkStore) -> None:
+        """Two concurrent calls of add_all both succeed."""
+        start = Barrier(2)
+
+        def add(first: int) -> int:
+            plants = [Plant(id, "") for id in range(first, first + 150)]
+            start.wait(_LIMIT)
+            return store.add_all(plants)
+
+        with ThreadPoolExecutor(2) as threads:
+            for first in range(0, 3000, 300):
+                assert list(threads.map(add, [first, first + 150])) == [150, 150]
+        assert [plant.id for plant in store] == [*range(3000)]
+
+
+def _add_each(store: Store, name: str, number: int) -> list[Plant]:
+    """Add plants with this name and the ids from 0; return those whose add succeeded."""
+    added = []
+    for plant in (Plant(id, name) for id in range(number)):
+        with suppress(PlantExists):
+            store.add(plant)
+            added.append(plant)
+    return added
+
+
+def _add_in_process(url: str, name: str) -> list[Plant]:
+    with open_store(url) as store:
+        return _add_each(store, name, 200)

@@ -1,0 +1,28 @@
+"""Packages of other authors, as if pip had installed them."""
+
+import importlib
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+# Python keeps imported modules, so each package gets a module of its own.
+_numbers = count(1)
+
+
+def install(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, package: str, scheme: str, source: str
+) -> str:
+    """Install a package whose entry point for a scheme is the function ``open`` of its module.
+
+    The package is installed for the duration of the test. Returns the name of its module.
+    """
+    module = f"other_store_{next(_numbers)}"
+    (folder / f"{module}.py").write_text(source)
+    metadata = folder / f"{module}-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(f"[plantstore.stores]\n{scheme} = {module}:open\n")
+    monkeypatch.syspath_prepend(folder)
+    importlib.invalidate_caches()
+    return module

@@ -1,0 +1,60 @@
+"""The store of docs/stores.md, in a package of its own."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from .fresh import copy_project, run
+from .readme import block
+
+FILES = {
+    "plantstore_folder.py": "folder-store",
+    "pyproject.toml": "folder-pyproject",
+    "test_plantstore_folder.py": "folder-tests",
+}
+
+# A request to the service whose store is the folder of the document.
+CREATE = """
+from plantstore import create_app
+app = create_app({"PLANTSTORE_TOKENS": "s3cret", "PLANTSTORE_STORE": "folder://plants"})
+bearer = {"Authorization": "Bearer s3cret"}
+for name in ("Rose", "Lily"):
+    print(app.test_client().post("/plants", json={"id": 2, "name": name}, headers=bearer).text)
+"""
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of the package, which consists of the blocks of the document."""
+    folder = tmp_path_factory.mktemp("docs")
+    copy_project(folder)
+    package = folder / "plantstore-folder"
+    package.mkdir()
+    for file, name in FILES.items():
+        (package / file).write_text(block(name, "docs/stores.md"))
+    return package
+
+
+def test_store_of_the_docs_in_a_package_of_its_own(package: Path) -> None:
+    """The document's store passes the shipped suite, and works by URL once it is installed.
+
+    `plantstore import` says that it cannot import.
+    """
+    tests = run(block("folder-install", "docs/stores.md"), package)
+    assert re.search(r"=+ \d{2} passed in .* =+\n$", tests)
+    used = run(block("folder-use", "docs/stores.md"), package)
+    assert used == '{"id":1,"name":"Monstera","tag":"indoor"}\n'
+    (package / "create.py").write_text(CREATE)
+    created = run(".venv/bin/python create.py", package).splitlines()
+    assert created[0] == '{"name":"Rose"}'
+    assert '"error":40004' in created[1]
+    plantstore = "PLANTSTORE_STORE=folder://plants .venv/bin/plantstore"
+    assert run(f"{plantstore} list", package) == "1\tMonstera\tindoor\n2\tRose\t\n"
+    run(f"{plantstore} export plants.jsonl", package)
+    refused = run(f"{plantstore} import plants.jsonl 2>&1 || true", package)
+    assert refused.endswith(
+        "Error: this store cannot import plants: it adds only one plant at a time.\n"
+    )
+    unknown = run(".venv/bin/plantstore count --store foo://x 2>&1 || true", package)
+    assert "folder://" in unknown
