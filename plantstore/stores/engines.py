@@ -2,11 +2,13 @@
 
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from inspect import signature
 from selectors import EVENT_READ, DefaultSelector
 from typing import Any
 
 from sqlalchemy import URL, Engine, create_engine, event, exc, make_url
+from sqlalchemy.engine.default import DefaultDialect
 
 # The timeout in seconds to connect, and to wait for a connection of the pool.
 _CONNECT_TIMEOUT = 3
@@ -16,6 +18,8 @@ _STATEMENT_TIMEOUT = 4
 _LOCK_TIMEOUT = 4
 # The maximum number of connections of an engine.
 _POOL_SIZE = 16
+# The option of SQLAlchemy 2.0.43 and later that saves the round trip of a needless rollback.
+_SKIP_ROLLBACK = "skip_autocommit_rollback"
 
 
 def make_engine(url: str) -> Engine:
@@ -44,14 +48,15 @@ def make_engine(url: str) -> Engine:
 
 def _engine(url: URL, **defaults: str) -> Engine:
     """Return an engine. The query of the URL overrides the defaults."""
+    known = signature(DefaultDialect).parameters
     return create_engine(
         url.set(query={**defaults, **url.query}),
         isolation_level="AUTOCOMMIT",
         execution_options={"plantstore": True},
-        skip_autocommit_rollback=True,  # A rollback would take a round trip.
         pool_size=_POOL_SIZE,
         max_overflow=0,
         pool_timeout=_CONNECT_TIMEOUT,
+        **{option: True for option in [_SKIP_ROLLBACK] if option in known},
     )
 
 
@@ -74,6 +79,7 @@ def _make_durable(connection: sqlite3.Connection, record: object) -> None:
         except sqlite3.OperationalError as error:
             # SQLite does not wait for a lock when it changes to or from a write-ahead log.
             if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                connection.close()  # Older versions of SQLAlchemy leave it open.
                 raise
             time.sleep(0.01)
 
@@ -84,10 +90,8 @@ def _postgresql(url: URL) -> Engine:
     class Connection(psycopg.Connection[Any]):
         """A connection that has a timeout for a server that does not respond."""
 
-        def wait(
-            self, gen: Any, interval: float = 0.1, timeout: float | None = _STATEMENT_TIMEOUT
-        ) -> Any:
-            return super().wait(gen, interval, timeout)
+        def wait(self, gen: Any, *args: Any, **options: Any) -> Any:
+            return super().wait(_until_timeout(gen), *args, **options)
 
     # Half a second shorter than the client's timeout, so that the client knows that the server has
     # cancelled the statement.
@@ -106,6 +110,25 @@ def _postgresql(url: URL) -> Engine:
 
     event.listen(engine, "checkout", lambda connection, *_: _refuse_stale(connection))
     return engine
+
+
+def _until_timeout(steps: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+    """Run the steps of a statement, and raise OperationalError if they exceed the timeout.
+
+    psycopg resumes the steps ten times a second, even if the server sends nothing.
+    """
+    from psycopg import OperationalError
+
+    until = time.monotonic() + _STATEMENT_TIMEOUT
+    try:
+        wanted = next(steps)
+        while True:
+            ready = yield wanted
+            if time.monotonic() > until:
+                raise OperationalError("the server did not respond")
+            wanted = steps.send(ready)
+    except StopIteration as end:
+        return end.value
 
 
 def _mysql(url: URL) -> Engine:
