@@ -1,10 +1,9 @@
 """Reads a request body completely or not at all."""
 
 from io import BytesIO
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from flask import Request
-from werkzeug.exceptions import RequestEntityTooLarge
 from werkzeug.wsgi import get_content_length
 
 from .errors import Refused
@@ -19,22 +18,25 @@ DEFAULT_MAX_BODY = 1048576
 def read_body(request: Request, limit: int) -> bytes:
     """Return a complete request body of media type ``application/json``.
 
+    Afterwards the site can read the body by any means that Flask has. After an exception of this
+    function, except 40001, the site reads an empty body.
+
     :param request: the current request.
-    :param limit: the largest body in bytes.
+    :param limit: the largest body in bytes. If the site's limit is lower, it applies instead.
     :raises Refused: 40001 for another media type or an encoded body, 41301 for a body over
         the limit, 40002 for a body that was cut short.
     """
-    environ = request.environ
-    if not _is_plain_json(environ):
+    if not _is_plain_json(request.environ):
         raise Refused(40001)
-    declared = get_content_length(environ)
-    if declared is not None and declared > limit:
-        raise Refused(41301)
-    body = _read(request, environ, _size(environ, declared, limit))
-    if len(body) > limit:
-        raise Refused(41301)
-    if declared is not None and len(body) < declared:
-        raise Refused(40002)
+    site_limit = request.max_content_length
+    if site_limit is not None:
+        limit = min(limit, int(site_limit))
+    body = b""
+    try:
+        body = _read(request, limit)
+    finally:
+        # In place of what was read, or of what Flask itself would refuse to read: 413.
+        request.stream, request.environ["wsgi.input"] = BytesIO(body), BytesIO(body)
     return body
 
 
@@ -48,31 +50,30 @@ def _is_plain_json(environ: "WSGIEnvironment") -> bool:
     )
 
 
-def _size(environ: "WSGIEnvironment", declared: int | None, limit: int) -> int:
-    if declared is not None:
-        return declared
-    # One byte more than the limit, to detect a body that is too large. Nothing if the server does
-    # not mark the end of the input, because reading could then block forever.
-    return limit + 1 if environ.get("wsgi.input_terminated") else 0
-
-
-def _read(request: Request, environ: "WSGIEnvironment", size: int) -> bytes:
-    opened = "stream" in vars(request)  # werkzeug keeps it there once the site uses it.
+def _read(request: Request, limit: int) -> bytes:
+    declared = get_content_length(request.environ)
+    if declared is not None and declared > limit:
+        raise Refused(41301)
     try:
-        body = _read_stream(request.stream if opened else environ["wsgi.input"], size)
-        if opened and not body:
-            body = request.get_data()  # werkzeug has cached what the site has read.
-    except RequestEntityTooLarge:
-        raise Refused(41301) from None
+        body = _read_some(request, declared, limit)
     except Exception as error:  # Each server raises another one for a malformed chunk.
         raise Refused(40002) from error
-    if not opened:
-        environ["wsgi.input"] = BytesIO(body)  # The site may read it after the view.
+    if len(body) > limit:
+        raise Refused(41301)
+    if declared is not None and len(body) < declared:
+        raise Refused(40002)
     return body
 
 
-def _read_stream(stream: IO[bytes], size: int) -> bytes:
-    body = stream.read(size)
-    while len(body) < size and (more := stream.read(size - len(body))):
-        body += more
-    return body
+def _read_some(request: Request, declared: int | None, limit: int) -> bytes:
+    """Return the body, or more than the limit of a body that is too large."""
+    stream = request.environ["wsgi.input"]
+    unopened = "stream" not in vars(request)  # werkzeug keeps it there once the site uses it.
+    # Reading beyond the end of the body could block forever, unless the server marks the end.
+    if not request.environ.get("wsgi.input_terminated") and not (unopened and declared):
+        return request.get_data() if declared else b""
+    unread, size = b"", limit + 1 if declared is None else declared
+    while len(unread) < size and (more := stream.read(size - len(unread))):
+        unread += more
+    request.stream = BytesIO()  # get_data then returns only what it has cached for the site.
+    return request.get_data(cache=False) + unread

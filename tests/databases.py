@@ -143,7 +143,7 @@ def postgresql() -> Iterator[Place]:
         serve = [program / "postgres", "-D", data, "-p", port, "-k", folder]
         check = [program / "pg_isready", "-q", "-h", "127.0.0.1", "-p", port]
         with Server(serve, check, signal.SIGINT, options).running() as server:
-            yield Place(f"postgresql://plants@127.0.0.1:{port}/postgres", server)
+            yield Place(f"postgresql+psycopg://plants@127.0.0.1:{port}/postgres", server)
 
 
 @contextmanager

@@ -87,9 +87,9 @@ def trapped_exceptions(site: Flask) -> None:
     site.config["TRAP_BAD_REQUEST_ERRORS"] = True
 
 
-def low_body_limit(site: Flask) -> None:
-    """Limit bodies to less than the blueprint's max_body."""
-    site.config["MAX_CONTENT_LENGTH"] = 10
+def equal_body_limit(site: Flask) -> None:
+    """Limit bodies to exactly the blueprint's max_body, and forms to less."""
+    site.config["MAX_CONTENT_LENGTH"] = MAX_BODY
     site.config["MAX_FORM_MEMORY_SIZE"] = 10
 
 
@@ -145,7 +145,7 @@ CONFIGURATIONS: list[Callable[[Flask], None]] = [
     debug_mode,
     testing_mode,
     trapped_exceptions,
-    low_body_limit,
+    equal_body_limit,
     high_body_limit,
     error_handlers,
     server_name,
@@ -212,6 +212,6 @@ def served_site() -> "WSGIApplication":
     """Return a site for a real server, with all configurations that can be combined."""
     site = Flask("site")
     for configure in CONFIGURATIONS:
-        if configure not in {low_body_limit, debug_mode, testing_mode}:
+        if configure not in {equal_body_limit, debug_mode, testing_mode}:
             configure(site)
     return behind_a_proxy(site)

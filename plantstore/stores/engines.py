@@ -3,10 +3,12 @@
 import sqlite3
 import time
 from collections.abc import Callable
+from inspect import signature
 from selectors import EVENT_READ, DefaultSelector
 from typing import Any
 
 from sqlalchemy import URL, Engine, create_engine, event, exc, make_url
+from sqlalchemy.engine.default import DefaultDialect
 
 #: The timeout in seconds to connect, and to wait for a free connection of the pool.
 CONNECT_TIMEOUT = 3
@@ -16,6 +18,8 @@ _STATEMENT_TIMEOUT = 4
 _LOCK_TIMEOUT = 4
 #: The maximum number of connections of an engine.
 POOL_SIZE = 16
+# The option of SQLAlchemy 2.0.43 and later that saves the round trip of a needless rollback.
+_SKIP_ROLLBACK = "skip_autocommit_rollback"
 
 
 def make_engine(url: str) -> Engine:
@@ -44,13 +48,14 @@ def make_engine(url: str) -> Engine:
 
 def _engine(url: URL, **defaults: str) -> Engine:
     """Return an engine. The query of the URL overrides the defaults."""
+    known = signature(DefaultDialect).parameters
     return create_engine(
         url.set(query={**defaults, **url.query}),
         isolation_level="AUTOCOMMIT",
         execution_options={"plantstore": True, "preserve_rowcount": True},
-        skip_autocommit_rollback=True,  # A rollback would take a round trip.
         pool_size=POOL_SIZE,
         max_overflow=0,
+        **{option: True for option in [_SKIP_ROLLBACK] if option in known},
     )
 
 
@@ -73,6 +78,7 @@ def _make_durable(connection: sqlite3.Connection, record: object) -> None:
         except sqlite3.OperationalError as error:
             # SQLite does not wait for a lock when it changes to or from a write-ahead log.
             if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                connection.close()  # Older versions of SQLAlchemy leave it open.
                 raise
             time.sleep(0.01)
 
