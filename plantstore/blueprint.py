@@ -50,6 +50,7 @@ def create_blueprint(
     if not isinstance(name, str):
         raise type_error("name", "a string", name)
     blueprint = OperationsBlueprint(name, __name__)
+    logged: set[str] = set()  # What is wrong with the store. The log says it once.
 
     @blueprint.before_request
     def check_request() -> Response | None:
@@ -70,8 +71,17 @@ def create_blueprint(
         new_plant = _load(read_body(request, max_body))
         plant = Plant(new_plant["id"], new_plant["name"], new_plant.get("tag"))
         store.add(plant)
+        logged.clear()
         announce(plant)
         return JSONResponse(plant_schema.dump(new_plant))
+
+    @blueprint.errorhandler(StoreMisconfigured)
+    def store_misconfigured(error: StoreMisconfigured) -> Response:
+        message = str(error)
+        if message not in logged:
+            logged.add(message)
+            _log(f"The store is not set up for plants: {message}")
+        return error_response(50303)
 
     blueprint.record(blueprint.add_other_methods)
     _handle_errors(blueprint)
@@ -103,7 +113,6 @@ def _handle_errors(blueprint: Blueprint) -> None:
     handle(Refused, _refused)
     handle(PlantExists, lambda error: error_response(40004))
     handle(StoreUnavailable, _store_unavailable)
-    handle(StoreMisconfigured, lambda error: error_response(50303))  # The store has logged it.
     handle(HTTPException, site_error_response)
     # Flask prefers the site's handler for a status to the blueprint's handler for HTTPException.
     for status in default_exceptions:

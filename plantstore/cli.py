@@ -1,7 +1,6 @@
 """The ``plantstore`` command."""
 
 import json
-import logging
 import os
 import secrets
 import sys
@@ -57,8 +56,6 @@ _REMEMBERED = 1000
 )
 def main(store: str) -> None:
     """Make access tokens, and manage the plants of a database."""
-    # A command reports the problems of its store itself.
-    logging.getLogger("plantstore").addHandler(logging.NullHandler())
 
 
 @main.command()

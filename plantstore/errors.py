@@ -5,7 +5,7 @@ from typing import Any
 
 from marshmallow import ValidationError
 from marshmallow.exceptions import SCHEMA
-from werkzeug.exceptions import HTTPException
+from werkzeug.exceptions import ClientDisconnected, HTTPException, RequestEntityTooLarge
 
 from .responses import JSONResponse
 
@@ -47,6 +47,13 @@ ERRORS: dict[int, tuple[str, dict[str, str]]] = {
 }
 
 
+# What werkzeug raises when it reads a body, and the error that means the same.
+_UNREADABLE: dict[type[HTTPException], int] = {
+    RequestEntityTooLarge: 41301,
+    ClientDisconnected: 40002,
+}
+
+
 class Refused(Exception):
     """An exception that ends the current request with an error of :data:`ERRORS`.
 
@@ -76,12 +83,17 @@ def error_response(
 def site_error_response(refusal: HTTPException) -> JSONResponse | HTTPException:
     """Return the Error for a request that a hook or an extension of the site refuses.
 
-    Its number is the HTTP status times 100.
+    Its number is the HTTP status times 100. If the site has tried to read a body that is too large
+    or cut short, it is 41301 or 40002.
 
     :param refusal: the exception that the hook or the extension has raised.
     :returns: the Error; or the exception itself if it has a response of its own, or if its
         status is not that of an error.
     """
+    for exception, number in _UNREADABLE.items():
+        # With another description, the site itself has raised it.
+        if isinstance(refusal, exception) and refusal.description == exception.description:
+            return error_response(number)
     status = refusal.code or 0
     if refusal.response is not None or not 400 <= status < 600:
         return refusal

@@ -293,6 +293,17 @@ def test_lower_limit_of_the_site_applies(
     assert (seen, len(store)) == ([b""], 0)
 
 
+def test_site_hook_that_cannot_read_the_body(site: Flask, store: MemoryStore) -> None:
+    """If a host site's hook cannot read the body, the Error is that of the plant store."""
+    site.config["MAX_CONTENT_LENGTH"] = 50
+    before(site, request_data)
+    client = site.test_client()
+    check_error(send(client, ROSE_JSON.ljust(51), "/garden/plants"), 41301)
+    short = {"CONTENT_LENGTH": "50"}
+    check_error(send(client, ROSE_JSON, "/garden/plants", environ_overrides=short), 40002)
+    assert len(store) == 0
+
+
 def test_limit_of_the_site_is_inclusive(site: Flask) -> None:
     """A body of exactly the host site's MAX_CONTENT_LENGTH is accepted, chunked or not."""
     site.config["MAX_CONTENT_LENGTH"] = 50

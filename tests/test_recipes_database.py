@@ -93,15 +93,10 @@ def test_migration_recipe(
     names = run_site()
     for _ in range(2):
         check_error(create_rose(names["app"]), 50303)
-    messages = [
-        record.getMessage()
-        for record in caplog.records
-        if (record.name, record.levelname) == ("plantstore", "ERROR")
-    ]
-    assert len(messages) == 1
-    assert "plants" in messages[0]
-    assert "does not exist" in messages[0]
-    assert "flask db upgrade" in messages[0]
+    (message,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert "table plants" in message
+    assert "does not exist" in message
+    assert "flask db upgrade" in message
     Path("shop.py").write_text(site_code(store=recipe("database")))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("FLASK_APP", "shop")

@@ -1,15 +1,18 @@
 """SQLStore on the engine of a host site: the site's database works as without the store."""
 
 import gc
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Barrier
+from threading import Barrier, Event
+from typing import Any
 from weakref import ref
 
 import pytest
 from flask import Flask
 from flask_sqlalchemy import SQLAlchemy
-from sqlalchemy import Engine, MetaData, create_engine, event, inspect, text
+from sqlalchemy import Connection, Engine, MetaData, create_engine, event, inspect, text
 from sqlalchemy.pool import NullPool, StaticPool
 
 from plantstore import Plant, PlantExists, SQLStore, StoreMisconfigured, StoreUnavailable
@@ -17,7 +20,7 @@ from plantstore.stores import connections
 
 from .conftest import check_error
 from .databases import SERVERS, Place, only
-from .serving import LIMIT
+from .serving import LIMIT, ROOT
 from .sites import BEARER, LILY, ROSE, ROSE_PLANT, make_site
 from .waiting import wait_until
 
@@ -100,16 +103,71 @@ def test_busy_connections_are_store_unavailable(
 def test_listeners_of_the_site_apply(engine: Engine) -> None:
     """The event listeners of the site's engine also see the connections and statements of a store.
 
-    It makes no difference whether they were added before or after the store.
+    It makes no difference whether they were added before the first use of the store or after it.
     """
     seen = []
     event.listen(engine, "connect", lambda *_: seen.append("connect"))
     event.listen(engine, "before_cursor_execute", lambda *_: seen.append("execute"))
     store = SQLStore(engine)
+    store.add(ROSE_PLANT)
+    assert {*seen} == {"connect", "execute"}
     event.listen(engine, "checkout", lambda *_: seen.append("checkout"))
     event.listen(engine, "after_cursor_execute", lambda *_: seen.append("executed"))
-    store.add(ROSE_PLANT)
+    store.add(LILY)
     assert {*seen} == {"connect", "checkout", "execute", "executed"}
+
+
+@only(*SERVERS)
+@pytest.mark.parametrize("first", ["page", "store"])
+def test_concurrent_first_use_by_site_and_store(engine: Engine, first: str) -> None:
+    """When a page of the site and a store use the database first at the same time, both succeed."""
+    initialize: Any = engine.dialect.initialize
+    initializing, other_done = Event(), Event()
+
+    def initialize_slowly(connection: Connection) -> None:
+        initializing.set()
+        other_done.wait(1)  # The other one must wait, so this is the whole second.
+        initialize(connection)
+
+    engine.dialect.initialize = initialize_slowly  # type: ignore[method-assign]
+
+    def show_page() -> None:
+        assert inspect(engine).get_schema_names()
+
+    uses = {"page": show_page, "store": lambda: SQLStore(engine).add(ROSE_PLANT)}
+    with ThreadPoolExecutor(1) as threads:
+        one = threads.submit(uses.pop(first))
+        assert initializing.wait(LIMIT)
+        (other,) = uses.values()
+        other()
+        other_done.set()
+        one.result()
+    assert list(SQLStore(engine)) == [ROSE_PLANT]
+
+
+FORK_HOOK = """
+import os, sys
+from sqlalchemy import create_engine
+engine = create_engine(sys.argv[1])
+# As SQLAlchemy recommends. It was registered before the hook of plantstore.
+os.register_at_fork(after_in_child=lambda: engine.dispose(close=False))
+from plantstore import Plant, SQLStore
+store = SQLStore(engine)
+store.add(Plant(1, ""))
+child = os.fork()
+store.add(Plant(2 + (child == 0), ""))
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+    store.add(Plant(4, ""))
+os._exit(0)
+"""
+
+
+def test_fork_hook_of_the_site(place: Place, engine: Engine) -> None:
+    """If a site disposes of its engine in a child process, its parent keeps its connections."""
+    command = [sys.executable, "-c", FORK_HOOK, place.url]
+    subprocess.run(command, cwd=ROOT, check=True, timeout=LIMIT)
+    assert [plant.id for plant in SQLStore(engine)] == [1, 2, 3, 4]
 
 
 def test_disposing_of_the_site_engine_closes_the_connections(engine: Engine) -> None:

@@ -32,8 +32,7 @@ class StoreMisconfigured(StoreUnavailable):
     """The store is not set up for plants. The message says what an operator must correct.
 
     For example, the table of a SQL store has other columns. Once this is corrected, the same call
-    succeeds. The store logs the message once, at level ERROR by the logger ``plantstore``: a
-    client gets only the number of the error.
+    succeeds. The service logs the message, and a client gets only the number of the error.
     """
 
 

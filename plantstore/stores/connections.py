@@ -18,7 +18,7 @@ from .engines import CONNECT_TIMEOUT, POOL_SIZE
 
 # The errors of MySQL and of MariaDB for a violated CHECK constraint. For PyMySQL they are
 # operational errors.
-_CHECK_VIOLATIONS = {(3819,), (4025,)}
+_CHECK_VIOLATIONS = [(3819,), (4025,)]
 # The maximum number of connections of a process to the database of a site.
 _SITE_POOL_SIZE = 5
 # The seconds that an add into SQLite waits for the adds of other threads. After that, it does not
@@ -35,10 +35,15 @@ class _OwnPoolEngine(OptionEngine):
 
     @cached_property
     def pool(self) -> Pool:  # type: ignore[override]  # mypy knows it as an attribute.
-        """The connection pool. It is made at first use, with the listeners of the other pool."""
-        # If several threads make it at the same time, they all use the first one.
-        pool: Pool = vars(self).setdefault("pool", self._proxied.pool.recreate())
-        return pool
+        """The connection pool, with the event listeners of the other pool."""
+        other: Pool = self._proxied.pool
+        pool = other.recreate()
+        # The listeners include that of SQLAlchemy that initializes the dialect with the first
+        # connection of either pool, while the other pool waits.
+        pool.dispatch = other.dispatch
+        # If several threads make the pool at the same time, they all use the first one.
+        first: Pool = vars(self).setdefault("pool", pool)
+        return first
 
     def dispose(self, close: bool = True) -> None:
         """Forget the connection pool, but not that of the other engine."""
@@ -56,10 +61,13 @@ class Connections:
     """
 
     def __init__(self, engine: Engine) -> None:
+        self.one_writer: bool = engine.dialect.name == "sqlite"
         of_site = not engine.get_execution_options().get("plantstore")
         self._size = _SITE_POOL_SIZE if of_site else POOL_SIZE
         # An SQLite database in memory would be lost with its only connection.
-        self._has_one = isinstance(engine.pool, SingletonThreadPool | StaticPool)
+        self._has_one = self.one_writer and isinstance(
+            engine.pool, SingletonThreadPool | StaticPool
+        )
         options: Any = {"isolation_level": "AUTOCOMMIT", "preserve_rowcount": True}
         if of_site:
             # When a site has disposed of its engine, it expects that no connection is open.
@@ -67,7 +75,6 @@ class Connections:
             shared = engine.execution_options(**options)
             engine = shared if self._has_one else _OwnPoolEngine(engine, options)
         self.engine: Engine = engine
-        self.one_writer: bool = engine.dialect.name == "sqlite"
         # SQLAlchemy does not wrap errors of the driver that occur outside of a statement.
         self._failures = (exc.DBAPIError, exc.TimeoutError, engine.dialect.loaded_dbapi.Error)
         self._make_locks()
@@ -112,7 +119,8 @@ class Connections:
     def close(self) -> None:
         """Close the idle connections. The connections of a site stay open."""
         if not self._has_one:
-            self.engine.dispose()
+            # A hook of a site may run after a fork, before these connections are replaced.
+            self.engine.dispose(close=self._pid == os.getpid())
 
     def after_fork(self) -> None:
         """Replace connections and locks in a child process: those of the parent are not safe."""
@@ -121,6 +129,7 @@ class Connections:
         self._make_locks()
 
     def _make_locks(self) -> None:
+        self._pid = os.getpid()
         self._slots = BoundedSemaphore(self._size)
         self._turn_lock = RLock()
 
@@ -171,7 +180,7 @@ def _refuses_plant(error: Exception) -> bool:
 
 def _describe(error: Exception) -> str:
     text = str(getattr(error, "orig", error))
-    if "database is locked" not in text:
+    if "is locked" not in text:
         return text
     return (
         f"{text}: another connection has an open transaction in this SQLite file. If a hook or the"

@@ -1,7 +1,7 @@
 """Plants in a SQL database, through SQLAlchemy Core: one store for every engine."""
 
-import logging
 import random
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -34,8 +34,6 @@ _RETRY_TIMEOUT = 2
 # The longest pause between two attempts, in seconds.
 _PAUSE = 0.02
 
-_logger: logging.Logger = logging.getLogger("plantstore")
-
 _T = TypeVar("_T")
 # A method of SQLStore that can be retried.
 _Operation = Callable[["SQLStore", _T], None]
@@ -62,7 +60,7 @@ def _retried(operation: _Operation[_T]) -> _Operation[_T]:
 def _is_conflict(error: Exception) -> bool:
     driver_error = getattr(error.__cause__, "orig", error)
     # The errors of MySQL and MariaDB for a lock wait timeout (1205) and for a deadlock (1213).
-    return isinstance(error, exc.IntegrityError) or driver_error.args[:1] in {(1205,), (1213,)}
+    return isinstance(error, exc.IntegrityError) or driver_error.args[:1] in [(1205,), (1213,)]
 
 
 class SQLStore(BulkStore):
@@ -70,7 +68,7 @@ class SQLStore(BulkStore):
 
     Any number of threads, processes and machines may share the table. The store checks the table
     at first use. While the table cannot store every plant, each method raises
-    :exc:`StoreMisconfigured`, and the logger ``plantstore`` says once what is wrong.
+    :exc:`StoreMisconfigured`.
 
     :param engine: the engine of the database. It may be the engine of a site; then its timeouts
         apply, and the store uses up to five connections of its own.
@@ -104,7 +102,6 @@ class SQLStore(BulkStore):
         self._connections = connections_of(engine)
         self._one_writer = self._connections.one_writer
         self._table_is_checked = False
-        self._logged: str | None = None  # The problem that the log has named.
 
     def add(self, plant: Plant) -> None:
         """Store a new plant.
@@ -300,22 +297,21 @@ class SQLStore(BulkStore):
     def _check_added(self, added: int, expected: int) -> None:
         # A negative number is unknown: before 2.0.28, SQLAlchemy does not count with psycopg.
         if 0 <= added != expected:
-            raise self._misconfigured("a rule or a trigger of the database drops plants")
-        self._logged = None
+            raise self._misconfigured("a rule, a trigger or a constraint drops plants")
 
     def _refused(self, error: exc.DBAPIError) -> StoreMisconfigured:
-        # PostgreSQL repeats the plant in the lines after the first.
-        reason, _, _ = str(error.orig).partition("\n")
         self._table_is_checked = False
-        return self._misconfigured("it refuses a plant: ", reason)
+        return self._misconfigured(f"it refuses a plant: {_without_values(error)}")
 
-    def _misconfigured(self, problem: str, detail: str = "") -> StoreMisconfigured:
-        """Return the exception for a problem. Until an add succeeds, it is logged only once."""
-        error = StoreMisconfigured(f"table {self._table.name}: {problem}{detail}")
-        if problem != self._logged:
-            _logger.error("The store is not set up for plants: %s", error)
-        self._logged = problem
-        return error
+    def _misconfigured(self, problem: str) -> StoreMisconfigured:
+        return StoreMisconfigured(f"table {self._table.name}: {problem}")
+
+
+def _without_values(error: exc.DBAPIError) -> str:
+    """Return the message of the driver without the values of a plant."""
+    # PostgreSQL repeats them in the lines after the first, MySQL and MariaDB in one of them.
+    first_line, _, _ = str(error.orig).partition("\n")
+    return re.sub("entry '.*' for key", "entry for key", first_line)
 
 
 def _in_int64(id: int) -> bool:

@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 
 from sqlalchemy import (
+    VARCHAR,
     BigInteger,
     Column,
     Connection,
     Engine,
+    Integer,
     MetaData,
-    String,
     Table,
     Text,
     exc,
@@ -22,18 +23,44 @@ from ..arguments import type_error
 
 # In MySQL and MariaDB, TEXT is limited to 65,535 bytes.
 _TEXT = Text().with_variant(LONGTEXT(charset="utf8mb4"), "mysql", "mariadb")
-_MYSQL_CHARSETS = (
-    "SELECT character_set_name FROM information_schema.columns"
-    " WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table"
-    " AND column_name IN ('name', 'tag')",
-    {"utf8mb4"},
-)
-# A query for the character sets of a table, and those that can store every text, by dialect.
-# SQL_ASCII of PostgreSQL stores the bytes of UTF-8 unchanged.
-_CHARSETS: dict[str, tuple[str, set[str]]] = {
-    "postgresql": ("SHOW server_encoding", {"UTF8", "SQL_ASCII"}),
-    "mysql": _MYSQL_CHARSETS,
-    "mariadb": _MYSQL_CHARSETS,
+_MYSQL_CHECKS = {
+    "its storage engine must be InnoDB": (
+        "SELECT 1 FROM information_schema.tables"
+        " WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table"
+        " AND engine <> 'InnoDB'"
+    ),
+    "its character set must be utf8mb4": (
+        "SELECT 1 FROM information_schema.columns"
+        " WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table"
+        " AND column_name IN ('name', 'tag') AND character_set_name <> 'utf8mb4'"
+    ),
+    "the character set of the connection must be utf8mb4": (
+        "SELECT 1 FROM DUAL WHERE @@character_set_client <> 'utf8mb4'"
+        " OR @@character_set_connection <> 'utf8mb4'"
+    ),
+}
+# For each dialect, what can be wrong, with a query that returns a row if it is wrong.
+_CHECKS: dict[str, dict[str, str]] = {
+    "sqlite": {
+        "its constraints must not have ON CONFLICT": (
+            "SELECT 1 FROM sqlite_master WHERE name = :table AND sql LIKE '%ON CONFLICT%'"
+        ),
+    },
+    "postgresql": {
+        # SQL_ASCII stores the bytes of UTF-8 unchanged.
+        "the encoding of the database must be UTF8": (
+            "SELECT 1 WHERE current_setting('server_encoding') NOT IN ('UTF8', 'SQL_ASCII')"
+        ),
+        "the encoding of the connection must be UTF8": (
+            "SELECT 1 WHERE current_setting('client_encoding') <> 'UTF8'"
+        ),
+        "it must not have a rule that replaces inserts": (
+            "SELECT 1 FROM pg_rules WHERE schemaname = COALESCE(:schema, current_schema())"
+            " AND tablename = :table AND definition LIKE '%ON INSERT%DO INSTEAD%'"
+        ),
+    },
+    "mysql": _MYSQL_CHECKS,
+    "mariadb": _MYSQL_CHECKS,
 }
 
 
@@ -73,8 +100,8 @@ def define_table(name: str, metadata: MetaData, engine: Engine) -> Table:
 def _own(existing: Table) -> Table:
     if not existing.info.get("plantstore"):
         raise ValueError(
-            f"metadata already has a table {existing.name}, which plantstore did not define:"
-            " pass another name, such as table='garden_plants'"
+            f"metadata already has a table {existing.name}, which plantstore did not define: pass"
+            " another name, such as table='garden_plants', or create the store before db.reflect()"
         )
     return existing
 
@@ -94,9 +121,10 @@ def table_problem(connection: Connection, table: Table) -> str | None:
 
     The table may have other columns too, if the database fills them.
     """
-    if not _exists(connection, table):
+    try:
+        return "; ".join(_faults(connection, table)) or None
+    except (exc.NoSuchTableError, exc.UnreflectableTableError):
         return "it does not exist; run the migrations of the site, such as flask db upgrade"
-    return "; ".join(_faults(connection, table)) or None
 
 
 def _exists(connection: Connection, table: Table) -> bool:
@@ -112,21 +140,23 @@ def _faults(connection: Connection, table: Table) -> Iterator[str]:
         return
     if inspector.get_pk_constraint(table.name, schema)["constrained_columns"] != ["id"]:
         yield "its primary key must be the column id alone"
-    yield from _id_faults(columns.pop("id"))
+    dialect = connection.dialect.name
+    yield from _id_faults(columns.pop("id"), dialect)
     for name in ("name", "tag"):
-        yield from _text_faults(columns.pop(name), connection.dialect.name)
+        yield from _text_faults(columns.pop(name), dialect)
     for column in columns.values():
         if not column["nullable"] and not _is_filled(column):
             yield f"the column {column['name']} must be nullable or have a default"
-    query, complete = _CHARSETS.get(connection.dialect.name, ("", set()))
-    if query:
-        values = {"schema": schema, "table": table.name}
-        if not complete.issuperset(connection.execute(text(query), values).scalars()):
-            yield f"its character set must be {' or '.join(sorted(complete))}"
+    values = {"schema": schema, "table": table.name}
+    for problem, query in _CHECKS.get(dialect, {}).items():
+        if connection.execute(text(query), values).first():
+            yield problem
 
 
-def _id_faults(column: ReflectedColumn) -> Iterator[str]:
-    if not isinstance(column["type"], BigInteger) or getattr(column["type"], "unsigned", False):
+def _id_faults(column: ReflectedColumn, dialect: str) -> Iterator[str]:
+    # In SQLite, every integer has up to 64 bits. Some sites have INTEGER there for BIGINT.
+    integer = Integer if dialect == "sqlite" else BigInteger
+    if not isinstance(column["type"], integer) or getattr(column["type"], "unsigned", False):
         yield "the column id must be a signed BIGINT"
     if _is_filled(column):
         yield "the database must not fill the column id (AUTO_INCREMENT, IDENTITY or a default)"
@@ -135,7 +165,8 @@ def _id_faults(column: ReflectedColumn) -> Iterator[str]:
 def _text_faults(column: ReflectedColumn, dialect: str) -> Iterator[str]:
     name, type = column["name"], column["type"]
     longtext = dialect in {"mysql", "mariadb"}
-    if not isinstance(type, LONGTEXT if longtext else String) or type.length is not None:
+    unlimited = isinstance(type, LONGTEXT if longtext else Text | VARCHAR)
+    if not unlimited or getattr(type, "length", None) is not None:
         yield f"the column {name} must be {'LONGTEXT' if longtext else 'TEXT'}"
     if column.get("computed"):
         yield f"the column {name} must not be computed"
