@@ -18,5 +18,5 @@ def lowest_versions() -> list[str]:
 
 
 if __name__ == "__main__":
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
+    pip = [sys.executable, "-m", "pip", "install", "--quiet"]
     subprocess.run([*pip, *lowest_versions()], check=True)

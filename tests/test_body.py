@@ -256,6 +256,24 @@ def test_site_may_read_the_body_before_and_after(
             assert seen.pop() in (body, loads(body))
 
 
+class OpenInput(BytesIO):
+    """An input whose end the server does not mark: reading beyond it would block."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Return as many bytes as requested; raise if there are not as many."""
+        assert size == len(data := super().read(size)), "this read would block"
+        return data
+
+
+@pytest.mark.parametrize("opens", OPENS.values(), ids=OPENS)
+def test_input_is_not_read_beyond_its_end(site: Flask, opens: Callable[[], Any]) -> None:
+    """The input is never read beyond the Content-Length, also if a hook has read the body."""
+    before(site, opens)
+    environ = {"wsgi.input": OpenInput(ROSE_JSON), "CONTENT_LENGTH": str(len(ROSE_JSON))}
+    response = send(site.test_client(), b"", "/garden/plants", environ_overrides=environ)
+    assert response.status_code == 200
+
+
 @each_length
 @pytest.mark.parametrize("consumes", CONSUMES)
 def test_body_that_a_site_has_consumed_is_refused(
