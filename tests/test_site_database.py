@@ -3,6 +3,7 @@
 import gc
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier, Event
@@ -134,12 +135,13 @@ def test_concurrent_first_use_by_site_and_store(engine: Engine, first: str) -> N
     def show_page() -> None:
         assert inspect(engine).get_schema_names()
 
-    uses = {"page": show_page, "store": lambda: SQLStore(engine).add(ROSE_PLANT)}
+    uses: list[Callable[[], object]] = [show_page, lambda: SQLStore(engine).add(ROSE_PLANT)]
+    if first == "store":
+        uses.reverse()
     with ThreadPoolExecutor(1) as threads:
-        one = threads.submit(uses.pop(first))
+        one = threads.submit(uses[0])
         assert initializing.wait(LIMIT)
-        (other,) = uses.values()
-        other()
+        uses[1]()
         other_done.set()
         one.result()
     assert list(SQLStore(engine)) == [ROSE_PLANT]
