@@ -68,12 +68,14 @@ def _read(request: Request, limit: int) -> bytes:
 def _read_some(request: Request, declared: int | None, limit: int) -> bytes:
     """Return the body, or more than the limit of a body that is too large."""
     stream = request.environ["wsgi.input"]
-    unopened = "stream" not in vars(request)  # werkzeug keeps it there once the site uses it.
+    opened = "stream" in vars(request)  # werkzeug keeps it there once the site uses it.
     # Reading beyond the end of the body could block forever, unless the server marks the end.
-    if not request.environ.get("wsgi.input_terminated") and not (unopened and declared):
+    if not request.environ.get("wsgi.input_terminated") and (opened or not declared):
         return request.get_data() if declared else b""
-    unread, size = b"", limit + 1 if declared is None else declared
-    while len(unread) < size and (more := stream.read(size - len(unread))):
-        unread += more
-    request.stream = BytesIO()  # get_data then returns only what it has cached for the site.
-    return request.get_data(cache=False) + unread
+    body, size = b"", limit + 1 if declared is None else declared
+    while len(body) < size and (more := stream.read(size - len(body))):
+        body += more
+    if opened:
+        request.stream = BytesIO()  # get_data then returns only what it has cached for the site.
+        body = request.get_data(cache=False) + body
+    return body
