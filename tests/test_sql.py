@@ -52,6 +52,16 @@ def open_sql(url: str) -> SQLStore:
     return store
 
 
+def test_plant_added_after_add_all_is_committed(place: Place, store: SQLStore) -> None:
+    """A plant that is added after an import is stored as durably as any other."""
+    store.add_all([ROSE_PLANT])
+    store.add(LILY)
+    store.close()
+    again = open_store(place.url)
+    assert list(again) == [ROSE_PLANT, LILY]
+    again.close()
+
+
 def test_iteration_over_several_pages(store: SQLStore) -> None:
     """Iteration yields each plant once, also when it needs several pages."""
     store.add_all(Plant(id, "") for id in range(-250, 250))

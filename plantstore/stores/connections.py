@@ -163,7 +163,7 @@ def _after_fork() -> None:
         connections.after_fork()
 
 
-if sys.platform != "win32":
+if sys.platform != "win32":  # pragma: no branch
     os.register_at_fork(after_in_child=_after_fork)
 
 
