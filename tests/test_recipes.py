@@ -38,7 +38,7 @@ def test_every_code_block_is_tested() -> None:
     """Each code block has a name, and a test that executes it."""
     names = re.findall(r"^<!-- block: (.*) -->\n```\w", DOCUMENT, re.MULTILINE)
     assert len(names) == len({*names}) == len(re.findall(r"^```\w", DOCUMENT, re.MULTILINE))
-    tests = "".join(path.read_text() for path in (ROOT / "tests").glob("*.py"))
+    tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
     for name in names:
         assert f'recipe("{name}")' in tests
 

@@ -15,7 +15,6 @@ from sqlalchemy.exc import InvalidRequestError
 from plantstore import open_store
 
 from .conftest import check_error
-from .fresh import copy_project, run
 from .readme import VERIFY_TOKEN_PASSED, recipe, run_recipes, site_code
 from .serving import ROOT
 from .sites import ROSE, ROSE_PLANT
@@ -314,26 +313,3 @@ def test_factory_recipe(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         store.close()
         with app.app_context():
             names["db"].engine.dispose()
-
-
-# The first request to the site of the factory recipe.
-FIRST_REQUEST = """
-from shop import create_app, db
-app = create_app()
-with app.app_context():
-    db.create_all()
-headers = {"Authorization": "Bearer s3cret"}
-print(app.test_client().post("/garden/plants", json={"id": 1, "name": ""}, headers=headers).text)
-"""
-
-
-def test_install_recipe(tmp_path: Path) -> None:
-    """In a site with Flask-SQLAlchemy, plantstore without an extra can use the site's database."""
-    project = copy_project(tmp_path)
-    (tmp_path / "shop.py").write_text(recipe("factory"))
-    (tmp_path / "first_request.py").write_text(FIRST_REQUEST)
-    install = recipe("install").replace("pip install plantstore", f"pip install -q {project}")
-    assert str(project) in install
-    run(f"{sys.executable} -m venv env && env/bin/pip install -q Flask-SQLAlchemy", tmp_path)
-    run(f"PATH=env/bin:$PATH; {install}", tmp_path)
-    assert run("env/bin/python first_request.py", tmp_path) == '{"name":""}\n'

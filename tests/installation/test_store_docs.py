@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from .fresh import copy_project, run
-from .readme import block
+from ..fresh import copy_project, run
+from ..readme import block
 
 FILES = {
     "plantstore_folder.py": "folder-store",

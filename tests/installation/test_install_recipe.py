@@ -1,0 +1,29 @@
+"""The command of docs/embedding.md that installs the package into a site."""
+
+import sys
+from pathlib import Path
+
+from ..fresh import copy_project, run
+from ..readme import recipe
+
+# The first request to the site of the factory recipe.
+FIRST_REQUEST = """
+from shop import create_app, db
+app = create_app()
+with app.app_context():
+    db.create_all()
+headers = {"Authorization": "Bearer s3cret"}
+print(app.test_client().post("/garden/plants", json={"id": 1, "name": ""}, headers=headers).text)
+"""
+
+
+def test_install_recipe(tmp_path: Path) -> None:
+    """In a site with Flask-SQLAlchemy, plantstore without an extra can use the site's database."""
+    project = copy_project(tmp_path)
+    (tmp_path / "shop.py").write_text(recipe("factory"))
+    (tmp_path / "first_request.py").write_text(FIRST_REQUEST)
+    install = recipe("install").replace("pip install plantstore", f"pip install -q {project}")
+    assert str(project) in install
+    run(f"{sys.executable} -m venv env && env/bin/pip install -q Flask-SQLAlchemy", tmp_path)
+    run(f"PATH=env/bin:$PATH; {install}", tmp_path)
+    assert run("env/bin/python first_request.py", tmp_path) == '{"name":""}\n'
