@@ -20,8 +20,8 @@ from plantstore.testing import BulkStoreContract, SharedStoreContract, StoreCont
 from .conftest import OpenPlace
 from .databases import STORES, Place
 
-# How many operations are compared; 5,000 with --hypothesis-profile=deep.
-STEPS = min(5 * settings().max_examples, 5000)
+# How many operations are compared; 4,500 with --hypothesis-profile=deep.
+STEPS = settings().max_examples * 3 // 2
 
 
 @pytest.fixture(params=STORES, ids=lambda place: place.__name__)
