@@ -36,7 +36,7 @@ def create_app(
     """
     if not isinstance(config, Mapping | None):
         raise type_error("config", "a mapping", config)
-    # Before a setting is read: its error would hide a wrong argument.
+    # Checked first, because the error of a setting would hide a wrong argument.
     if store is not None:
         check_store(store)
     if verify_token is not None:
@@ -60,7 +60,7 @@ def _handle_routing_errors(app: Flask, blueprint: OperationsBlueprint) -> None:
 
     @app.errorhandler(MethodNotAllowed)
     def method_not_allowed(error: MethodNotAllowed) -> Response:
-        # The blueprint has a rule for each method that HTTP defines: this is for a WebSocket.
+        # The blueprint has a rule for each HTTP method, so this request is for a WebSocket.
         if request.method in HTTPMethod.__members__:
             return error_response(40005)
         return error_response(40501, headers=[blueprint.allow_header()])

@@ -50,7 +50,7 @@ def create_blueprint(
     if not isinstance(name, str):
         raise type_error("name", "a string", name)
     blueprint = OperationsBlueprint(name, __name__)
-    logged: set[str] = set()  # What is wrong with the store. The log says it once.
+    logged: set[str] = set()  # The problems of the store that the log already has.
 
     @blueprint.before_request
     def check_request() -> Response | None:
@@ -77,6 +77,7 @@ def create_blueprint(
 
     @blueprint.errorhandler(StoreMisconfigured)
     def store_misconfigured(error: StoreMisconfigured) -> Response:
+        """Log a problem of the store only once until a plant is stored."""
         message = str(error)
         if message not in logged:
             logged.add(message)

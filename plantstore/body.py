@@ -35,7 +35,7 @@ def read_body(request: Request, limit: int) -> bytes:
     try:
         body = _read(request, limit)
     finally:
-        # In place of what was read, or of what Flask itself would refuse to read: 413.
+        # The input has been read. If it is too large, Flask would raise 413 when the site reads it.
         request.stream, request.environ["wsgi.input"] = BytesIO(body), BytesIO(body)
     return body
 
@@ -66,7 +66,7 @@ def _read(request: Request, limit: int) -> bytes:
 
 
 def _read_some(request: Request, declared: int | None, limit: int) -> bytes:
-    """Return the body, or more than the limit of a body that is too large."""
+    """Return the body. If it is too large, return a part that is longer than the limit."""
     stream = request.environ["wsgi.input"]
     opened = "stream" in vars(request)  # werkzeug keeps it there once the site uses it.
     # Reading beyond the end of the body could block forever, unless the server marks the end.

@@ -41,7 +41,7 @@ _ID = click.IntRange(-(2**63), 2**63 - 1)
 _ID.name = "integer"
 # Otherwise click reads a negative id as an option.
 _NEGATIVE_ID = {"ignore_unknown_options": True}
-# The number of plants whose lines an import remembers, for its message about a duplicate.
+# An import remembers the line numbers of this many plants, for its message about a duplicate.
 _REMEMBERED = 1000
 
 

@@ -47,7 +47,7 @@ ERRORS: dict[int, tuple[str, dict[str, str]]] = {
 }
 
 
-# What werkzeug raises when it reads a body, and the error that means the same.
+# The exceptions of werkzeug for a body that it cannot read, and the number of the same error.
 _UNREADABLE: dict[type[HTTPException], int] = {
     RequestEntityTooLarge: 41301,
     ClientDisconnected: 40002,
@@ -91,7 +91,7 @@ def site_error_response(refusal: HTTPException) -> JSONResponse | HTTPException:
         status is not that of an error.
     """
     for exception, number in _UNREADABLE.items():
-        # With another description, the site itself has raised it.
+        # If the site raises the exception by abort, it has another description.
         if isinstance(refusal, exception) and refusal.description == exception.description:
             return error_response(number)
     status = refusal.code or 0

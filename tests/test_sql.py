@@ -343,6 +343,7 @@ def test_fork_shares_no_connection(place: Place, store: SQLStore, opened_by: str
     assert len(store) == 401
     pool_of_parent = store._connections.engine.pool  # noqa: SLF001
     # Coverage does not see the child process, so this process becomes the child.
+    store._connections._pid = -1  # noqa: SLF001
     connections._after_fork()  # noqa: SLF001
     assert len(store) == 401
     assert pool_of_parent.checkedin() == 1  # type: ignore[attr-defined]

@@ -45,7 +45,7 @@ def _sql(driver: str, extra: str) -> Callable[[str], Store]:
 
 @contextmanager
 def _importing(module: str, extra: str) -> Iterator[None]:
-    """Raise ValueError for an ImportError: the module is missing, or it cannot be imported."""
+    """Raise ValueError instead of ImportError, and say whether the module is missing or broken."""
     try:
         yield
     except ImportError as error:
@@ -127,7 +127,7 @@ def _load(entry: EntryPoint) -> object:
     try:
         return entry.load()
     except AttributeError as error:
-        raise ImportError(str(error)) from error  # Its module has no such function.
+        raise ImportError(str(error)) from error  # The module has no such function.
 
 
 def _package(entry: EntryPoint) -> str:

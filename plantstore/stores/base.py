@@ -96,7 +96,7 @@ class Store(ABC):
         """Check that the store can be used now.
 
         :raises StoreUnavailable: if it cannot.
-        :raises StoreMisconfigured: if it cannot until an operator corrects something.
+        :raises StoreMisconfigured: if an operator must correct something first.
         """
 
     @abstractmethod

@@ -65,7 +65,7 @@ class Connections:
         of_site = not engine.get_execution_options().get("plantstore")
         self._size = _SITE_POOL_SIZE if of_site else POOL_SIZE
         # An SQLite database in memory would be lost with its only connection.
-        self._has_one = self.one_writer and isinstance(
+        self._shares_connection = self.one_writer and isinstance(
             engine.pool, SingletonThreadPool | StaticPool
         )
         options: Any = {"isolation_level": "AUTOCOMMIT", "preserve_rowcount": True}
@@ -73,7 +73,7 @@ class Connections:
             # When a site has disposed of its engine, it expects that no connection is open.
             event.listen(engine, "engine_disposed", lambda _: self.close())
             shared = engine.execution_options(**options)
-            engine = shared if self._has_one else _OwnPoolEngine(engine, options)
+            engine = shared if self._shares_connection else _OwnPoolEngine(engine, options)
         self.engine: Engine = engine
         # SQLAlchemy does not wrap errors of the driver that occur outside of a statement.
         self._failures = (exc.DBAPIError, exc.TimeoutError, engine.dialect.loaded_dbapi.Error)
@@ -93,7 +93,7 @@ class Connections:
                     if self.one_writer and in_transaction(connection):
                         connection.commit()  # The engine of a site may have begun a transaction.
                 except self._failures as error:
-                    if not _refuses_plant(error) and not self._has_one:
+                    if not _refuses_plant(error) and not self._shares_connection:
                         connection.invalidate()  # Its state is unknown.
                     raise
         except self._failures as error:
@@ -118,14 +118,13 @@ class Connections:
 
     def close(self) -> None:
         """Close the idle connections. The connections of a site stay open."""
-        if not self._has_one:
-            # A hook of a site may run after a fork, before these connections are replaced.
+        if not self._shares_connection:
+            # A child process must not close the connections of its parent.
             self.engine.dispose(close=self._pid == os.getpid())
 
     def after_fork(self) -> None:
         """Replace connections and locks in a child process: those of the parent are not safe."""
-        if not self._has_one:
-            self.engine.dispose(close=False)
+        self.close()
         self._make_locks()
 
     def _make_locks(self) -> None:

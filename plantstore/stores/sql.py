@@ -309,7 +309,7 @@ class SQLStore(BulkStore):
 
 def _without_values(error: exc.DBAPIError) -> str:
     """Return the message of the driver without the values of a plant."""
-    # PostgreSQL repeats them in the lines after the first, MySQL and MariaDB in one of them.
+    # PostgreSQL repeats them after the first line, MySQL and MariaDB in "Duplicate entry '...'".
     first_line, _, _ = str(error.orig).partition("\n")
     return re.sub("entry '.*' for key", "entry for key", first_line)
 
