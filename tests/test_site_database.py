@@ -81,9 +81,9 @@ def test_busy_connections_are_store_unavailable(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If all five connections stay in use, StoreUnavailable says so; afterwards the store works."""
-    monkeypatch.setattr(connections, "CONNECT_TIMEOUT", 0.1)
     store = SQLStore(engine)
     store.add(ROSE_PLANT)
+    monkeypatch.setattr(store._connections, "timeout", 0.1)  # noqa: SLF001
     held, release = Barrier(6), Barrier(6)
 
     def hold() -> None:

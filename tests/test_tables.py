@@ -243,7 +243,9 @@ def test_constraint_of_the_site(engine: Engine, caplog: pytest.LogCaptureFixture
     for _ in range(2):
         check_error(create(client, {"id": 1, "name": "Chrysanthemum"}), 50303)
     (line,) = caplog.messages
-    assert re.match("The store is not set up .* table plants: it refuses a plant: .*short", line)
+    assert re.match(
+        "The store is not set up .* table plants: it refuses an operation: .*short", line
+    )
     assert create(client, {"id": 1, "name": "Rose"}).status_code == 200
     check_error(create(client, {"id": 1, "name": "Rose"}), 40004)
     check_error(create(client, {"id": 2, "name": "Chrysanthemum"}), 50303)
@@ -277,7 +279,7 @@ def test_column_that_becomes_too_short(place: Place, engine: Engine) -> None:
         store.ping()
         with engine.begin() as connection:
             connection.execute(text(alter[engine.dialect.name]))
-        for problem in ("it refuses a plant", "the column name must be"):
+        for problem in ("it refuses an operation", "the column name must be"):
             with pytest.raises(StoreMisconfigured, match=problem):
                 store.add(Plant(1, "Monstera"))
     with engine.connect() as connection:

@@ -1,67 +1,33 @@
 """The table of plants: its definition, and the check that a table is as defined."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
-    VARCHAR,
     BigInteger,
     Column,
     Connection,
     Engine,
-    Integer,
     MetaData,
     Table,
     Text,
     exc,
+    insert,
     inspect,
+    select,
     text,
 )
 from sqlalchemy.dialects.mysql import LONGTEXT
 from sqlalchemy.engine.interfaces import ReflectedColumn
 
 from ..arguments import type_error
+from .base import Plant, StoreMisconfigured
+
+if TYPE_CHECKING:
+    from .engines import Backend
 
 # In MySQL and MariaDB, TEXT is limited to 65,535 bytes.
 _TEXT = Text().with_variant(LONGTEXT(charset="utf8mb4"), "mysql", "mariadb")
-_MYSQL_CHECKS = {
-    "its storage engine must be InnoDB": (
-        "SELECT 1 FROM information_schema.tables"
-        " WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table"
-        " AND engine <> 'InnoDB'"
-    ),
-    "its character set must be utf8mb4": (
-        "SELECT 1 FROM information_schema.columns"
-        " WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table"
-        " AND column_name IN ('name', 'tag') AND character_set_name <> 'utf8mb4'"
-    ),
-    "the character set of the connection must be utf8mb4": (
-        "SELECT 1 FROM DUAL WHERE @@character_set_client <> 'utf8mb4'"
-        " OR @@character_set_connection <> 'utf8mb4'"
-    ),
-}
-# For each dialect, what can be wrong, with a query that returns a row if it is wrong.
-_CHECKS: dict[str, dict[str, str]] = {
-    "sqlite": {
-        "its constraints must not have ON CONFLICT": (
-            "SELECT 1 FROM sqlite_master WHERE name = :table AND sql LIKE '%ON CONFLICT%'"
-        ),
-    },
-    "postgresql": {
-        # SQL_ASCII stores the bytes of UTF-8 unchanged.
-        "the encoding of the database must be UTF8": (
-            "SELECT 1 WHERE current_setting('server_encoding') NOT IN ('UTF8', 'SQL_ASCII')"
-        ),
-        "the encoding of the connection must be UTF8": (
-            "SELECT 1 WHERE current_setting('client_encoding') <> 'UTF8'"
-        ),
-        "it must not have a rule that replaces inserts": (
-            "SELECT 1 FROM pg_rules WHERE schemaname = COALESCE(:schema, current_schema())"
-            " AND tablename = :table AND definition LIKE '%ON INSERT%DO INSTEAD%'"
-        ),
-    },
-    "mysql": _MYSQL_CHECKS,
-    "mariadb": _MYSQL_CHECKS,
-}
 
 
 def define_table(name: str, metadata: MetaData, engine: Engine) -> Table:
@@ -116,22 +82,62 @@ def create_table(connection: Connection, table: Table) -> None:
         # Another worker has created the table since the check.
 
 
-def table_problem(connection: Connection, table: Table) -> str | None:
-    """Return what prevents a table from storing every plant unchanged, or ``None``.
+def check_table(connection: Connection, table: Table, backend: "Backend") -> None:
+    """Check that a table can store every plant unchanged.
 
     The table may have other columns too, if the database fills them.
+
+    :raises StoreMisconfigured: if it cannot. The message says why.
     """
     try:
-        return "; ".join(_faults(connection, table)) or None
+        problem = "; ".join(_faults(connection, table, backend))
     except (exc.NoSuchTableError, exc.UnreflectableTableError):
-        return "it does not exist; run the migrations of the site, such as flask db upgrade"
+        problem = "it does not exist; run the migrations of the site, such as flask db upgrade"
+    if problem:
+        raise misconfigured(table, problem)
+
+
+def misconfigured(table: Table, problem: str) -> StoreMisconfigured:
+    """Return the exception for a table that cannot store plants."""
+    return StoreMisconfigured(f"table {table.name}: {problem}")
+
+
+def check_added(table: Table, added: int, expected: int) -> None:
+    """Check how many plants an insert has added.
+
+    :raises StoreMisconfigured: if they are not as many as expected.
+    """
+    # A negative number is unknown: before 2.0.28, SQLAlchemy does not count with psycopg.
+    if 0 <= added != expected:
+        raise misconfigured(table, "a rule, a trigger or a constraint drops plants")
+
+
+def insert_all(connection: Connection, table: Table, plants: Mapping[int, Plant]) -> None:
+    """Insert plants, given by their ids."""
+    if plants:
+        added = connection.execute(insert(table), values(plants)).rowcount
+        check_added(table, added, len(plants))
+
+
+def without_taken(
+    connection: Connection, table: Table, plants: Mapping[int, Plant]
+) -> dict[int, Plant]:
+    """Return those of the plants whose ids do not exist yet."""
+    column = table.c.id
+    taken = {*connection.execute(select(column).where(column.in_(plants))).scalars()}
+    return {id: plant for id, plant in plants.items() if id not in taken}
+
+
+def values(plants: Mapping[int, Plant]) -> list[dict[str, Any]]:
+    """Return the values of an insert."""
+    return [plant._asdict() for plant in plants.values()]
 
 
 def _exists(connection: Connection, table: Table) -> bool:
     return inspect(connection).has_table(table.name, connection.schema_for_object(table))
 
 
-def _faults(connection: Connection, table: Table) -> Iterator[str]:
+def _faults(connection: Connection, table: Table, backend: "Backend") -> Iterator[str]:
     inspector, schema = inspect(connection), connection.schema_for_object(table)
     columns = {column["name"]: column for column in inspector.get_columns(table.name, schema)}
     missing = {"id", "name", "tag"} - {*columns}
@@ -140,34 +146,31 @@ def _faults(connection: Connection, table: Table) -> Iterator[str]:
         return
     if inspector.get_pk_constraint(table.name, schema)["constrained_columns"] != ["id"]:
         yield "its primary key must be the column id alone"
-    dialect = connection.dialect.name
-    yield from _id_faults(columns.pop("id"), dialect)
+    yield from _id_faults(columns.pop("id"), backend)
     for name in ("name", "tag"):
-        yield from _text_faults(columns.pop(name), dialect)
+        yield from _text_faults(columns.pop(name), backend)
     for column in columns.values():
         if not column["nullable"] and not _is_filled(column):
             yield f"the column {column['name']} must be nullable or have a default"
     values = {"schema": schema, "table": table.name}
-    for problem, query in _CHECKS.get(dialect, {}).items():
+    for problem, query in backend.table_checks.items():
         if connection.execute(text(query), values).first():
             yield problem
 
 
-def _id_faults(column: ReflectedColumn, dialect: str) -> Iterator[str]:
-    # In SQLite, every integer has up to 64 bits. Some sites have INTEGER there for BIGINT.
-    integer = Integer if dialect == "sqlite" else BigInteger
-    if not isinstance(column["type"], integer) or getattr(column["type"], "unsigned", False):
+def _id_faults(column: ReflectedColumn, backend: "Backend") -> Iterator[str]:
+    if not isinstance(column["type"], backend.id_type) or getattr(
+        column["type"], "unsigned", False
+    ):
         yield "the column id must be a signed BIGINT"
     if _is_filled(column):
         yield "the database must not fill the column id (AUTO_INCREMENT, IDENTITY or a default)"
 
 
-def _text_faults(column: ReflectedColumn, dialect: str) -> Iterator[str]:
+def _text_faults(column: ReflectedColumn, backend: "Backend") -> Iterator[str]:
     name, type = column["name"], column["type"]
-    longtext = dialect in {"mysql", "mariadb"}
-    unlimited = isinstance(type, LONGTEXT if longtext else Text | VARCHAR)
-    if not unlimited or getattr(type, "length", None) is not None:
-        yield f"the column {name} must be {'LONGTEXT' if longtext else 'TEXT'}"
+    if not isinstance(type, backend.text_types) or getattr(type, "length", None) is not None:
+        yield f"the column {name} must be {backend.text_name}"
     if column.get("computed"):
         yield f"the column {name} must not be computed"
     if name == "tag" and not column["nullable"]:

@@ -1,0 +1,157 @@
+"""The import of many plants into a SQL store, in one transaction."""
+
+import pickle
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import count
+from tempfile import SpooledTemporaryFile
+from typing import IO, Any
+
+from sqlalchemy import Connection, Table, exc
+
+from .base import Plant, PlantExists, StoreUnavailable
+from .connections import Connections, in_transaction, pause_before_retry
+from .deadline import deadline
+from .tables import insert_all, without_taken
+
+#: The maximum number of plants in memory.
+PAGE = 100
+#: The approximate number of characters in memory.
+WEIGHT = 1_000_000
+# The maximum number of attempts.
+_ATTEMPTS = 10
+
+_Batch = dict[int, Plant]
+
+
+def weight(plant: Plant) -> int:
+    """Return the number of characters of a plant."""
+    return len(plant.name) + len(plant.tag or "")
+
+
+class Import:
+    """Adds plants to a table, all of them or none.
+
+    Each batch of plants has the deadline of an operation. If the database has rolled back the
+    transaction because of another one, the import starts again, up to ten times in all.
+
+    :param keys: the result of :meth:`.Backend.keys`.
+    :param skip_existing: whether plants that exist are skipped.
+    """
+
+    def __init__(
+        self, connections: Connections, table: Table, keys: Collection[Any], skip_existing: bool
+    ) -> None:
+        self._connections = connections
+        self._backend = connections.backend
+        self._table = table
+        self._keys = keys
+        self._skip_existing = skip_existing
+
+    def add_all(self, plants: Iterable[Plant]) -> int:
+        """Add plants, and return how many were added.
+
+        :raises PlantExists: if an id exists or is repeated, and existing plants are not skipped.
+        """
+        batches = self._batches(plants)
+        if self._backend.one_writer:
+            return self._add_all(batches)  # There are no concurrent transactions.
+        with SpooledTemporaryFile(max_size=WEIGHT) as file:
+            repeatable = _RepeatableBatches(batches, file)
+            for attempt in count(1):
+                try:
+                    return self._add_all(repeatable)
+                except (StoreUnavailable, exc.IntegrityError) as error:
+                    if attempt == _ATTEMPTS or not self._is_conflict(error):
+                        raise
+                    with deadline(self._connections.timeout):
+                        pause_before_retry(attempt, error)
+        raise AssertionError
+
+    def _is_conflict(self, error: StoreUnavailable | exc.IntegrityError) -> bool:
+        if isinstance(error, StoreUnavailable):
+            return self._connections.is_conflict(error)
+        # Another client has just added one of the plants. The next attempt finds it.
+        return self._backend.is_duplicate(error, self._keys)
+
+    def _add_all(self, batches: Iterable[_Batch]) -> int:
+        timeout, added = self._connections.timeout, 0
+        with ExitStack() as transaction:
+            with deadline(timeout):
+                connection = transaction.enter_context(self._transaction())
+            for batch in batches:
+                with deadline(timeout):
+                    added += self._add_batch(connection, batch)
+            with deadline(timeout):
+                transaction.close()
+        return added
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Connection]:
+        # Each statement of the transaction sees the commits of other clients. In SQLite the
+        # transaction locks the database instead.
+        one_writer = self._backend.one_writer
+        level = "SERIALIZABLE" if one_writer else "READ COMMITTED"
+        with self._connections.connect() as connection:
+            with connection.execution_options(isolation_level=level).begin():
+                if one_writer and not in_transaction(connection):
+                    connection.exec_driver_sql("BEGIN IMMEDIATE")
+                try:
+                    yield connection
+                except BaseException:
+                    if not one_writer:
+                        connection.invalidate()  # The server rolls back. That may take long.
+                    raise
+            if not one_writer:
+                connection.invalidate()  # Before 2.0.20, SQLAlchemy does not restore AUTOCOMMIT.
+
+    def _add_batch(self, connection: Connection, batch: _Batch) -> int:
+        if self._skip_existing:
+            return self._backend.add_new(connection, self._table, batch, self._keys)
+        new = without_taken(connection, self._table, batch)
+        for id in batch:
+            if id not in new:
+                raise PlantExists(id)
+        insert_all(connection, self._table, batch)
+        return len(batch)
+
+    def _batches(self, plants: Iterable[Plant]) -> Iterator[_Batch]:
+        batch: _Batch = {}
+        characters = 0
+        for plant in plants:
+            if plant.id in batch and not self._skip_existing:
+                raise PlantExists(plant.id)
+            batch.setdefault(plant.id, plant)
+            characters += weight(plant)
+            if len(batch) == PAGE or characters > WEIGHT:
+                yield batch
+                batch, characters = {}, 0
+        if batch:
+            yield batch
+
+
+class _RepeatableBatches:
+    """Batches of plants that can be iterated again, although their source can be read only once.
+
+    :param file: a temporary file, for the batches that have been read.
+    """
+
+    def __init__(self, batches: Iterator[_Batch], file: IO[bytes]) -> None:
+        self._new = batches
+        self._file = file
+        self._stored = 0
+
+    def __iter__(self) -> Iterator[_Batch]:
+        self._file.seek(0)
+        for _ in range(self._stored):
+            yield pickle.load(self._file)  # noqa: S301
+        for batch in self._new:
+            self._store(batch)
+            yield batch
+
+    def _store(self, batch: _Batch) -> None:
+        try:
+            pickle.dump(batch, self._file)
+        except OSError as error:
+            raise StoreUnavailable(f"cannot write a temporary file: {error}") from error
+        self._stored += 1

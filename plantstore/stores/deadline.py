@@ -1,0 +1,27 @@
+"""The deadline of an operation: the time at which it gives up, however many steps it has."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from threading import TIMEOUT_MAX
+
+#: The seconds that an operation may wait. The client then gets 503 within five seconds.
+TIMEOUT = 4.5
+
+_deadline: ContextVar[float] = ContextVar("deadline", default=TIMEOUT_MAX)
+
+
+@contextmanager
+def deadline(seconds: float) -> Iterator[None]:
+    """Set the deadline of the operation in the block. If there is an earlier one, it stays."""
+    token = _deadline.set(min(time.monotonic() + seconds, _deadline.get()))
+    try:
+        yield
+    finally:
+        _deadline.reset(token)
+
+
+def remaining() -> float:
+    """Return the seconds until the deadline, at least 0. Without one, it is a very long time."""
+    return max(0.0, _deadline.get() - time.monotonic())

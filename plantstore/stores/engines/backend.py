@@ -1,0 +1,143 @@
+"""The interface of an engine: everything in which one engine differs from another."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping
+from inspect import signature
+from typing import Any, ClassVar
+
+from sqlalchemy import (
+    URL,
+    VARCHAR,
+    BigInteger,
+    Connection,
+    Engine,
+    Table,
+    Text,
+    create_engine,
+    exc,
+)
+from sqlalchemy.engine.default import DefaultDialect
+from sqlalchemy.types import TypeEngine
+
+from ..base import Plant
+from ..deadline import TIMEOUT
+from ..tables import insert_all, without_taken
+
+#: The maximum number of connections of an engine of our own.
+POOL_SIZE = 16
+#: The timeout in seconds to connect to one host of a server.
+CONNECT_TIMEOUT = 3
+#: The timeout in seconds of one response of a server.
+RESPONSE_TIMEOUT = 4
+# The option of SQLAlchemy 2.0.43 and later that saves the round trip of a needless rollback.
+_SKIP_ROLLBACK = "skip_autocommit_rollback"
+
+
+class Backend(ABC):
+    """What the stores need to know of an engine. There is one object for each engine."""
+
+    #: Whether only one connection at a time can write. A transaction then locks the database.
+    one_writer: ClassVar[bool] = False
+    #: The type of the column id.
+    id_type: ClassVar[type[TypeEngine[Any]]] = BigInteger
+    #: The types of the columns name and tag.
+    text_types: ClassVar[tuple[type[TypeEngine[Any]], ...]] = (Text, VARCHAR)
+    #: The name of the type of the columns name and tag.
+    text_name: ClassVar[str] = "TEXT"
+    #: What else can be wrong with a table, with a query that returns a row if it is wrong.
+    table_checks: ClassVar[Mapping[str, str]] = {}
+
+    @abstractmethod
+    def make_engine(self, url: URL) -> Engine:
+        """Return an engine that commits each statement, and whose connections have timeouts.
+
+        :raises ValueError: if an option of the URL is unknown or invalid. The message names it.
+        """
+
+    @abstractmethod
+    def keys(self, connection: Connection, table: Table) -> Collection[Any]:
+        """Return what the error of a duplicate can name: the primary key of the table."""
+
+    @abstractmethod
+    def is_duplicate(
+        self, error: exc.DBAPIError, keys: Collection[Any], id: int | None = None
+    ) -> bool:
+        """Return whether an insert failed because a plant exists.
+
+        :param keys: what :meth:`keys` has returned.
+        :param id: the id of the plant. By default, it may be any plant.
+        """
+
+    def is_conflict(self, error: exc.DBAPIError) -> bool:
+        """Return whether an operation was rolled back because of a concurrent transaction."""
+        return False
+
+    def is_refusal(self, error: exc.DBAPIError) -> bool:
+        """Return whether an operation fails until an operator has corrected something."""
+        return isinstance(error, exc.IntegrityError | exc.DataError)
+
+    def limit_waiting(  # noqa: B027  # Only SQLite needs it.
+        self, connection: Connection
+    ) -> None:
+        """Let the connection wait for locks until the deadline at most."""
+
+    def add_new(
+        self,
+        connection: Connection,
+        table: Table,
+        plants: Mapping[int, Plant],
+        keys: Collection[Any],
+    ) -> int:
+        """Insert the plants whose ids do not exist yet, and return how many they are."""
+        new = without_taken(connection, table, plants)
+        savepoint = connection.begin_nested()
+        try:
+            insert_all(connection, table, new)
+        except exc.IntegrityError as error:
+            savepoint.rollback()
+            if not self.is_duplicate(error, keys):
+                raise
+            return self.add_new(connection, table, new, keys)  # Another client has just added one.
+        savepoint.commit()
+        return len(new)
+
+
+def own_engine(url: URL, connect_args: Mapping[str, Any], timeout: float = TIMEOUT) -> Engine:
+    """Return an engine of our own.
+
+    :param url: the URL. SQLAlchemy converts its options.
+    :param connect_args: arguments of the driver, which override these options.
+    :param timeout: the seconds that an operation of the engine may wait.
+    """
+    known = signature(DefaultDialect).parameters
+    return create_engine(
+        url,
+        connect_args=connect_args,
+        isolation_level="AUTOCOMMIT",
+        execution_options={"plantstore": timeout, "preserve_rowcount": True},
+        pool_size=POOL_SIZE,
+        max_overflow=0,
+        **{option: True for option in [_SKIP_ROLLBACK] if option in known},
+    )
+
+
+def convert(url: URL, types: Mapping[str, Callable[[str], Any]]) -> dict[str, Any]:
+    """Return the options of a URL, converted to their types.
+
+    :param types: for each option, a function that raises ValueError for an invalid value.
+    :raises ValueError: if an option is unknown, invalid, or occurs twice. The message names it.
+    """
+    return {name: _converted(name, value, types) for name, value in url.query.items()}
+
+
+def _converted(
+    name: str, value: str | tuple[str, ...], types: Mapping[str, Callable[[str], Any]]
+) -> Any:
+    if name not in types:
+        raise ValueError(f"the URL has an unknown option: {name}")
+    try:
+        if isinstance(value, str):
+            return types[name](value)
+    except ValueError:
+        pass
+    raise ValueError(f"the option {name} of the URL has an invalid value")

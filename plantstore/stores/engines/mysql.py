@@ -1,0 +1,158 @@
+"""MariaDB and MySQL."""
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, ClassVar
+
+from sqlalchemy import URL, Connection, Engine, Table, event, exc
+from sqlalchemy.dialects.mysql import LONGTEXT
+from sqlalchemy.util import asbool
+
+from ..deadline import remaining
+from .backend import CONNECT_TIMEOUT, RESPONSE_TIMEOUT, Backend, convert, own_engine
+from .opening import Opening, refuse_stale
+
+# The codes of errors.
+_DUPLICATE = 1062
+# A lock timeout, a deadlock, and a transaction or a node that Galera did not accept.
+_CONFLICTS = {1205, 1213, 1180, 1047}
+# A violated CHECK constraint of MySQL or of MariaDB, a missing permission for the database, the
+# table or a column, and an error that a trigger raises.
+_REFUSALS = {3819, 4025, 1044, 1142, 1143, 1644}
+# Without strict mode, MariaDB truncates long strings. The lock timeouts are short, because the
+# operation is then retried.
+_INIT_COMMAND = (
+    "SET sql_mode=CONCAT(@@sql_mode, ',STRICT_ALL_TABLES'),"
+    " innodb_lock_wait_timeout=1, lock_wait_timeout=1"
+)
+
+
+def _seconds(value: str) -> int:
+    """Return a number of seconds from 1 to an hour."""
+    seconds = int(value)
+    if not 1 <= seconds <= 3600:
+        raise ValueError
+    return seconds
+
+
+def _utf8mb4(value: str) -> str:
+    """Return the only character set that can store every text."""
+    if value != "utf8mb4":
+        raise ValueError
+    return value
+
+
+# The options that SQLAlchemy converts itself.
+_OPTIONS: dict[str, Callable[[str], Any]] = {
+    "bind_address": str,
+    "charset": _utf8mb4,
+    "connect_timeout": _seconds,
+    "program_name": str,
+    "read_default_file": str,
+    "read_default_group": str,
+    "read_timeout": _seconds,
+    "ssl_ca": str,
+    "ssl_capath": str,
+    "ssl_cert": str,
+    "ssl_check_hostname": asbool,
+    "ssl_cipher": str,
+    "ssl_key": str,
+    "unix_socket": str,
+    "write_timeout": _seconds,
+}
+# The other options.
+_MORE_OPTIONS: dict[str, Callable[[str], Any]] = {
+    "max_allowed_packet": int,
+    "ssl_disabled": asbool,
+}
+
+
+class MySQL(Backend):
+    """MariaDB and MySQL, with PyMySQL. The engine of a site may have another driver."""
+
+    text_types: ClassVar[tuple[type[Any], ...]] = (LONGTEXT,)
+    text_name: ClassVar[str] = "LONGTEXT"
+    table_checks: ClassVar[Mapping[str, str]] = {
+        "its storage engine must be InnoDB": (
+            "SELECT 1 FROM information_schema.tables"
+            " WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table"
+            " AND engine <> 'InnoDB'"
+        ),
+        "its character set must be utf8mb4": (
+            "SELECT 1 FROM information_schema.columns"
+            " WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table"
+            " AND column_name IN ('name', 'tag') AND character_set_name <> 'utf8mb4'"
+        ),
+        "the character set of the connection must be utf8mb4": (
+            "SELECT 1 FROM DUAL WHERE @@character_set_client <> 'utf8mb4'"
+            " OR @@character_set_connection <> 'utf8mb4'"
+        ),
+    }
+
+    def make_engine(self, url: URL) -> Engine:
+        """Return an engine whose sessions are strict, and whose responses have a timeout."""
+        options = convert(url, {**_OPTIONS, **_MORE_OPTIONS})
+        engine = own_engine(
+            url.set(drivername="mysql+pymysql").difference_update_query(_MORE_OPTIONS),
+            {
+                "connect_timeout": CONNECT_TIMEOUT,
+                "read_timeout": RESPONSE_TIMEOUT,
+                "write_timeout": RESPONSE_TIMEOUT,
+                **{name: options[name] for name in options if not name.startswith("ssl_c")},
+                "charset": "utf8mb4",
+                "init_command": _INIT_COMMAND,
+            },
+        )
+        Opening(engine, _connection_class())
+        event.listen(engine, "checkout", lambda it, *_: refuse_stale(it._sock))  # noqa: SLF001
+        return engine
+
+    def keys(self, connection: Connection, table: Table) -> Collection[Any]:
+        """Return the name of the primary key, alone as in MariaDB, or with the table."""
+        return {"PRIMARY", f"{table.name}.PRIMARY"}
+
+    def is_duplicate(
+        self, error: exc.DBAPIError, keys: Collection[Any], id: int | None = None
+    ) -> bool:
+        """Return whether the message names this id and the primary key, in any language."""
+        entry, *key = re.findall("'([^']*)'", str(error.orig)) or [None]
+        known = id is None or entry == str(id)
+        return _code(error) == _DUPLICATE and known and len(key) == 1 and key[0] in keys
+
+    def is_conflict(self, error: exc.DBAPIError) -> bool:
+        """Return whether the server rolled back a statement that can be retried."""
+        return _code(error) in _CONFLICTS
+
+    def is_refusal(self, error: exc.DBAPIError) -> bool:
+        """Return whether it is a violated constraint, a missing permission or a trigger."""
+        return super().is_refusal(error) or _code(error) in _REFUSALS
+
+
+def _connection_class() -> type[Any]:
+    from pymysql.connections import Connection  # type: ignore[import-untyped]
+
+    class DeadlineConnection(Connection):  # type: ignore[misc]
+        """A connection that waits for each packet until the deadline at most."""
+
+        @property
+        def _read_timeout(self) -> float:
+            return min(self._read_limit, max(0.001, remaining()))
+
+        @_read_timeout.setter
+        def _read_timeout(self, seconds: float) -> None:
+            self._read_limit = seconds
+
+        @property
+        def _write_timeout(self) -> float:
+            return min(self._write_limit, max(0.001, remaining()))
+
+        @_write_timeout.setter
+        def _write_timeout(self, seconds: float) -> None:
+            self._write_limit = seconds
+
+    return DeadlineConnection
+
+
+def _code(error: exc.DBAPIError) -> Any:
+    original: Any = error.orig
+    return getattr(original, "errno", None) or (original.args or [None])[0]

@@ -1,0 +1,76 @@
+"""Connections to a server, opened in threads: no driver limits the whole time to connect."""
+
+import os
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from contextlib import suppress
+from selectors import EVENT_READ, DefaultSelector
+from typing import Any
+
+from sqlalchemy import Engine, event, exc
+
+from ..deadline import remaining
+from ..threads import start
+
+
+class Opening:
+    """Opens the connections of an engine, and waits for each until the deadline at most.
+
+    Name resolution, several hosts, TLS and authentication together may take longer. A connection
+    that is open too late is for the next operation that needs one.
+
+    :param engine: the engine.
+    :param connect: the function of the driver that opens a connection.
+    """
+
+    def __init__(self, engine: Engine, connect: Callable[..., Any]) -> None:
+        self._connect = connect
+        self._pid = os.getpid()
+        self._late: deque[Future[Any]] = deque()
+        event.listen(engine, "do_connect", self._open)
+        event.listen(engine, "engine_disposed", self._forget)
+
+    def _open(self, dialect: object, record: object, arguments: Any, options: Any) -> Any:
+        while self._late:
+            with suppress(IndexError):  # Another thread has just taken the last one.
+                late = self._finished(self._late.popleft())
+                # The reason why an earlier attempt failed may have been corrected.
+                if late.exception() is None:
+                    return late.result()
+        return self._finished(start(self._connect, *arguments, **options)).result()
+
+    def _finished(self, opening: Future[Any]) -> Future[Any]:
+        finished = False
+        try:
+            finished = bool(wait([opening], remaining()).done)
+        finally:
+            if not finished:
+                self._late.append(opening)
+        if not finished:
+            raise exc.TimeoutError("no connection to the database server within the deadline")
+        return opening
+
+    def _forget(self, engine: Engine) -> None:
+        late, self._late = self._late, deque()
+        if self._pid == os.getpid():  # A child process must not close connections of its parent.
+            for opening in late:
+                opening.add_done_callback(_close)
+        self._pid = os.getpid()
+
+
+def _close(opening: Future[Any]) -> None:
+    if opening.exception() is None:
+        opening.result().close()
+
+
+def refuse_stale(socket: Any) -> None:
+    """Raise DisconnectionError for a connection that the server has closed.
+
+    SQLAlchemy then replaces the connection. The check needs no round trip.
+    """
+    with DefaultSelector() as selector:
+        selector.register(socket, EVENT_READ)
+        # If there is data between two statements, it is normally the end of the connection.
+        if selector.select(0):
+            raise exc.DisconnectionError

@@ -1,0 +1,159 @@
+"""SQLite files."""
+
+import logging
+import sqlite3
+import time
+from collections.abc import Collection, Mapping
+from typing import Any, ClassVar
+
+from sqlalchemy import URL, Connection, Engine, Integer, Table, event, exc
+from sqlalchemy.types import TypeEngine
+
+from ..deadline import TIMEOUT, remaining
+from .backend import Backend, convert, own_engine
+
+_log = logging.getLogger("plantstore")
+
+# The seconds that a connection waits for a lock.
+_LOCK_TIMEOUT = 4
+# The seconds after which the file keeps its journal mode, because other connections use it.
+_MODE_TIMEOUT = 0.5
+_WAL_WARNING = (
+    "SQLite %s has the WAL-reset bug, which can very rarely corrupt a file with a write-ahead log."
+    " Use SQLite 3.51.3 or later, or journal_mode=truncate."
+)
+
+
+def has_wal_reset_bug(version: tuple[int, ...]) -> bool:
+    """Return whether a version of SQLite has the WAL-reset bug.
+
+    With it, two concurrent connections can, very rarely, corrupt a file with a write-ahead log.
+    See https://sqlite.org/wal.html#walresetbug.
+    """
+    fixed = version >= (3, 51, 3) or (3, 50, 7) <= version < (3, 51)
+    return not fixed and not (3, 44, 6) <= version < (3, 45)
+
+
+def _journal_mode(value: str) -> str:
+    if value not in {"wal", "truncate"}:
+        raise ValueError
+    return value
+
+
+def _seconds(value: str) -> float:
+    """Return a number of seconds from 0 to an hour."""
+    seconds = float(value)
+    if not 0 <= seconds <= 3600:
+        raise ValueError
+    return seconds
+
+
+class SQLite(Backend):
+    """SQLite, with Python's sqlite3. The engine of a site may have another driver."""
+
+    one_writer: ClassVar[bool] = True
+    # Every integer has up to 64 bits. Some sites have INTEGER here for BIGINT.
+    id_type: ClassVar[type[TypeEngine[Any]]] = Integer
+    table_checks: ClassVar[Mapping[str, str]] = {
+        "its constraints must not have ON CONFLICT": (
+            "SELECT 1 FROM sqlite_master WHERE name = :table AND sql LIKE '%ON CONFLICT%'"
+        ),
+    }
+
+    def make_engine(self, url: URL) -> Engine:
+        """Return an engine that syncs each commit to the disk.
+
+        The option ``timeout`` is the number of seconds to wait for a lock. ``journal_mode`` is
+        ``wal`` or ``truncate``. The default is ``wal`` if this version of SQLite is safe with it.
+        """
+        buggy = has_wal_reset_bug(sqlite3.sqlite_version_info)
+        options = convert(url, {"timeout": _seconds, "journal_mode": _journal_mode})
+        lock_timeout: float = options.get("timeout", _LOCK_TIMEOUT)
+        mode: str = options.get("journal_mode", "truncate" if buggy else "wal")
+        if buggy and mode == "wal":
+            _log.warning(_WAL_WARNING, sqlite3.sqlite_version)
+        # The time for everything else is the same as by default.
+        timeout = TIMEOUT + max(0, lock_timeout - _LOCK_TIMEOUT)
+        engine = own_engine(url.set(drivername="sqlite", query={}), {}, timeout)
+        event.listen(engine, "connect", _Setup(lock_timeout, mode))
+        return engine
+
+    def keys(self, connection: Connection, table: Table) -> Collection[Any]:
+        """Return the name of the column id in messages."""
+        return {f"{table.name}.id"}
+
+    def is_duplicate(
+        self, error: exc.DBAPIError, keys: Collection[Any], id: int | None = None
+    ) -> bool:
+        """Return whether the primary key of the table is violated."""
+        code = getattr(error.orig, "sqlite_errorcode", None)
+        _, _, key = str(error.orig).rpartition(": ")
+        return code == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY and key in keys
+
+    def limit_waiting(self, connection: Connection) -> None:
+        """Set the lock timeout of a connection, if the deadline is nearer than usual."""
+        info = connection.info
+        seconds = min(info["usual_lock_timeout"], remaining())
+        if seconds != info["lock_timeout"]:
+            connection.exec_driver_sql(f"PRAGMA busy_timeout={int(seconds * 1000)}")
+            info["lock_timeout"] = seconds
+
+
+class _Setup:
+    """Sets the lock timeout, the syncs and the journal mode of every new connection."""
+
+    def __init__(self, lock_timeout: float, mode: str) -> None:
+        self._lock_timeout = lock_timeout
+        self._mode = mode
+        self._logged = ""  # The mode that the log has named last.
+
+    def __call__(self, connection: sqlite3.Connection, record: Any) -> None:
+        record.info["usual_lock_timeout"] = record.info["lock_timeout"] = self._lock_timeout
+        try:
+            connection.execute("PRAGMA synchronous=FULL")
+            self._log(self._set_mode(connection))
+            connection.execute(f"PRAGMA busy_timeout={int(self._lock_timeout * 1000)}")
+        except BaseException:
+            connection.close()  # Older versions of SQLAlchemy leave it open.
+            raise
+
+    def _set_mode(self, connection: sqlite3.Connection) -> str:
+        """Set the journal mode, and return the mode in force."""
+        # SQLite does not wait for a lock when it changes to or from a write-ahead log.
+        connection.execute("PRAGMA busy_timeout=0")
+        started, seconds = time.monotonic(), min(self._lock_timeout, remaining())
+        while True:
+            waited = time.monotonic() - started
+            try:
+                return _try_mode(connection, self._mode, waited > min(_MODE_TIMEOUT, seconds / 2))
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or waited > seconds:
+                    raise
+            time.sleep(0.01)
+
+    def _log(self, mode: str) -> None:
+        if mode != self._logged:
+            level = logging.INFO if mode == self._mode else logging.WARNING
+            _log.log(level, "The journal mode of the SQLite file is %s.", mode)
+            self._logged = mode
+
+
+def _try_mode(connection: sqlite3.Connection, wanted: str, may_keep: bool) -> str:
+    """Set the journal mode, or keep that of the file, and return the mode in force.
+
+    A journal that is deleted instead of truncated can reappear after a power failure and undo a
+    commit.
+    """
+    try:
+        return _journal(connection, f"={wanted}")
+    except sqlite3.OperationalError:
+        if may_keep and _journal(connection) == "wal":
+            return "wal"
+        if may_keep and wanted == "wal":
+            return _journal(connection, "=truncate")
+        raise
+
+
+def _journal(connection: sqlite3.Connection, change: str = "") -> str:
+    mode: str = connection.execute(f"PRAGMA journal_mode{change}").fetchone()[0]
+    return mode

@@ -1,0 +1,134 @@
+"""Group commit: one transaction for the adds of several threads."""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import islice, takewhile
+from threading import Lock, get_ident
+from typing import Any
+
+from .base import StoreUnavailable
+from .deadline import remaining
+
+#: A function that inserts one plant by a connection.
+Insert = Callable[[Any], None]
+
+
+class Add:
+    """The add of one thread.
+
+    :param insert: the function that inserts the plant.
+    """
+
+    def __init__(self, insert: Insert) -> None:
+        self.insert = insert
+        #: Whether the transaction with this add has ended.
+        self.done = False
+        #: Why the plant was not added.
+        self.error: Exception | None = None
+        # Whether this thread must commit the next group.
+        self.leads = False
+        # Whether this add must not be in a group with others.
+        self.alone = False
+        # The adds that this thread commits.
+        self.group: list[Add] = []
+        self._wakeup = Lock()
+        self._wakeup.acquire()
+
+    def wait(self) -> None:
+        """Wait until another thread calls :meth:`wake`, but not beyond the deadline."""
+        self._wakeup.acquire(timeout=remaining())
+
+    def wake(self) -> None:
+        """Let the thread of this add continue."""
+        if self._wakeup.locked():
+            self._wakeup.release()
+
+
+class GroupCommit:
+    """Adds that wait while another add commits go into the next transaction together.
+
+    The thread of the first add in the queue leads: it commits this add and those behind it. Then
+    the thread of the next add leads. If a transaction fails, or if the leading thread is
+    interrupted, the other adds of its group are committed alone, each by its own thread.
+
+    :param commit: the function that commits some adds in one transaction. It sets ``done`` and
+        ``error`` of each. If it raises an exception instead, it has added no plant.
+    :param size: the maximum number of adds in one transaction.
+    """
+
+    def __init__(self, commit: Callable[[list[Add]], None], size: int) -> None:
+        self._commit = commit
+        self._size = size
+        self._lock = Lock()
+        self._queue: deque[Add] = deque()
+        self._has_leader = False
+        # The thread that is committing.
+        self._committing: int | None = None
+
+    def add(self, insert: Insert) -> None:
+        """Insert a plant, and return when it has been committed.
+
+        :raises StoreUnavailable: if the deadline passes while other adds are committed.
+        """
+        add = Add(insert)
+        if self._committing == get_ident():
+            self._commit([add])  # An event of SQLAlchemy during an add has called this method.
+        else:
+            self._wait_or_lead(add)
+        if add.error is not None:
+            raise add.error
+        if not add.done:
+            raise StoreUnavailable("the adds of other threads took too long")
+
+    def _wait_or_lead(self, add: Add) -> None:
+        try:
+            self._enter(add)
+            if not add.leads:
+                add.wait()
+            if add.leads:
+                self._lead(add)
+        finally:
+            try:
+                self._leave(add)
+            except BaseException:
+                self._leave(add)  # The thread was interrupted here. Others still wait for it.
+                raise
+
+    def _enter(self, add: Add) -> None:
+        with self._lock:
+            self._queue.append(add)
+            add.leads, self._has_leader = not self._has_leader, True
+
+    def _lead(self, add: Add) -> None:
+        with self._lock:
+            add.group = [add] if add.alone else [*self._first_adds()]
+        self._committing = get_ident()
+        try:
+            self._commit(add.group)
+        finally:
+            self._committing = None
+
+    def _first_adds(self) -> Iterator[Add]:
+        return takewhile(lambda add: not add.alone, islice(self._queue, self._size))
+
+    def _leave(self, add: Add) -> None:
+        """Take finished adds out of the queue, and let another thread lead. May be repeated."""
+        with self._lock:
+            for member in add.group:
+                if member.done:
+                    self._remove(member)
+                    member.wake()
+                else:
+                    member.alone, member.error = True, None
+            self._remove(add)
+            if add.leads:
+                self._has_leader = bool(self._queue)
+                if self._has_leader:
+                    self._queue[0].leads = True
+                    self._queue[0].wake()
+                add.leads = False
+
+    def _remove(self, add: Add) -> None:
+        with suppress(ValueError):
+            self._queue.remove(add)
