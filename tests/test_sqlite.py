@@ -133,10 +133,10 @@ def test_full_disk_is_store_unavailable(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", ["wal", "truncate"])
 def test_every_commit_is_synced(tmp_path: Path, mode: str) -> None:
     """SQLite syncs every commit, in the journal mode of the URL."""
-    with open_sql(f"sqlite:///{tmp_path}/plants.db?journal_mode={mode}") as store:
-        with store._connections.engine.connect() as connection:  # noqa: SLF001
-            pragmas = [
-                connection.exec_driver_sql(f"PRAGMA {pragma}").scalar()
-                for pragma in ("synchronous", "journal_mode", "busy_timeout")
-            ]
+    store = open_sql(f"sqlite:///{tmp_path}/plants.db?journal_mode={mode}")
+    with store, store._connections.connect() as connection:  # noqa: SLF001
+        pragmas = [
+            connection.exec_driver_sql(f"PRAGMA {pragma}").scalar()
+            for pragma in ("synchronous", "journal_mode", "busy_timeout")
+        ]
     assert pragmas == [2, mode, 4000]
