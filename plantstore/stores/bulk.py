@@ -1,18 +1,18 @@
 """The import of many plants into a SQL store, in one transaction."""
 
 import pickle
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import count
 from tempfile import SpooledTemporaryFile
-from typing import IO, Any
+from typing import IO
 
-from sqlalchemy import Connection, Table, exc
+from sqlalchemy import Connection, exc
 
 from .base import Plant, PlantExists, StoreUnavailable
 from .connections import Connections, in_transaction, pause_before_retry
 from .deadline import deadline
-from .tables import insert_all, without_taken
+from .statements import Statements
 
 #: The maximum number of plants in memory.
 PAGE = 100
@@ -35,17 +35,14 @@ class Import:
     Each batch of plants has the deadline of an operation. If the database has rolled back the
     transaction because of another one, the import starts again, up to ten times in all.
 
-    :param keys: the result of :meth:`.Backend.keys`.
     :param skip_existing: whether plants that exist are skipped.
     """
 
     def __init__(
-        self, connections: Connections, table: Table, keys: Collection[Any], skip_existing: bool
+        self, connections: Connections, statements: Statements, skip_existing: bool
     ) -> None:
         self._connections = connections
-        self._backend = connections.backend
-        self._table = table
-        self._keys = keys
+        self._statements = statements
         self._skip_existing = skip_existing
 
     def add_all(self, plants: Iterable[Plant]) -> int:
@@ -54,7 +51,7 @@ class Import:
         :raises PlantExists: if an id exists or is repeated, and existing plants are not skipped.
         """
         batches = self._batches(plants)
-        if self._backend.one_writer:
+        if self._connections.backend.one_writer:
             return self._add_all(batches)  # There are no concurrent transactions.
         with SpooledTemporaryFile(max_size=WEIGHT) as file:
             repeatable = _RepeatableBatches(batches, file)
@@ -72,7 +69,7 @@ class Import:
         if isinstance(error, StoreUnavailable):
             return self._connections.is_conflict(error)
         # Another client has just added one of the plants. The next attempt finds it.
-        return self._backend.is_duplicate(error, self._keys)
+        return self._statements.is_duplicate(error)
 
     def _add_all(self, batches: Iterable[_Batch]) -> int:
         timeout, added = self._connections.timeout, 0
@@ -90,7 +87,7 @@ class Import:
     def _transaction(self) -> Iterator[Connection]:
         # Each statement of the transaction sees the commits of other clients. In SQLite the
         # transaction locks the database instead.
-        one_writer = self._backend.one_writer
+        one_writer = self._connections.backend.one_writer
         level = "SERIALIZABLE" if one_writer else "READ COMMITTED"
         with self._connections.connect() as connection:
             with connection.execution_options(isolation_level=level).begin():
@@ -107,12 +104,12 @@ class Import:
 
     def _add_batch(self, connection: Connection, batch: _Batch) -> int:
         if self._skip_existing:
-            return self._backend.add_new(connection, self._table, batch, self._keys)
-        new = without_taken(connection, self._table, batch)
+            return self._statements.insert_new(connection, batch)
+        taken = self._statements.taken(connection, batch)
         for id in batch:
-            if id not in new:
+            if id in taken:
                 raise PlantExists(id)
-        insert_all(connection, self._table, batch)
+        self._statements.insert_all(connection, batch)
         return len(batch)
 
     def _batches(self, plants: Iterable[Plant]) -> Iterator[_Batch]:

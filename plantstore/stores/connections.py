@@ -5,9 +5,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, wait
-from contextlib import contextmanager
-from copy import copy
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from itertools import count
 from threading import BoundedSemaphore, Lock
@@ -18,11 +16,12 @@ from sqlalchemy import Connection, Engine, event, exc
 from sqlalchemy.engine.base import OptionEngine
 from sqlalchemy.pool import Pool, SingletonThreadPool, StaticPool
 
-from .base import PlantExists, StoreMisconfigured, StoreUnavailable
-from .deadline import TIMEOUT, deadline, remaining
+from .base import Plant, StoreMisconfigured, StoreUnavailable
+from .deadline import TIMEOUT, remaining
 from .engines import POOL_SIZE, backend_of
-from .group import Add, GroupCommit, Insert
-from .threads import start
+from .group import Add, GroupCommit
+from .statements import Statements
+from .threads import Background
 
 # The maximum number of connections of a process to the database of a site.
 _SITE_POOL_SIZE = 5
@@ -120,16 +119,17 @@ class Connections:
                 raise
             raise StoreUnavailable(_describe(error)) from error
 
-    def write(self, insert: Insert) -> None:
-        """Insert a plant by one statement, and return when the database has committed it.
+    def add(self, statements: Statements, plant: Plant) -> None:
+        """Insert a plant, and return when the database has committed it.
 
+        :raises PlantExists: if a plant with its id exists.
         :raises sqlalchemy.exc.DBAPIError: if the database refuses the plant.
         :raises StoreUnavailable: for every other error of the database.
         """
         if self.backend.one_writer:
-            self._group.add(insert)
+            self._group.add(Add(statements, plant))
         else:
-            self.retry(insert)
+            self.retry(lambda connection: statements.insert(connection, plant))
 
     def retry(self, statement: Callable[[Connection], _T]) -> _T:
         """Execute a statement, and repeat it after conflicts with concurrent transactions."""
@@ -148,27 +148,19 @@ class Connections:
         cause = error.__cause__
         return isinstance(cause, exc.DBAPIError) and self.backend.is_conflict(cause)
 
-    def once(self, function: Callable[[], None]) -> None:
-        """Call a function, once for all threads that call this method at the same time.
+    def first_use(self, function: Callable[[], None]) -> None:
+        """Call a function before the first use of a table, once for all threads that wait for it.
 
-        With an engine of our own, the function runs in another thread, and continues there when
-        the deadline has passed. So the first use of a slow server succeeds after some time. The
-        event listeners of a site may need the thread of the request.
+        With an engine of our own, the function continues in another thread when the deadline has
+        passed. So the first use of a slow server succeeds after some time. The event listeners of
+        a site may need the thread of the request.
 
         :raises StoreUnavailable: if the deadline passes.
         """
         if self._of_site:
             function()
-            return
-        with self._lock:
-            if function not in self._running:
-                self._running[function] = start(self._run, function)
-            running = self._running[function]
-        if not wait([running], remaining()).done:
-            raise StoreUnavailable("the first use of the database has not finished yet")
-        error = running.exception()
-        if error is not None:
-            raise copy(error) from error  # Each thread needs an exception of its own.
+        else:
+            self._background.call(function)
 
     def close(self) -> None:
         """Close the idle connections. The connections of a site stay open."""
@@ -184,8 +176,7 @@ class Connections:
     def _make_locks(self) -> None:
         self._pid = os.getpid()
         self._slots = BoundedSemaphore(self._size)
-        self._lock = Lock()
-        self._running: dict[Callable[[], None], Future[None]] = {}
+        self._background = Background(_FIRST_USE_TIMEOUT)
         # The event listeners of a site may write to the database during an add.
         self._group = GroupCommit(self._commit, 1 if self._of_site else _GROUP_SIZE)
 
@@ -199,61 +190,40 @@ class Connections:
         finally:
             slots.release()
 
-    def _run(self, function: Callable[[], None]) -> None:
-        try:
-            with deadline(_FIRST_USE_TIMEOUT):
-                function()
-        finally:
-            with self._lock:
-                del self._running[function]
-
     def _commit(self, group: list[Add]) -> None:
+        if len(group) > 1:
+            with suppress(exc.DBAPIError, StoreUnavailable, OverflowError, ValueError):
+                self._commit_together(group)
+            return
+        (add,) = group
         with self.connect() as connection:
-            if len(group) > 1:
-                self._commit_together(connection, group)
-                return
-            group[0].insert(connection)
-        _finish(group)
+            add.statements.insert(connection, add.plant)
+        add.done = True
 
-    def _commit_together(self, connection: Connection, group: list[Add]) -> None:
-        """Commit adds in one transaction of SQLite."""
-        driver: Any = connection.connection.dbapi_connection
-        inserted = False
-        driver.execute("BEGIN IMMEDIATE")
-        try:
-            for add in group:
-                self._insert(connection, add)
-            inserted = True
-            self.backend.limit_waiting(connection)
-            driver.execute("COMMIT")
-            _finish(group)
-        except BaseException as error:
-            if driver.in_transaction:
-                driver.execute("ROLLBACK")
-            elif inserted:  # The commit has ended, well or not, or the thread was interrupted then.
-                _finish(group, error if isinstance(error, self._failures) else None)
-            raise
-
-    def _insert(self, connection: Connection, add: Add) -> None:
-        try:
-            add.insert(connection)
-        except (PlantExists, StoreMisconfigured, exc.DBAPIError) as error:
-            # After a RAISE(ROLLBACK) of a trigger, there is no transaction any more.
-            if not in_transaction(connection) or not self._refuses(error):
+    def _commit_together(self, group: list[Add]) -> None:
+        with self.connect() as connection:
+            driver: Any = connection.connection.dbapi_connection
+            changes = driver.total_changes
+            try:
+                statements = group[0].statements
+                statements.insert_together(connection, [add.plant for add in group])
+                _finish(group)
+            except BaseException as error:
+                if driver.total_changes != changes:
+                    # A trigger kept some of the plants, or the thread was interrupted afterwards.
+                    failed = isinstance(error, (StoreMisconfigured, *self._failures))
+                    _finish(group, error if failed else None)
                 raise
-            add.error = error
 
     def _refuses(self, error: Exception) -> bool:
-        if isinstance(error, exc.DBAPIError):
-            return self.backend.is_refusal(error)
-        return isinstance(error, PlantExists | StoreMisconfigured)
+        return isinstance(error, exc.DBAPIError) and self.backend.is_refusal(error)
 
 
-def _finish(group: list[Add], failure: Exception | None = None) -> None:
+def _finish(group: list[Add], error: BaseException | None = None) -> None:
     """Set the outcome of adds whose transaction has ended."""
     for add in group:
-        if failure is not None:
-            add.error = StoreUnavailable(_describe(failure))
+        if error is not None:
+            add.error = StoreMisconfigured(_describe(error))
         add.done = True
 
 
@@ -297,7 +267,7 @@ def in_transaction(connection: Connection) -> bool:
     return bool(connection.connection.dbapi_connection.in_transaction)  # type: ignore[union-attr]
 
 
-def _describe(error: Exception) -> str:
+def _describe(error: BaseException) -> str:
     text = str(getattr(error, "orig", error))
     if "is locked" not in text:
         return text

@@ -5,26 +5,25 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import islice, takewhile
 from threading import Lock, get_ident
-from typing import Any
 
-from .base import StoreUnavailable
+from .base import Plant, StoreUnavailable
 from .deadline import remaining
-
-#: A function that inserts one plant by a connection.
-Insert = Callable[[Any], None]
+from .statements import Statements
 
 
 class Add:
     """The add of one thread.
 
-    :param insert: the function that inserts the plant.
+    :param statements: the statements of the table.
+    :param plant: the new plant.
     """
 
-    def __init__(self, insert: Insert) -> None:
-        self.insert = insert
-        #: Whether the transaction with this add has ended.
+    def __init__(self, statements: Statements, plant: Plant) -> None:
+        self.statements = statements
+        self.plant = plant
+        #: Whether the outcome is known: the plant was added, or there is an error.
         self.done = False
-        #: Why the plant was not added.
+        #: Why it is not known that the plant was added.
         self.error: Exception | None = None
         # Whether this thread must commit the next group.
         self.leads = False
@@ -49,11 +48,12 @@ class GroupCommit:
     """Adds that wait while another add commits go into the next transaction together.
 
     The thread of the first add in the queue leads: it commits this add and those behind it. Then
-    the thread of the next add leads. If a transaction fails, or if the leading thread is
-    interrupted, the other adds of its group are committed alone, each by its own thread.
+    the thread of the next add leads. If a group cannot be committed, or if the leading thread is
+    interrupted, each of its adds is committed alone, by its own thread.
 
-    :param commit: the function that commits some adds in one transaction. It sets ``done`` and
-        ``error`` of each. If it raises an exception instead, it has added no plant.
+    :param commit: the function that commits adds of one table in one transaction. It sets ``done``
+        of each, unless the group could not be committed. A single add that cannot be committed is
+        an exception instead.
     :param size: the maximum number of adds in one transaction.
     """
 
@@ -66,12 +66,11 @@ class GroupCommit:
         # The thread that is committing.
         self._committing: int | None = None
 
-    def add(self, insert: Insert) -> None:
-        """Insert a plant, and return when it has been committed.
+    def add(self, add: Add) -> None:
+        """Commit an add, alone or in a group.
 
         :raises StoreUnavailable: if the deadline passes while other adds are committed.
         """
-        add = Add(insert)
         if self._committing == get_ident():
             self._commit([add])  # An event of SQLAlchemy during an add has called this method.
         else:
@@ -106,11 +105,15 @@ class GroupCommit:
         self._committing = get_ident()
         try:
             self._commit(add.group)
+            if not add.done:
+                self._commit([add])
         finally:
             self._committing = None
 
     def _first_adds(self) -> Iterator[Add]:
-        return takewhile(lambda add: not add.alone, islice(self._queue, self._size))
+        table = self._queue[0].statements
+        first = islice(self._queue, self._size)
+        return takewhile(lambda add: not add.alone and add.statements is table, first)
 
     def _leave(self, add: Add) -> None:
         """Take finished adds out of the queue, and let another thread lead. May be repeated."""
@@ -120,7 +123,7 @@ class GroupCommit:
                     self._remove(member)
                     member.wake()
                 else:
-                    member.alone, member.error = True, None
+                    member.alone = True
             self._remove(add)
             if add.leads:
                 self._has_leader = bool(self._queue)

@@ -1,28 +1,18 @@
 """Plants in a SQL database, through SQLAlchemy Core: one store for every engine."""
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
-from sqlalchemy import (
-    Connection,
-    Engine,
-    MetaData,
-    bindparam,
-    delete,
-    exc,
-    func,
-    insert,
-    select,
-)
+from sqlalchemy import Engine, MetaData, exc
 
 from ..arguments import type_error
-from .base import BulkStore, Plant, PlantExists, StoreMisconfigured, StoreUnavailable
+from .base import BulkStore, Plant, StoreMisconfigured, StoreUnavailable
 from .bulk import PAGE, WEIGHT, Import, weight
 from .connections import connections_of
 from .deadline import deadline
-from .tables import check_added, check_table, create_table, define_table, misconfigured
+from .statements import Statements
+from .tables import define_table, misconfigured
 
 
 class SQLStore(BulkStore):
@@ -52,14 +42,9 @@ class SQLStore(BulkStore):
             raise type_error("metadata", "an SQLAlchemy MetaData, such as db.metadata", metadata)
         self._connections = connections_of(engine)
         self._site_creates_table = metadata is not None
-        self._table = define_table(table, MetaData() if metadata is None else metadata, engine)
-        columns = self._table.c
-        # Built once, because building them takes a tenth of the time of an add.
-        self._insert = insert(self._table)
-        self._select = select(columns.id, columns.name, columns.tag)
-        self._select_one = self._select.where(columns.id == bindparam("id"))
+        definition = define_table(table, MetaData() if metadata is None else metadata, engine)
+        self._statements = Statements(definition, self._connections.backend)
         self._table_is_checked = False
-        self._keys: Collection[Any] = ()
 
     def add(self, plant: Plant) -> None:
         """Store a new plant.
@@ -69,7 +54,7 @@ class SQLStore(BulkStore):
             of the site is too short.
         """
         with self._operation():
-            self._connections.write(lambda connection: self._insert_plant(connection, plant))
+            self._connections.add(self._statements, plant)
 
     def add_all(self, plants: Iterable[Plant], *, skip_existing: bool = False) -> int:
         """Store all new plants, or none of them, in one transaction.
@@ -81,15 +66,14 @@ class SQLStore(BulkStore):
         :raises PlantExists: if an id exists or is repeated, and ``skip_existing`` is false.
         """
         with self._checked():
-            one = Import(self._connections, self._table, self._keys, skip_existing)
-            return one.add_all(plants)
+            return Import(self._connections, self._statements, skip_existing).add_all(plants)
 
     def get(self, id: int) -> Plant | None:
         """Return the plant with this id, or ``None`` when there is none."""
         if not _in_int64(id):
             return None
         with self._operation(), self._connections.connect() as connection:
-            return self._find(connection, id)
+            return self._statements.find(connection, id)
 
     def remove(self, id: int) -> None:
         """Remove the plant with this id.
@@ -98,17 +82,17 @@ class SQLStore(BulkStore):
         """
         if not _in_int64(id):
             raise KeyError(id)
-        statement = delete(self._table).where(self._table.c.id == id)
         with self._operation():
-            removed = self._connections.retry(lambda one: one.execute(statement).rowcount)
-        if removed == 0:
+            removed = self._connections.retry(lambda one: self._statements.remove(one, id))
+        if not removed:
             raise KeyError(id)
 
     def __iter__(self) -> Iterator[Plant]:
         """Yield the plants in the order of their ids, with one page in memory."""
         after, size = None, PAGE // 8  # Small at first: names may be long.
         while True:
-            page = self._page(after, size)
+            with self._operation(), self._connections.connect() as connection:
+                page = self._statements.page(connection, after, size)
             yield from page
             if len(page) < size:
                 return
@@ -118,7 +102,7 @@ class SQLStore(BulkStore):
     def __len__(self) -> int:
         """Return the number of plants."""
         with self._operation(), self._connections.connect() as connection:
-            return connection.execute(select(func.count()).select_from(self._table)).scalar_one()
+            return self._statements.count(connection)
 
     def ping(self) -> None:
         """Check that the database responds and that its table can store plants."""
@@ -140,7 +124,7 @@ class SQLStore(BulkStore):
         try:
             if not self._table_is_checked:
                 with deadline(self._connections.timeout):
-                    self._connections.once(self._check_table)
+                    self._connections.first_use(self._check_table)
             yield
         except StoreUnavailable:
             self._table_is_checked = False
@@ -151,35 +135,13 @@ class SQLStore(BulkStore):
 
     def _check_table(self) -> None:
         with self._connections.connect() as connection:
-            if not self._site_creates_table:
-                create_table(connection, self._table)
-            check_table(connection, self._table, self._connections.backend)
-            self._keys = self._connections.backend.keys(connection, self._table)
-            connection.commit()
+            self._statements.check(connection, create=not self._site_creates_table)
         self._table_is_checked = True
 
-    def _insert_plant(self, connection: Connection, plant: Plant) -> None:
-        try:
-            added = connection.execute(self._insert, plant._asdict()).rowcount
-        except exc.IntegrityError as error:
-            if self._connections.backend.is_duplicate(error, self._keys, plant.id):
-                raise PlantExists(plant.id) from None
-            raise
-        check_added(self._table, added, 1)
-
-    def _find(self, connection: Connection, id: int) -> Plant | None:
-        row = connection.execute(self._select_one, {"id": id}).one_or_none()
-        return None if row is None else Plant(*row)
-
-    def _page(self, after: int | None, size: int) -> list[Plant]:
-        ordered = self._select.order_by(self._table.c.id).limit(size)
-        if after is not None:
-            ordered = ordered.where(self._table.c.id > after)
-        with self._operation(), self._connections.connect() as connection:
-            return [Plant(*row) for row in connection.execute(ordered)]
-
     def _refused(self, error: exc.DBAPIError) -> StoreMisconfigured:
-        return misconfigured(self._table, f"it refuses an operation: {_without_values(error)}")
+        return misconfigured(
+            self._statements.table, f"it refuses an operation: {_without_values(error)}"
+        )
 
 
 def _without_values(error: exc.DBAPIError) -> str:

@@ -1,7 +1,7 @@
 """The table of plants: its definition, and the check that a table is as defined."""
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from sqlalchemy import (
     BigInteger,
@@ -12,16 +12,14 @@ from sqlalchemy import (
     Table,
     Text,
     exc,
-    insert,
     inspect,
-    select,
     text,
 )
 from sqlalchemy.dialects.mysql import LONGTEXT
 from sqlalchemy.engine.interfaces import ReflectedColumn
 
 from ..arguments import type_error
-from .base import Plant, StoreMisconfigured
+from .base import StoreMisconfigured
 
 if TYPE_CHECKING:
     from .engines import Backend
@@ -100,37 +98,6 @@ def check_table(connection: Connection, table: Table, backend: "Backend") -> Non
 def misconfigured(table: Table, problem: str) -> StoreMisconfigured:
     """Return the exception for a table that cannot store plants."""
     return StoreMisconfigured(f"table {table.name}: {problem}")
-
-
-def check_added(table: Table, added: int, expected: int) -> None:
-    """Check how many plants an insert has added.
-
-    :raises StoreMisconfigured: if they are not as many as expected.
-    """
-    # A negative number is unknown: before 2.0.28, SQLAlchemy does not count with psycopg.
-    if 0 <= added != expected:
-        raise misconfigured(table, "a rule, a trigger or a constraint drops plants")
-
-
-def insert_all(connection: Connection, table: Table, plants: Mapping[int, Plant]) -> None:
-    """Insert plants, given by their ids."""
-    if plants:
-        added = connection.execute(insert(table), values(plants)).rowcount
-        check_added(table, added, len(plants))
-
-
-def without_taken(
-    connection: Connection, table: Table, plants: Mapping[int, Plant]
-) -> dict[int, Plant]:
-    """Return those of the plants whose ids do not exist yet."""
-    column = table.c.id
-    taken = {*connection.execute(select(column).where(column.in_(plants))).scalars()}
-    return {id: plant for id, plant in plants.items() if id not in taken}
-
-
-def values(plants: Mapping[int, Plant]) -> list[dict[str, Any]]:
-    """Return the values of an insert."""
-    return [plant._asdict() for plant in plants.values()]
 
 
 def _exists(connection: Connection, table: Table) -> bool:

@@ -1,9 +1,9 @@
 """The interface of an engine: everything in which one engine differs from another."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from inspect import signature
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sqlalchemy import (
     URL,
@@ -21,7 +21,9 @@ from sqlalchemy.types import TypeEngine
 
 from ..base import Plant
 from ..deadline import TIMEOUT
-from ..tables import insert_all, without_taken
+
+if TYPE_CHECKING:
+    from ..statements import Statements
 
 #: The maximum number of connections of an engine of our own.
 POOL_SIZE = 16
@@ -81,25 +83,29 @@ class Backend(ABC):
     ) -> None:
         """Let the connection wait for locks until the deadline at most."""
 
-    def add_new(
-        self,
-        connection: Connection,
-        table: Table,
-        plants: Mapping[int, Plant],
-        keys: Collection[Any],
+    def insert_new(
+        self, connection: Connection, statements: "Statements", plants: Mapping[int, Plant]
     ) -> int:
-        """Insert the plants whose ids do not exist yet, and return how many they are."""
-        new = without_taken(connection, table, plants)
+        """Insert those of the plants whose ids do not exist, and return how many they are."""
+        taken = statements.taken(connection, plants)
+        new = {id: plant for id, plant in plants.items() if id not in taken}
         savepoint = connection.begin_nested()
         try:
-            insert_all(connection, table, new)
+            statements.insert_all(connection, new)
         except exc.IntegrityError as error:
             savepoint.rollback()
-            if not self.is_duplicate(error, keys):
+            if not statements.is_duplicate(error):
                 raise
-            return self.add_new(connection, table, new, keys)  # Another client has just added one.
+            return self.insert_new(connection, statements, new)  # Another client has added one.
         savepoint.commit()
         return len(new)
+
+    def insert_together(self, connection: Connection, table: Table, plants: Sequence[Plant]) -> int:
+        """Insert plants by one statement, and return how many were inserted.
+
+        Only an engine with one writer has group commit, which calls this method.
+        """
+        raise NotImplementedError
 
 
 def own_engine(url: URL, connect_args: Mapping[str, Any], timeout: float = TIMEOUT) -> Engine:
