@@ -23,6 +23,7 @@ class Statements:
         self._keys: Collection[Any] = ()
         # Built once, because building them takes a tenth of the time of an add.
         self._insert = insert(table)
+        self._insert_new = backend.insert_new(table)
         self._select = select(table.c.id, table.c.name, table.c.tag)
         self._select_one = self._select.where(table.c.id == bindparam("id"))
         self._delete = delete(table).where(table.c.id == bindparam("id"))
@@ -55,8 +56,8 @@ class Statements:
     def insert_all(self, connection: Connection, plants: Mapping[int, Plant]) -> None:
         """Insert plants, given by their ids, in a transaction."""
         if plants:
-            values = [plant._asdict() for plant in plants.values()]
-            self._check_added(connection.execute(self._insert, values).rowcount, len(plants))
+            added = connection.execute(self._insert, _values(plants)).rowcount
+            self._check_added(added, len(plants))
 
     def insert_together(self, connection: Connection, plants: Sequence[Plant]) -> None:
         """Insert plants by one statement, all of them or none."""
@@ -68,7 +69,20 @@ class Statements:
 
         :returns: how many were inserted.
         """
-        return self._backend.insert_new(connection, self, plants)
+        if self._insert_new is not None:
+            return len(connection.execute(self._insert_new, _values(plants)).all())
+        taken = self.taken(connection, plants)
+        new = {id: plant for id, plant in plants.items() if id not in taken}
+        savepoint = connection.begin_nested()
+        try:
+            self.insert_all(connection, new)
+        except exc.IntegrityError as error:
+            savepoint.rollback()
+            if not self.is_duplicate(error):
+                raise
+            return self.insert_new(connection, new)  # Another client has just added one of them.
+        savepoint.commit()
+        return len(new)
 
     def is_duplicate(self, error: exc.DBAPIError, id: int | None = None) -> bool:
         """Return whether an insert failed because a plant with this id, or with any id, exists."""
@@ -103,3 +117,7 @@ class Statements:
         # A negative number is unknown: before 2.0.28, SQLAlchemy does not count with psycopg.
         if 0 <= added != expected:
             raise misconfigured(self.table, "a rule, a trigger or a constraint drops plants")
+
+
+def _values(plants: Mapping[int, Plant]) -> list[dict[str, Any]]:
+    return [plant._asdict() for plant in plants.values()]

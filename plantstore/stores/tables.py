@@ -1,7 +1,6 @@
 """The table of plants: its definition, and the check that a table is as defined."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from sqlalchemy import (
     BigInteger,
@@ -20,9 +19,7 @@ from sqlalchemy.engine.interfaces import ReflectedColumn
 
 from ..arguments import type_error
 from .base import StoreMisconfigured
-
-if TYPE_CHECKING:
-    from .engines import Backend
+from .engines import Backend
 
 # In MySQL and MariaDB, TEXT is limited to 65,535 bytes.
 _TEXT = Text().with_variant(LONGTEXT(charset="utf8mb4"), "mysql", "mariadb")
@@ -80,7 +77,7 @@ def create_table(connection: Connection, table: Table) -> None:
         # Another worker has created the table since the check.
 
 
-def check_table(connection: Connection, table: Table, backend: "Backend") -> None:
+def check_table(connection: Connection, table: Table, backend: Backend) -> None:
     """Check that a table can store every plant unchanged.
 
     The table may have other columns too, if the database fills them.
@@ -104,7 +101,7 @@ def _exists(connection: Connection, table: Table) -> bool:
     return inspect(connection).has_table(table.name, connection.schema_for_object(table))
 
 
-def _faults(connection: Connection, table: Table, backend: "Backend") -> Iterator[str]:
+def _faults(connection: Connection, table: Table, backend: Backend) -> Iterator[str]:
     inspector, schema = inspect(connection), connection.schema_for_object(table)
     columns = {column["name"]: column for column in inspector.get_columns(table.name, schema)}
     missing = {"id", "name", "tag"} - {*columns}
@@ -125,7 +122,7 @@ def _faults(connection: Connection, table: Table, backend: "Backend") -> Iterato
             yield problem
 
 
-def _id_faults(column: ReflectedColumn, backend: "Backend") -> Iterator[str]:
+def _id_faults(column: ReflectedColumn, backend: Backend) -> Iterator[str]:
     if not isinstance(column["type"], backend.id_type) or getattr(
         column["type"], "unsigned", False
     ):
@@ -134,7 +131,7 @@ def _id_faults(column: ReflectedColumn, backend: "Backend") -> Iterator[str]:
         yield "the database must not fill the column id (AUTO_INCREMENT, IDENTITY or a default)"
 
 
-def _text_faults(column: ReflectedColumn, backend: "Backend") -> Iterator[str]:
+def _text_faults(column: ReflectedColumn, backend: Backend) -> Iterator[str]:
     name, type = column["name"], column["type"]
     if not isinstance(type, backend.text_types) or getattr(type, "length", None) is not None:
         yield f"the column {name} must be {backend.text_name}"

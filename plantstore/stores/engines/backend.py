@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from inspect import signature
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from sqlalchemy import (
     URL,
@@ -11,6 +11,7 @@ from sqlalchemy import (
     BigInteger,
     Connection,
     Engine,
+    Executable,
     Table,
     Text,
     create_engine,
@@ -21,9 +22,6 @@ from sqlalchemy.types import TypeEngine
 
 from ..base import Plant
 from ..deadline import TIMEOUT
-
-if TYPE_CHECKING:
-    from ..statements import Statements
 
 #: The maximum number of connections of an engine of our own.
 POOL_SIZE = 16
@@ -83,22 +81,12 @@ class Backend(ABC):
     ) -> None:
         """Let the connection wait for locks until the deadline at most."""
 
-    def insert_new(
-        self, connection: Connection, statements: "Statements", plants: Mapping[int, Plant]
-    ) -> int:
-        """Insert those of the plants whose ids do not exist, and return how many they are."""
-        taken = statements.taken(connection, plants)
-        new = {id: plant for id, plant in plants.items() if id not in taken}
-        savepoint = connection.begin_nested()
-        try:
-            statements.insert_all(connection, new)
-        except exc.IntegrityError as error:
-            savepoint.rollback()
-            if not statements.is_duplicate(error):
-                raise
-            return self.insert_new(connection, statements, new)  # Another client has added one.
-        savepoint.commit()
-        return len(new)
+    def insert_new(self, table: Table) -> Executable | None:
+        """Return a statement that skips plants that exist, and returns the ids of the others.
+
+        Or return ``None``, if the engine has none that skips only violations of the primary key.
+        """
+        return None
 
     def insert_together(self, connection: Connection, table: Table, plants: Sequence[Plant]) -> int:
         """Insert plants by one statement, and return how many were inserted.

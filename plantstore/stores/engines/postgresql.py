@@ -1,18 +1,14 @@
 """PostgreSQL."""
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from sqlalchemy import URL, Connection, Engine, Table, event, exc, text
+from sqlalchemy import URL, Connection, Engine, Executable, Table, event, exc, text
 from sqlalchemy.dialects import postgresql
 
-from ..base import Plant
 from ..deadline import remaining
 from .backend import CONNECT_TIMEOUT, RESPONSE_TIMEOUT, Backend, convert, own_engine
 from .opening import Opening, refuse_stale
-
-if TYPE_CHECKING:
-    from ..statements import Statements
 
 # Half a second shorter than the client's timeout, so that the client knows that the server has
 # cancelled the statement.
@@ -99,14 +95,10 @@ class PostgreSQL(Backend):
         """Return whether it is a violated constraint, a missing permission or a trigger."""
         return super().is_refusal(error) or _fields(error)[0] in _REFUSALS
 
-    def insert_new(
-        self, connection: Connection, statements: "Statements", plants: Mapping[int, Plant]
-    ) -> int:
-        """Insert those of the plants whose ids do not exist, and return how many they are."""
-        # After a rollback to a savepoint, psycopg may use a prepared statement that is gone.
-        new = postgresql.insert(statements.table).on_conflict_do_nothing(index_elements=["id"])
-        values = [plant._asdict() for plant in plants.values()]
-        return len(connection.execute(new.returning(statements.table.c.id), values).all())
+    def insert_new(self, table: Table) -> Executable:
+        """Return a statement that skips plants that exist, and returns the ids of the others."""
+        new = postgresql.insert(table).on_conflict_do_nothing(index_elements=["id"])
+        return new.returning(table.c.id)
 
 
 def _options(url: URL) -> dict[str, Any]:
