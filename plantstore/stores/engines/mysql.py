@@ -154,9 +154,9 @@ def _check_files(engine: Engine, connect: Callable[..., Any], arguments: dict[st
     _, options = engine.dialect.create_connect_args(engine.url)
     try:
         connect(**{**options, **arguments}, defer_connect=True)
-    except ssl.SSLError as error:
+    except (TypeError, ssl.SSLError) as error:  # Some versions do not have each option.
         reason = " ".join(str(error).split())
-        raise ValueError(f"the options ssl_… of the URL are invalid: {reason}") from None
+        raise ValueError(f"an option of the URL, such as ssl_ca, is invalid: {reason}") from None
     except configparser.Error:
         raise ValueError(
             "the option read_default_file of the URL is not the name of a valid file"

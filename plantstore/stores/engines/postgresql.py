@@ -142,7 +142,7 @@ def _arguments(url: URL) -> dict[str, Any]:
     """Return the parts of a URL. SQLAlchemy joins several hosts and their ports."""
     try:
         return dict(url.get_dialect()().create_connect_args(url)[1])
-    except exc.ArgumentError:
+    except (exc.ArgumentError, ValueError):
         raise ValueError(
             "the URL has invalid options host and port: use host=a,b&port=1,2 or host=a:1&host=b:2"
         ) from None
