@@ -1,5 +1,6 @@
 """SQLStore on every engine: an SQLite file, and real database servers."""
 
+import operator
 import subprocess
 import sys
 import tracemalloc
@@ -22,10 +23,11 @@ from plantstore import (
 )
 from plantstore.stores import connections
 
+from .conftest import check_error, create
 from .databases import SERVERS, Place, mariadb, only, postgresql
 from .race import race
 from .serving import LIMIT, ROOT, Gunicorn, post
-from .sites import LILY, ROSE_PLANT
+from .sites import LILY, ROSE, ROSE_PLANT, make_site
 from .waiting import wait_until
 
 # Seconds after which a test fails because an operation has not given up. The store's own
@@ -121,16 +123,57 @@ def test_skip_existing_skips_only_duplicate_ids(store: SQLStore, engine: Engine)
     assert list(store) == [ROSE_PLANT]
 
 
+TRIGGERS = {
+    "sqlite": "CREATE TRIGGER no_roses BEFORE INSERT ON plants BEGIN SELECT RAISE(ABORT, {}); END",
+    "postgresql": (
+        "CREATE OR REPLACE FUNCTION no_roses() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN RAISE EXCEPTION USING MESSAGE = {}; END $$;"
+        "CREATE TRIGGER no_roses BEFORE INSERT ON plants FOR EACH ROW EXECUTE FUNCTION no_roses()"
+    ),
+    "mysql": (
+        "CREATE TRIGGER no_roses BEFORE INSERT ON plants FOR EACH ROW"
+        " SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = {}"
+    ),
+}
+
+
+def test_message_of_the_driver_is_one_line_in_the_log(
+    store: SQLStore, engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A message of the database that has several lines is one line in the log."""
+    store.ping()
+    with engine.begin() as connection:
+        connection.execute(text(TRIGGERS[engine.dialect.name].format("'no roses\nhere'")))
+    check_error(create(make_site(store=store).test_client(), ROSE), 50303)
+    (message,) = caplog.messages
+    assert "table plants: it refuses an operation: " in message
+    assert "no roses" in message
+    assert "\n" not in message
+
+
+def large_plants() -> Iterator[Plant]:
+    """Yield plants with a tag of a megabyte, then plants with such a name."""
+    for id in range(60):
+        long = f"{id:<1000000}"
+        yield Plant(id, "", long) if id < 40 else Plant(id, long)
+
+
 def test_memory_use_of_large_plants(store: SQLStore) -> None:
     """add_all and iteration hold only a few plants of a megabyte in memory at a time."""
+    assert peak(lambda: store.add_all(large_plants())) < 30_000_000
+    assert peak(lambda: [None for _ in store]) < 30_000_000
+    assert all(map(operator.eq, store, large_plants()))
+    assert len(store) == 60
+
+
+def peak(function: Callable[[], Any]) -> int:
+    """Return the largest number of bytes in use during a call."""
     tracemalloc.start()
     try:
-        assert store.add_all(Plant(id, f"{id:<1000000}") for id in range(60)) == 60
-        assert sum(plant.name.strip() == str(plant.id) for plant in store) == 60
-        _, peak = tracemalloc.get_traced_memory()
+        function()
+        return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak < 30_000_000
 
 
 @contextmanager
