@@ -117,6 +117,39 @@ def test_skip_existing_skips_only_duplicate_ids(store: SQLStore, engine: Engine)
     assert list(store) == [ROSE_PLANT]
 
 
+LOGGING = {
+    "sqlite": (
+        "CREATE TRIGGER logging AFTER INSERT ON plants"
+        " BEGIN INSERT INTO garden_plants VALUES (NEW.id + 10); END"
+    ),
+    "postgresql": (
+        "CREATE OR REPLACE FUNCTION logging() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN INSERT INTO garden_plants VALUES (NEW.id + 10); RETURN NEW; END $$;"
+        "CREATE TRIGGER logging AFTER INSERT ON plants FOR EACH ROW EXECUTE FUNCTION logging()"
+    ),
+    "mysql": (
+        "CREATE TRIGGER logging AFTER INSERT ON plants"
+        " FOR EACH ROW INSERT INTO garden_plants VALUES (NEW.id + 10)"
+    ),
+}
+
+
+def test_duplicate_in_another_table(store: SQLStore, engine: Engine) -> None:
+    """If a trigger of the site writes a duplicate to another table, it is not PlantExists."""
+    store.ping()
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE garden_plants (id BIGINT PRIMARY KEY)"))
+        connection.execute(text("INSERT INTO garden_plants VALUES (11)"))
+        connection.execute(text(LOGGING[engine.dialect.name]))
+    for skip_existing in (False, True):
+        with pytest.raises(StoreMisconfigured, match="it refuses an operation: "):
+            store.add_all([ROSE_PLANT], skip_existing=skip_existing)
+    with pytest.raises(StoreMisconfigured, match="it refuses an operation: "):
+        store.add(ROSE_PLANT)
+    store.add(LILY)
+    assert list(store) == [LILY]
+
+
 TRIGGERS = {
     "sqlite": "CREATE TRIGGER no_roses BEFORE INSERT ON plants BEGIN SELECT RAISE(ABORT, {}); END",
     "postgresql": (

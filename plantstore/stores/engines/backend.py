@@ -96,9 +96,11 @@ class Backend(ABC):
             insert_all(connection, table, new)
         except exc.IntegrityError as error:
             savepoint.rollback()
-            if not self.is_duplicate(error, keys):
+            left = without_taken(connection, table, new)
+            # If no id is taken, the duplicate is one of another table, such as that of a trigger.
+            if len(left) == len(new) or not self.is_duplicate(error, keys):
                 raise
-            return self.add_new(connection, table, new, keys)  # Another client has just added one.
+            return self.add_new(connection, table, left, keys)  # Another client has just added one.
         savepoint.commit()
         return len(new)
 
