@@ -78,7 +78,7 @@ def create_blueprint(
     @blueprint.errorhandler(StoreMisconfigured)
     def store_misconfigured(error: StoreMisconfigured) -> Response:
         """Log a problem of the store only once until a plant is stored."""
-        message = str(error)
+        message = " ".join(str(error).split())
         if message not in logged:
             logged.add(message)
             _log(f"The store is not set up for plants: {message}")

@@ -108,10 +108,11 @@ def test_memory_store_is_refused(command: str) -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("scheme", ["postgresql", "mysql"])
 def test_unreachable_store_is_exit_code_1(run: Run, command: str, scheme: str) -> None:
-    """An unreachable store is exit code 1, and the message contains no password."""
+    """An unreachable store is exit code 1, with one line that contains no password."""
     url = f"{scheme}://me:hunter2@127.0.0.1:1/plants"
     message = failure(run(*command.split(), "--store", url), 1)
     assert message.startswith("Error: the store is unavailable: ")
+    assert message.count("\n") == 1
     assert "hunter2" not in message
 
 

@@ -7,7 +7,7 @@ from flask import Flask
 from flask.testing import FlaskClient
 from marshmallow import ValidationError
 
-from plantstore import MemoryStore, Plant, StoreUnavailable
+from plantstore import MemoryStore, Plant, StoreMisconfigured, StoreUnavailable
 from plantstore.errors import ERRORS
 
 from .conftest import check_error, create
@@ -147,6 +147,15 @@ def test_store_unavailable_has_retry_after(caplog: pytest.LogCaptureFixture) -> 
         (logging.ERROR, None)
     ]
     assert r"refused\nby x" in caplog.messages[0]
+
+
+def test_store_misconfigured_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """StoreMisconfigured is 50303, and the log has its message once, as one line."""
+    client = make_site(store=FailingStore(StoreMisconfigured("no table\nof plants"))).test_client()
+    for _ in range(2):
+        assert "table" not in check_error(create(client, ROSE), 50303)
+    (message,) = caplog.messages
+    assert "not set up for plants: no table of plants" in message
 
 
 def test_one_process_store_with_several_processes_is_refused(

@@ -322,14 +322,6 @@ def test_slow_closing_clients_restart_no_worker() -> None:
             assert server.request(again).error == 40004
 
 
-def test_read_timeout_of_silent_clients() -> None:
-    """Clients that stop in the middle of a request do not block other clients forever."""
-    with Gunicorn(PLANTSTORE_TOKENS=TOKEN) as server, ExitStack() as silent:
-        for begun in (b"POST /pl", post(b"{", length=500)) * 5:
-            silent.enter_context(server.connect()).send(begun)
-        assert server.request(post(new_rose())).status == 200
-
-
 def test_application_of_an_operator(tmp_path: Path) -> None:
     """An application that passes its own store and token check is served without any setting."""
     (tmp_path / "own.py").write_text(

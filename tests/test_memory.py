@@ -2,7 +2,7 @@
 
 import gc
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 
 import pytest
@@ -33,6 +33,26 @@ def test_duplicate_check_and_insert_are_atomic() -> None:
 
     with ThreadPoolExecutor(8) as threads:
         assert sum(threads.map(add_all, range(8))) == len(store) == 200
+
+
+def test_get_waits_for_an_unfinished_write() -> None:
+    """A concurrent get returns a plant with its tag or no plant, never a plant without its tag."""
+    store, plant = MemoryStore(), Plant(1, "Rose", "red")
+
+    class SlowTags(dict[int, str]):
+        """Tags, each of which is set while another thread reads the plant."""
+
+        def __setitem__(self, id: int, tag: str) -> None:
+            """Set the tag, after another thread had the time to read the plant."""
+            reading.append(threads.submit(store.get, id))
+            wait(reading, 0.1)  # Without the lock, the read has ended by then.
+            super().__setitem__(id, tag)
+
+    reading: list[Future[Plant | None]] = []
+    store._tags = SlowTags()  # noqa: SLF001
+    with ThreadPoolExecutor(1) as threads:
+        store.add(plant)
+    assert reading[0].result() == plant
 
 
 def test_plants_are_not_tracked_by_garbage_collection() -> None:

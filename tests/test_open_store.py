@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from plantstore import MemoryStore, Plant, SettingsError, open_store
 from plantstore.settings import Settings
 
 from .conftest import Run
+from .databases import DATABASES, Place, only
 from .installing import install
 
 Install = Callable[..., str]
@@ -43,9 +45,36 @@ DRIVERS = [
     ("sqlite3", "sqlite:///plants.db", "sqlite"),
     ("psycopg", "postgresql://me:hunter2@host/db", "postgresql"),
     ("psycopg", "postgres://me:hunter2@host/db", "postgresql"),
+    ("psycopg", "postgresql+psycopg://me:hunter2@host/db", "postgresql"),
+    ("pymysql", "mysql://me:hunter2@host/db", "mysql"),
     ("pymysql", "mysql+pymysql://me:hunter2@host/db", "mysql"),
     ("pymysql", "mariadb://me:hunter2@host/db", "mysql"),
+    ("pymysql", "mariadb+pymysql://me:hunter2@host/db", "mysql"),
 ]
+# The schemes of each database.
+FAMILIES = [
+    ["sqlite"],
+    ["postgresql", "postgres", "postgresql+psycopg"],
+    ["mysql", "mysql+pymysql", "mariadb", "mariadb+pymysql"],
+]
+
+
+@only(*DATABASES)
+def test_every_scheme_opens_a_usable_store(place: Place) -> None:
+    """Each scheme of a database opens a store of this database."""
+    own, _, address = place.url.partition("://")
+    family = next(family for family in FAMILIES if own in family)
+    for id, scheme in enumerate(family):
+        with open_store(f"{scheme}://{address}") as store:
+            store.add(Plant(id, scheme))
+            assert [plant.name for plant in store] == family[: id + 1]
+
+
+def test_message_lists_every_scheme() -> None:
+    """The message for an unknown scheme lists all schemes, each of which has a driver above."""
+    listed = refusal("foo://me:hunter2@host/db").partition("one of: ")[2].split(", ")
+    assert listed == ["memory://", *[f"{scheme}://" for scheme in chain(*FAMILIES)]]
+    assert {url.partition("://")[0] for _, url, _ in DRIVERS} == {*chain(*FAMILIES)}
 
 
 @pytest.mark.parametrize(("missing", "url", "extra"), DRIVERS[:2] + DRIVERS[3:])

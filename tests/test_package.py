@@ -87,8 +87,9 @@ def test_sql_store_with_a_missing_sqlalchemy(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_sql_store_with_a_broken_sqlalchemy(monkeypatch: pytest.MonkeyPatch) -> None:
     """If SQLAlchemy is installed but lacks a module, the ImportError names that module."""
-    monkeypatch.delitem(sys.modules, "plantstore.stores.sql")
-    monkeypatch.setitem(sys.modules, "sqlalchemy.dialects", None)
+    for module in ("plantstore.stores.sql", "plantstore.stores.tables"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setitem(sys.modules, "sqlalchemy.dialects.mysql", None)
     with pytest.raises(ImportError, match="sqlalchemy.dialects") as caught:
         plantstore.SQLStore  # noqa: B018
     assert "pip install" not in str(caught.value)

@@ -1,7 +1,7 @@
 """SQLite files: journal modes, locks, and adds of concurrent threads."""
 
 import sqlite3
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
 
@@ -12,7 +12,7 @@ from plantstore import Plant, PlantExists, SQLStore, StoreUnavailable, open_stor
 
 from .serving import LIMIT
 from .sites import LILY, ROSE_PLANT
-from .test_sql import GIVES_UP, open_sql, started
+from .test_sql import open_sql, started
 
 
 def test_concurrent_first_use_with_a_write_ahead_log(tmp_path: Path) -> None:
@@ -43,26 +43,6 @@ def test_nested_add_does_not_deadlock(tmp_path: Path) -> None:
     with started(lambda: store.add(ROSE_PLANT)) as (adding,):
         adding.result(LIMIT / 2)
     assert len(store) == 2
-    store.close()
-
-
-def test_sqlite_lock_timeout_of_concurrent_adds(tmp_path: Path) -> None:
-    """Concurrent adds raise StoreUnavailable while the file is still locked.
-
-    They wait at the same time, not one after the other.
-    """
-    store = open_sql(f"sqlite:///{tmp_path}/plants.db")
-    store.ping()
-    other = sqlite3.connect(tmp_path / "plants.db")
-    other.execute("BEGIN IMMEDIATE")
-    with started(*[lambda: store.add(ROSE_PLANT)] * 8) as adding:
-        try:
-            _, still_waiting = wait(adding, GIVES_UP)
-        finally:
-            other.close()
-    assert not still_waiting
-    assert {type(call.exception()) for call in adding} == {StoreUnavailable}
-    store.add(ROSE_PLANT)
     store.close()
 
 

@@ -268,7 +268,7 @@ def in_transaction(connection: Connection) -> bool:
 
 
 def _describe(error: BaseException) -> str:
-    text = str(getattr(error, "orig", error))
+    text = " ".join(str(getattr(error, "orig", error)).split())
     if "is locked" not in text:
         return text
     return (

@@ -1,5 +1,8 @@
 """The engines of databases: one entry for each, with everything in which it differs."""
 
+import re
+from urllib.parse import unquote
+
 from sqlalchemy import URL, Engine, exc, make_url
 
 from .backend import POOL_SIZE, Backend
@@ -43,19 +46,32 @@ def make_engine(url: str) -> Engine:
     :raises ImportError: if the driver is not installed.
     """
     parsed = _parse(url)
+    _check_complete(url, parsed)
     return _BACKENDS[parsed.get_backend_name()].make_engine(parsed)
 
 
 def _parse(url: str) -> URL:
     try:
         parsed = make_url(url)
-        # An @ in the host would be the end of a password.
-        valid = parsed.database not in {None, "", ":memory:"} and "@" not in (parsed.host or "")
     except (exc.ArgumentError, ValueError):
-        valid = False
-    if not valid:
+        parsed = None
+    if parsed is None or not _is_valid(parsed) or "\0" in unquote(url):
         raise ValueError(
             "not the URL of a database, such as sqlite:///plants.db or"
             " postgresql://user:password@host/name; in the password write @ as %40 and / as %2F"
         )
     return parsed
+
+
+def _is_valid(url: URL) -> bool:
+    # An @ in the host would be the end of a password.
+    host, port = url.host or "", 1 if url.port is None else url.port
+    return url.database not in {None, "", ":memory:"} and "@" not in host and 0 < port < 2**16
+
+
+def _check_complete(url: str, parsed: URL) -> None:
+    """Raise ValueError for an option without a value. SQLAlchemy ignores such options."""
+    with_values = make_url(re.sub("(?<=[?&])([^=&]+)=?(?=&|$)", r"\1=-", url))
+    empty = sorted(with_values.query.keys() - parsed.query.keys())
+    if empty:
+        raise ValueError(f"the URL has an option without a value: {empty[0]!r}")

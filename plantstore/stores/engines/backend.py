@@ -1,5 +1,6 @@
 """The interface of an engine: everything in which one engine differs from another."""
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from inspect import signature
@@ -115,23 +116,47 @@ def own_engine(url: URL, connect_args: Mapping[str, Any], timeout: float = TIMEO
     )
 
 
-def convert(url: URL, types: Mapping[str, Callable[[str], Any]]) -> dict[str, Any]:
+def whole(lowest: int, highest: int) -> Callable[[str], int]:
+    """Return a function that converts an option to a whole number."""
+
+    def convert_number(value: str) -> int:
+        if not re.fullmatch("[0-9]{1,10}", value) or not lowest <= int(value) <= highest:
+            raise ValueError
+        return int(value)
+
+    return convert_number
+
+
+def one_of(*values: str) -> Callable[[str], str]:
+    """Return a function that refuses all other values of an option."""
+
+    def check(value: str) -> str:
+        if value not in values:
+            raise ValueError
+        return value
+
+    return check
+
+
+def convert(
+    options: Mapping[str, str | Sequence[str]], types: Mapping[str, Callable[[str], Any]]
+) -> dict[str, Any]:
     """Return the options of a URL, converted to their types.
 
     :param types: for each option, a function that raises ValueError for an invalid value.
     :raises ValueError: if an option is unknown, invalid, or occurs twice. The message names it.
     """
-    return {name: _converted(name, value, types) for name, value in url.query.items()}
+    return {name: _converted(name, value, types) for name, value in options.items()}
 
 
 def _converted(
-    name: str, value: str | tuple[str, ...], types: Mapping[str, Callable[[str], Any]]
+    name: str, value: str | Sequence[str], types: Mapping[str, Callable[[str], Any]]
 ) -> Any:
     if name not in types:
-        raise ValueError(f"the URL has an unknown option: {name}")
+        raise ValueError(f"the URL has an unknown option: {name!r}")
+    if not isinstance(value, str):
+        raise ValueError(f"the URL has the option {name} more than once")
     try:
-        if isinstance(value, str):
-            return types[name](value)
-    except ValueError:
-        pass
-    raise ValueError(f"the option {name} of the URL has an invalid value")
+        return types[name](value)
+    except (OSError, ValueError):
+        raise ValueError(f"the option {name} of the URL has an invalid value") from None

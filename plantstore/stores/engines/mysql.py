@@ -1,7 +1,10 @@
 """MariaDB and MySQL."""
 
+import configparser
 import re
+import ssl
 from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 from sqlalchemy import URL, Connection, Engine, Table, event, exc
@@ -9,7 +12,7 @@ from sqlalchemy.dialects.mysql import LONGTEXT
 from sqlalchemy.util import asbool
 
 from ..deadline import remaining
-from .backend import CONNECT_TIMEOUT, RESPONSE_TIMEOUT, Backend, convert, own_engine
+from .backend import CONNECT_TIMEOUT, RESPONSE_TIMEOUT, Backend, convert, one_of, own_engine, whole
 from .opening import Opening, refuse_stale
 
 # The codes of errors.
@@ -27,43 +30,35 @@ _INIT_COMMAND = (
 )
 
 
-def _seconds(value: str) -> int:
-    """Return a number of seconds from 1 to an hour."""
-    seconds = int(value)
-    if not 1 <= seconds <= 3600:
-        raise ValueError
-    return seconds
+def _file(path: str) -> str:
+    with Path(path).open("rb"):
+        return path
 
 
-def _utf8mb4(value: str) -> str:
-    """Return the only character set that can store every text."""
-    if value != "utf8mb4":
-        raise ValueError
-    return value
-
-
-# The options that SQLAlchemy converts itself.
+_seconds = whole(1, 3600)
 _OPTIONS: dict[str, Callable[[str], Any]] = {
     "bind_address": str,
-    "charset": _utf8mb4,
+    # No other character set can store every text.
+    "charset": one_of("utf8mb4"),
     "connect_timeout": _seconds,
+    "max_allowed_packet": whole(1, 2**30),
     "program_name": str,
-    "read_default_file": str,
+    "read_default_file": _file,
     "read_default_group": str,
     "read_timeout": _seconds,
-    "ssl_ca": str,
-    "ssl_capath": str,
-    "ssl_cert": str,
-    "ssl_check_hostname": asbool,
-    "ssl_cipher": str,
-    "ssl_key": str,
+    "ssl_disabled": asbool,
     "unix_socket": str,
     "write_timeout": _seconds,
 }
-# The other options.
-_MORE_OPTIONS: dict[str, Callable[[str], Any]] = {
-    "max_allowed_packet": int,
-    "ssl_disabled": asbool,
+# SQLAlchemy makes PyMySQL's argument ssl of these. With them as separate arguments, PyMySQL would
+# not verify the server.
+_SSL_OPTIONS: dict[str, Callable[[str], Any]] = {
+    "ssl_ca": _file,
+    "ssl_capath": str,
+    "ssl_cert": _file,
+    "ssl_check_hostname": asbool,
+    "ssl_cipher": str,
+    "ssl_key": _file,
 }
 
 
@@ -91,19 +86,20 @@ class MySQL(Backend):
 
     def make_engine(self, url: URL) -> Engine:
         """Return an engine whose sessions are strict, and whose responses have a timeout."""
-        options = convert(url, {**_OPTIONS, **_MORE_OPTIONS})
-        engine = own_engine(
-            url.set(drivername="mysql+pymysql").difference_update_query(_MORE_OPTIONS),
-            {
-                "connect_timeout": CONNECT_TIMEOUT,
-                "read_timeout": RESPONSE_TIMEOUT,
-                "write_timeout": RESPONSE_TIMEOUT,
-                **{name: options[name] for name in options if not name.startswith("ssl_c")},
-                "charset": "utf8mb4",
-                "init_command": _INIT_COMMAND,
-            },
-        )
-        Opening(engine, _connection_class())
+        options = convert(url.query, {**_OPTIONS, **_SSL_OPTIONS})
+        arguments = {
+            "connect_timeout": CONNECT_TIMEOUT,
+            "read_timeout": RESPONSE_TIMEOUT,
+            "write_timeout": RESPONSE_TIMEOUT,
+            **{name: options[name] for name in options if name in _OPTIONS},
+            "charset": "utf8mb4",
+            "init_command": _INIT_COMMAND,
+        }
+        url = url.set(drivername="mysql+pymysql").difference_update_query(_OPTIONS)
+        engine = own_engine(url, arguments)
+        connection_class = _connection_class()
+        _check_files(engine, connection_class, arguments)
+        Opening(engine, connection_class)
         event.listen(engine, "checkout", lambda it, *_: refuse_stale(it._sock))  # noqa: SLF001
         return engine
 
@@ -151,6 +147,20 @@ def _connection_class() -> type[Any]:
             self._write_limit = seconds
 
     return DeadlineConnection
+
+
+def _check_files(engine: Engine, connect: Callable[..., Any], arguments: dict[str, Any]) -> None:
+    """Let the driver read the files that the options name. It does not connect."""
+    _, options = engine.dialect.create_connect_args(engine.url)
+    try:
+        connect(**{**options, **arguments}, defer_connect=True)
+    except (TypeError, ssl.SSLError) as error:  # Some versions do not have each option.
+        reason = " ".join(str(error).split())
+        raise ValueError(f"an option of the URL, such as ssl_ca, is invalid: {reason}") from None
+    except configparser.Error:
+        raise ValueError(
+            "the option read_default_file of the URL is not the name of a valid file"
+        ) from None
 
 
 def _code(error: exc.DBAPIError) -> Any:

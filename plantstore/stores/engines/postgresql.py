@@ -1,27 +1,34 @@
 """PostgreSQL."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, ClassVar
 
 from sqlalchemy import URL, Connection, Engine, Executable, Table, event, exc, text
 from sqlalchemy.dialects import postgresql
 
 from ..deadline import remaining
-from .backend import CONNECT_TIMEOUT, RESPONSE_TIMEOUT, Backend, convert, own_engine
+from .backend import CONNECT_TIMEOUT, RESPONSE_TIMEOUT, Backend, convert, one_of, own_engine, whole
 from .opening import Opening, refuse_stale
 
 # Half a second shorter than the client's timeout, so that the client knows that the server has
 # cancelled the statement.
 _STATEMENT_TIMEOUT = RESPONSE_TIMEOUT - 0.5
-_INTEGERS = (
-    "connect_timeout",
-    "keepalives",
-    "keepalives_count",
-    "keepalives_idle",
-    "keepalives_interval",
-    "prepare_threshold",
-    "tcp_user_timeout",
-)
+# The types of the options that libpq does not check before it connects.
+_TYPES: dict[str, Callable[[str], Any]] = {
+    "client_encoding": one_of("utf8", "UTF8"),
+    **dict.fromkeys(
+        (
+            "connect_timeout",
+            "keepalives",
+            "keepalives_count",
+            "keepalives_idle",
+            "keepalives_interval",
+            "prepare_threshold",
+            "tcp_user_timeout",
+        ),
+        whole(0, 2**31 - 1),
+    ),
+}
 # The codes of errors (SQLSTATE).
 _DUPLICATE = "23505"
 _CONFLICTS = {"40001", "40P01"}  # A serialization failure, a deadlock.
@@ -70,7 +77,8 @@ class PostgreSQL(Backend):
                 seconds = RESPONSE_TIMEOUT if timeout is None else timeout
                 return super().wait(gen, interval, min(seconds, remaining()))
 
-        engine = own_engine(url.set(drivername="postgresql+psycopg"), _options(url))
+        url = url.set(drivername="postgresql+psycopg")
+        engine = own_engine(url, _options(url))
         Opening(engine, Connection.connect)
         event.listen(engine, "checkout", lambda connection, *_: refuse_stale(connection))
         return engine
@@ -109,36 +117,47 @@ def _options(url: URL) -> dict[str, Any]:
     from psycopg import pq
 
     known = {option.keyword.decode(): str for option in pq.Conninfo.get_defaults()}
-    # SQLAlchemy itself converts several hosts.
-    hosts = {name for name, value in url.query.items() if name == "host" or "," in value}
-    options = convert(
-        url.difference_update_query(hosts), {**known, **dict.fromkeys(_INTEGERS, int)}
-    )
-    _check_values({name: value for name, value in options.items() if name in known})
+    arguments = _arguments(url)
+    arguments |= convert({name: arguments[name] for name in url.query}, {**known, **_TYPES})
+    _check_values({name: value for name, value in arguments.items() if name in known})
     timeout = f"-c statement_timeout={int(_STATEMENT_TIMEOUT * 1000)}"
     return {
         "connect_timeout": CONNECT_TIMEOUT,
         "client_encoding": "utf8",
-        **options,
-        "options": f"{timeout} {options.get('options', '')}",
+        **arguments,
+        "options": f"{timeout} {arguments.get('options', '')}",
     }
 
 
-def _check_values(options: dict[str, Any]) -> None:
+def _arguments(url: URL) -> dict[str, Any]:
+    """Return the parts of a URL. SQLAlchemy joins several hosts and their ports."""
+    try:
+        return dict(url.get_dialect()().create_connect_args(url)[1])
+    except (exc.ArgumentError, ValueError):
+        raise ValueError(
+            "the URL has invalid options host and port: use host=a,b&port=1,2 or host=a:1&host=b:2"
+        ) from None
+
+
+def _check_values(options: Mapping[str, Any]) -> None:
+    # libpq checks the other options first, and then refuses these addresses. It does not connect.
+    hosts = options.get("hostaddr") or options.get("host") or ""
+    addresses = ",".join("-" for _ in hosts.split(","))
+    # An empty option is not replaced by the service or the environment.
+    problems = _problems({"host": "", "port": "", **options, "hostaddr": addresses})
+    problems -= _problems({"host": "", "port": "", "hostaddr": "-"})
+    if problems:
+        raise ValueError(f"the URL has an invalid option: {'; '.join(sorted(problems))}")
+
+
+def _problems(options: Mapping[str, Any]) -> set[str]:
     from psycopg import pq
     from psycopg.conninfo import make_conninfo
 
-    def problem(**options: Any) -> str:
-        # libpq checks the options first, and then refuses this address. It does not connect.
-        conninfo = make_conninfo(**{**options, "hostaddr": "-", "service": None, "port": None})
-        attempt = pq.PGconn.connect_start(conninfo.encode())
-        message = attempt.get_error_message()
-        attempt.finish()
-        return message
-
-    message = problem(**options)
-    if message != problem():
-        raise ValueError(f"the URL has an invalid option: {' '.join(message.split())}")
+    attempt = pq.PGconn.connect_start(make_conninfo(**options).encode())
+    problems = {*attempt.get_error_message().splitlines()}
+    attempt.finish()
+    return problems
 
 
 def _fields(error: exc.DBAPIError) -> tuple[Any, ...]:

@@ -1,6 +1,7 @@
 """SQLite files."""
 
 import logging
+import re
 import sqlite3
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -12,7 +13,7 @@ from sqlalchemy.types import TypeEngine
 
 from ..base import Plant
 from ..deadline import TIMEOUT, remaining
-from .backend import Backend, convert, own_engine
+from .backend import Backend, convert, one_of, own_engine
 
 _log = logging.getLogger("plantstore")
 
@@ -36,18 +37,11 @@ def has_wal_reset_bug(version: tuple[int, ...]) -> bool:
     return not fixed and not (3, 44, 6) <= version < (3, 45)
 
 
-def _journal_mode(value: str) -> str:
-    if value not in {"wal", "truncate"}:
-        raise ValueError
-    return value
-
-
 def _seconds(value: str) -> float:
     """Return a number of seconds from 0 to an hour."""
-    seconds = float(value)
-    if not 0 <= seconds <= 3600:
+    if not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,9})?", value) or float(value) > 3600:
         raise ValueError
-    return seconds
+    return float(value)
 
 
 class SQLite(Backend):
@@ -69,7 +63,13 @@ class SQLite(Backend):
         ``wal`` or ``truncate``. The default is ``wal`` if this version of SQLite is safe with it.
         """
         buggy = has_wal_reset_bug(sqlite3.sqlite_version_info)
-        options = convert(url, {"timeout": _seconds, "journal_mode": _journal_mode})
+        if url.host is not None or url.username is not None:
+            raise ValueError(
+                "the URL of an SQLite file has three slashes before a relative path, such as"
+                " sqlite:///plants.db, and four before an absolute path"
+            )
+        modes = one_of("truncate", "wal")
+        options = convert(url.query, {"timeout": _seconds, "journal_mode": modes})
         lock_timeout: float = options.get("timeout", _LOCK_TIMEOUT)
         mode: str = options.get("journal_mode", "truncate" if buggy else "wal")
         if buggy and mode == "wal":

@@ -1,0 +1,78 @@
+"""Operations that end at a timeout of several seconds."""
+
+import sqlite3
+from collections.abc import Iterator
+from concurrent.futures import wait
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, text
+
+from plantstore import SQLStore, StoreUnavailable
+
+from ..databases import SERVERS, Place, only
+from ..serving import Gunicorn, post
+from ..sites import ROSE_PLANT, TOKEN, new_rose
+from ..test_sql import check_outage, open_sql, started
+
+# Seconds after which a test fails because an operation has not given up. The store's own
+# deadline is 5 seconds; the rest is for a busy machine. Without a deadline an operation takes
+# longer: MariaDB waits 50 seconds for a lock, and PostgreSQL waits without a limit. Eight adds
+# that wait for an SQLite file one after the other take 32 seconds.
+GIVES_UP = 25
+
+
+@pytest.fixture
+def store(place: Place) -> Iterator[SQLStore]:
+    """Return an empty store."""
+    with open_sql(place.url) as store:
+        yield store
+
+
+@only(*SERVERS)
+def test_lock_timeout_is_store_unavailable(store: SQLStore, engine: Engine) -> None:
+    """An add raises StoreUnavailable while another transaction still holds the lock on its id."""
+    store.ping()
+    with engine.connect() as other:
+        other.execute(text("INSERT INTO plants (id, name) VALUES (1, 'other')"))
+        with started(lambda: store.add(ROSE_PLANT)) as (adding,):
+            try:
+                with pytest.raises(StoreUnavailable, match=r"statement timeout|Lock wait timeout"):
+                    adding.result(GIVES_UP)
+            finally:
+                other.rollback()
+
+
+def test_sqlite_lock_timeout_of_concurrent_adds(tmp_path: Path) -> None:
+    """Concurrent adds raise StoreUnavailable while the file is still locked.
+
+    They wait at the same time, not one after the other.
+    """
+    store = open_sql(f"sqlite:///{tmp_path}/plants.db")
+    store.ping()
+    other = sqlite3.connect(tmp_path / "plants.db")
+    other.execute("BEGIN IMMEDIATE")
+    with started(*[lambda: store.add(ROSE_PLANT)] * 8) as adding:
+        try:
+            _, still_waiting = wait(adding, GIVES_UP)
+        finally:
+            other.close()
+    assert not still_waiting
+    assert {type(call.exception()) for call in adding} == {StoreUnavailable}
+    store.add(ROSE_PLANT)
+    store.close()
+
+
+@only(*SERVERS)
+def test_frozen_database_is_503_until_it_returns(place: Place) -> None:
+    """While the database is frozen the response is 50301; afterwards it is 200."""
+    check_outage(place, place.server.frozen())
+
+
+def test_read_timeout_of_silent_clients() -> None:
+    """Clients that stop in the middle of a request do not block other clients forever."""
+    with Gunicorn(PLANTSTORE_TOKENS=TOKEN) as server, ExitStack() as silent:
+        for begun in (b"POST /pl", post(b"{", length=500)) * 5:
+            silent.enter_context(server.connect()).send(begun)
+        assert server.request(post(new_rose())).status == 200
