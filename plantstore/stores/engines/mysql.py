@@ -4,13 +4,13 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, ClassVar
 
-from sqlalchemy import URL, Connection, Engine, Table, event, exc
+from sqlalchemy import URL, Connection, Engine, Table, exc
 from sqlalchemy.dialects.mysql import LONGTEXT
 from sqlalchemy.util import asbool
 
 from ..deadline import remaining
 from .backend import CONNECT_TIMEOUT, RESPONSE_TIMEOUT, Backend, convert, own_engine
-from .opening import Opening, refuse_stale
+from .opening import Opening
 
 # The codes of errors.
 _DUPLICATE = 1062
@@ -103,8 +103,7 @@ class MySQL(Backend):
                 "init_command": _INIT_COMMAND,
             },
         )
-        Opening(engine, _connection_class())
-        event.listen(engine, "checkout", lambda it, *_: refuse_stale(it._sock))  # noqa: SLF001
+        Opening(engine, _connection_class(), lambda connection: connection._sock)  # noqa: SLF001
         return engine
 
     def keys(self, connection: Connection, table: Table) -> Collection[Any]:

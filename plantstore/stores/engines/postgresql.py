@@ -3,14 +3,14 @@
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
-from sqlalchemy import URL, Connection, Engine, Table, event, exc, text
+from sqlalchemy import URL, Connection, Engine, Table, exc, text
 from sqlalchemy.dialects import postgresql
 
 from ..base import Plant
 from ..deadline import remaining
 from ..tables import values
 from .backend import CONNECT_TIMEOUT, RESPONSE_TIMEOUT, Backend, convert, own_engine
-from .opening import Opening, refuse_stale
+from .opening import Opening
 
 # Half a second shorter than the client's timeout, so that the client knows that the server has
 # cancelled the statement.
@@ -73,8 +73,7 @@ class PostgreSQL(Backend):
                 return super().wait(gen, interval, min(seconds, remaining()))
 
         engine = own_engine(url.set(drivername="postgresql+psycopg"), _options(url))
-        Opening(engine, Connection.connect)
-        event.listen(engine, "checkout", lambda connection, *_: refuse_stale(connection))
+        Opening(engine, Connection.connect, Connection.fileno)
         return engine
 
     def keys(self, connection: Connection, table: Table) -> Collection[Any]:
