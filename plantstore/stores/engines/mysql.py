@@ -7,13 +7,13 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from sqlalchemy import URL, Connection, Engine, Table, event, exc
+from sqlalchemy import URL, Connection, Engine, Table, exc
 from sqlalchemy.dialects.mysql import LONGTEXT
 from sqlalchemy.util import asbool
 
 from ..deadline import remaining
 from .backend import CONNECT_TIMEOUT, RESPONSE_TIMEOUT, Backend, convert, one_of, own_engine, whole
-from .opening import Opening, refuse_stale
+from .opening import Opening
 
 # The codes of errors.
 _DUPLICATE = 1062
@@ -99,8 +99,7 @@ class MySQL(Backend):
         engine = own_engine(url, arguments)
         connection_class = _connection_class()
         _check_files(engine, connection_class, arguments)
-        Opening(engine, connection_class)
-        event.listen(engine, "checkout", lambda it, *_: refuse_stale(it._sock))  # noqa: SLF001
+        Opening(engine, connection_class, lambda connection: connection._sock)  # noqa: SLF001
         return engine
 
     def keys(self, connection: Connection, table: Table) -> Collection[Any]:

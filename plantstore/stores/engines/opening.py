@@ -22,13 +22,18 @@ class Opening:
 
     :param engine: the engine.
     :param connect: the function of the driver that opens a connection.
+    :param socket: a function that returns the socket of a connection, or its file descriptor.
     """
 
-    def __init__(self, engine: Engine, connect: Callable[..., Any]) -> None:
+    def __init__(
+        self, engine: Engine, connect: Callable[..., Any], socket: Callable[[Any], Any]
+    ) -> None:
         self._connect = connect
+        self._socket = socket
         self._pid = os.getpid()
         self._late: deque[Future[Any]] = deque()
         event.listen(engine, "do_connect", self._open)
+        event.listen(engine, "checkout", self._refuse_closed)
         event.listen(engine, "engine_disposed", self._forget)
 
     def _open(self, dialect: object, record: object, arguments: Any, options: Any) -> Any:
@@ -36,9 +41,18 @@ class Opening:
             with suppress(IndexError):  # Another thread has just taken the last one.
                 late = self._finished(self._late.popleft())
                 # The reason why an earlier attempt failed may have been corrected.
-                if late.exception() is None:
+                if late.exception() is None and not _is_closed(self._socket(late.result())):
                     return late.result()
-        return self._finished(start(self._connect, *arguments, **options)).result()
+                _close(late)
+        return self._finished(start(self._try, *arguments, **options)).result()
+
+    def _try(self, *arguments: Any, **options: Any) -> Any:
+        try:
+            return self._connect(*arguments, **options)
+        except Exception as error:
+            # The frames of psycopg refer to the error. Its connection would stay open with them.
+            error.__traceback__ = None
+            raise
 
     def _finished(self, opening: Future[Any]) -> Future[Any]:
         finished = False
@@ -50,6 +64,10 @@ class Opening:
         if not finished:
             raise exc.TimeoutError("no connection to the database server within the deadline")
         return opening
+
+    def _refuse_closed(self, connection: Any, *_: object) -> None:
+        if _is_closed(self._socket(connection)):
+            raise exc.DisconnectionError  # SQLAlchemy replaces the connection.
 
     def _forget(self, engine: Engine) -> None:
         late, self._late = self._late, deque()
@@ -64,13 +82,9 @@ def _close(opening: Future[Any]) -> None:
         opening.result().close()
 
 
-def refuse_stale(socket: Any) -> None:
-    """Raise DisconnectionError for a connection that the server has closed.
-
-    SQLAlchemy then replaces the connection. The check needs no round trip.
-    """
+def _is_closed(socket: Any) -> bool:
+    """Return whether the server has closed a connection. The check needs no round trip."""
     with DefaultSelector() as selector:
         selector.register(socket, EVENT_READ)
         # If there is data between two statements, it is normally the end of the connection.
-        if selector.select(0):
-            raise exc.DisconnectionError
+        return bool(selector.select(0))

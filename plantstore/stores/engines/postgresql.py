@@ -3,12 +3,12 @@
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, ClassVar
 
-from sqlalchemy import URL, Connection, Engine, Executable, Table, event, exc, text
+from sqlalchemy import URL, Connection, Engine, Executable, Table, exc, text
 from sqlalchemy.dialects import postgresql
 
 from ..deadline import remaining
 from .backend import CONNECT_TIMEOUT, RESPONSE_TIMEOUT, Backend, convert, one_of, own_engine, whole
-from .opening import Opening, refuse_stale
+from .opening import Opening
 
 # Half a second shorter than the client's timeout, so that the client knows that the server has
 # cancelled the statement.
@@ -79,8 +79,7 @@ class PostgreSQL(Backend):
 
         url = url.set(drivername="postgresql+psycopg")
         engine = own_engine(url, _options(url))
-        Opening(engine, Connection.connect)
-        event.listen(engine, "checkout", lambda connection, *_: refuse_stale(connection))
+        Opening(engine, Connection.connect, Connection.fileno)
         return engine
 
     def keys(self, connection: Connection, table: Table) -> Collection[Any]:
