@@ -4,6 +4,7 @@ import logging
 import sqlite3
 import time
 from collections.abc import Collection, Mapping
+from functools import cache
 from typing import Any, ClassVar
 
 from sqlalchemy import URL, Connection, Engine, Integer, Table, event, exc
@@ -32,6 +33,11 @@ def has_wal_reset_bug(version: tuple[int, ...]) -> bool:
     """
     fixed = version >= (3, 51, 3) or (3, 50, 7) <= version < (3, 51)
     return not fixed and not (3, 44, 6) <= version < (3, 45)
+
+
+@cache  # One line for each start: the workers of a server inherit that its main process has warned.
+def _warn_of_wal_reset_bug() -> None:
+    _log.warning(_WAL_WARNING, sqlite3.sqlite_version)
 
 
 def _journal_mode(value: str) -> str:
@@ -71,7 +77,7 @@ class SQLite(Backend):
         lock_timeout: float = options.get("timeout", _LOCK_TIMEOUT)
         mode: str = options.get("journal_mode", "truncate" if buggy else "wal")
         if buggy and mode == "wal":
-            _log.warning(_WAL_WARNING, sqlite3.sqlite_version)
+            _warn_of_wal_reset_bug()
         # The time for everything else is the same as by default.
         timeout = TIMEOUT + max(0, lock_timeout - _LOCK_TIMEOUT)
         engine = own_engine(url.set(drivername="sqlite", query={}), {}, timeout)
