@@ -59,7 +59,7 @@ def creates(place: Place, workers: int) -> float:
 
 
 def bare_sqlite(url: str) -> Callable[[int], Any]:
-    """Return a function that inserts a plant with sqlite3 only, in the journal mode of the store."""
+    """Return a function that inserts a plant with sqlite3 only, in the same journal mode."""
     connection = sqlite3.connect(make_url(url).database or "", isolation_level=None)
     # The file keeps a write-ahead log, but no other mode.
     if connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
