@@ -111,7 +111,7 @@ class Connections:
                     yield connection
                     if self.backend.one_writer and in_transaction(connection):
                         connection.commit()  # The engine of a site may have begun a transaction.
-                except self._failures as error:
+                except BaseException as error:  # The thread may have been interrupted.
                     if not self._refuses(error) and not self._shares_connection:
                         connection.invalidate()  # Its state is unknown.
                     raise
@@ -219,8 +219,8 @@ class Connections:
         """Commit adds in one transaction of SQLite."""
         driver: Any = connection.connection.dbapi_connection
         inserted = False
-        driver.execute("BEGIN IMMEDIATE")
         try:
+            driver.execute("BEGIN IMMEDIATE")
             for add in group:
                 self._insert(connection, add)
             inserted = True
@@ -228,6 +228,8 @@ class Connections:
             driver.execute("COMMIT")
             _finish(group)
         except BaseException as error:
+            if connection.invalidated:
+                raise  # SQLAlchemy has closed the connection, so SQLite has rolled back.
             if driver.in_transaction:
                 driver.execute("ROLLBACK")
             elif inserted:  # The commit has ended, well or not, or the thread was interrupted then.
@@ -237,13 +239,14 @@ class Connections:
     def _insert(self, connection: Connection, add: Add) -> None:
         try:
             add.insert(connection)
-        except (PlantExists, StoreMisconfigured, exc.DBAPIError) as error:
+        except Exception as error:
             # After a RAISE(ROLLBACK) of a trigger, there is no transaction any more.
-            if not in_transaction(connection) or not self._refuses(error):
+            failed = isinstance(error, self._failures) and not self._refuses(error)
+            if failed or not in_transaction(connection):
                 raise
             add.error = error
 
-    def _refuses(self, error: Exception) -> bool:
+    def _refuses(self, error: BaseException) -> bool:
         if isinstance(error, exc.DBAPIError):
             return self.backend.is_refusal(error)
         return isinstance(error, PlantExists | StoreMisconfigured)

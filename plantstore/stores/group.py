@@ -50,7 +50,7 @@ class GroupCommit:
 
     The thread of the first add in the queue leads: it commits this add and those behind it. Then
     the thread of the next add leads. If a transaction fails, or if the leading thread is
-    interrupted, the other adds of its group are committed alone, each by its own thread.
+    interrupted, the adds of its group are committed alone, each by its own thread.
 
     :param commit: the function that commits some adds in one transaction. It sets ``done`` and
         ``error`` of each. If it raises an exception instead, it has added no plant.
@@ -76,10 +76,10 @@ class GroupCommit:
             self._commit([add])  # An event of SQLAlchemy during an add has called this method.
         else:
             self._wait_or_lead(add)
+        if not add.done:  # An error may belong to a transaction that will be rolled back.
+            raise StoreUnavailable("the adds of other threads took too long")
         if add.error is not None:
             raise add.error
-        if not add.done:
-            raise StoreUnavailable("the adds of other threads took too long")
 
     def _wait_or_lead(self, add: Add) -> None:
         try:
@@ -106,6 +106,11 @@ class GroupCommit:
         self._committing = get_ident()
         try:
             self._commit(add.group)
+        except Exception:
+            if add.done or len(add.group) == 1:
+                raise
+            add.error = None
+            self._commit([add])  # The cause may be another add of the group.
         finally:
             self._committing = None
 
