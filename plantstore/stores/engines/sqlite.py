@@ -116,7 +116,6 @@ class _Setup:
     def __call__(self, connection: sqlite3.Connection, record: Any) -> None:
         record.info["usual_lock_timeout"] = record.info["lock_timeout"] = self._lock_timeout
         try:
-            connection.execute("PRAGMA synchronous=FULL")
             self._log(self._set_mode(connection))
             connection.execute(f"PRAGMA busy_timeout={int(self._lock_timeout * 1000)}")
         except BaseException:
@@ -124,14 +123,17 @@ class _Setup:
             raise
 
     def _set_mode(self, connection: sqlite3.Connection) -> str:
-        """Set the journal mode, and return the mode in force."""
-        # SQLite does not wait for a lock when it changes to or from a write-ahead log.
+        """Set the journal mode and the syncs, and return the mode in force."""
+        # SQLite does not wait for a lock when it changes to or from a write-ahead log. The driver
+        # would wait longer for other locks than the deadline.
         connection.execute("PRAGMA busy_timeout=0")
         started, seconds = time.monotonic(), min(self._lock_timeout, remaining())
         while True:
             waited = time.monotonic() - started
             try:
-                return _try_mode(connection, self._mode, waited > min(_MODE_TIMEOUT, seconds / 2))
+                mode = _try_mode(connection, self._mode, waited > min(_MODE_TIMEOUT, seconds / 2))
+                connection.execute("PRAGMA synchronous=FULL")
+                return mode
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or waited > seconds:
                     raise
