@@ -89,14 +89,11 @@ class GroupCommit:
             if add.leads:
                 self._lead(add)
         finally:
-            self._leave_surely(add)
-
-    def _leave_surely(self, add: Add) -> None:
-        try:
-            self._leave(add)
-        except BaseException:
-            self._leave_surely(add)  # The thread was interrupted here. Others still wait for it.
-            raise
+            try:
+                self._leave(add)
+            except BaseException:
+                self._leave(add)  # The thread was interrupted here. Others still wait for it.
+                raise
 
     def _enter(self, add: Add) -> None:
         with self._lock:
