@@ -98,7 +98,7 @@ def place(request: pytest.FixtureRequest, open_once: Callable[[OpenPlace], Place
 @pytest.fixture
 def engine(place: Place) -> Iterator[Engine]:
     """Return a host site's engine for the database of ``place``."""
-    engine = create_engine(place.url)
+    engine = create_engine(place.site_url)
     yield engine
     engine.dispose()
 

@@ -3,17 +3,18 @@
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine, make_url, text
 
 from .serving import LIMIT, free_port
 
@@ -101,6 +102,12 @@ class Place:
     _server: Server | None = None
 
     @property
+    def site_url(self) -> str:
+        """The URL for the engine of a site, without the options that only plantstore knows."""
+        url = make_url(self.url).difference_update_query(["journal_mode"])
+        return url.render_as_string(hide_password=False)
+
+    @property
     def server(self) -> Server:
         """The database server of this place."""
         assert self._server is not None
@@ -109,7 +116,7 @@ class Place:
     def clear(self) -> None:
         """Drop the tables of plants."""
         if self.url != "memory://":
-            engine = create_engine(self.url)
+            engine = create_engine(self.site_url)
             with engine.begin() as connection:
                 for table in ("plants", "garden_plants"):
                     connection.execute(text(f"DROP TABLE IF EXISTS {table}"))
@@ -127,6 +134,16 @@ def sqlite() -> Iterator[Place]:
     """Provide an SQLite file."""
     with tempfile.TemporaryDirectory(prefix="plantstore-") as folder:
         yield Place(f"sqlite:///{folder}/plants.db")
+
+
+@contextmanager
+def sqlite_wal() -> Iterator[Place]:
+    """Provide an SQLite file with a write-ahead log."""
+    with sqlite() as place:
+        # The file keeps the mode, also for the engine of a site.
+        with closing(sqlite3.connect(make_url(place.url).database or "")) as connection:
+            connection.execute("PRAGMA journal_mode=wal")
+        yield Place(f"{place.url}?journal_mode=wal")
 
 
 @contextmanager
@@ -171,7 +188,8 @@ def mariadb() -> Iterator[Place]:
 
 
 SERVERS = [postgresql, mariadb]
-DATABASES = [sqlite, *SERVERS]
+FILES = [sqlite, sqlite_wal]
+DATABASES = [*FILES, *SERVERS]
 STORES = [memory, *DATABASES]
 
 

@@ -11,7 +11,7 @@ from textwrap import indent
 
 import pytest
 
-from plantstore import open_store
+from plantstore import Plant, open_store
 from plantstore.body import DEFAULT_MAX_BODY
 from plantstore.errors import ERRORS
 from plantstore.settings import DEFAULT_STORE
@@ -19,6 +19,7 @@ from plantstore.settings import DEFAULT_STORE
 from .fresh import ENVIRONMENT, copy_project, run
 from .readme import block, rows
 from .serving import ROOT, free_port, listening
+from .sites import LILY
 from .waiting import wait_until
 
 # Seconds that a command may take to download and install everything, on a busy machine.
@@ -40,12 +41,22 @@ def test_serve_and_add_commands(folder: Path) -> None:
         token, digest = run(".venv/bin/plantstore token", folder).splitlines()
         assert digest.startswith("sha256:")
         assert run(block("command-line"), folder).splitlines()[-1] == "1\tMonstera\tindoor"
+        check_backup(folder)
         for store, extra in [("postgresql", "postgresql"), ("mysql", "mysql")]:
             refused = run(f".venv/bin/plantstore --store {store}://x/y count 2>&1 || true", folder)
             assert f"pip install 'plantstore[{extra}]'" in refused
     with serving(block("granian"), folder) as port:
         add = block("add").replace(":8000/", f":{port}/")
         assert run(add, folder) == block("added").strip()
+
+
+def check_backup(folder: Path) -> None:
+    """Check that the README's command copies a file in use, also the plants that are in its log."""
+    with open_store(f"sqlite:///{folder}/plants.db?journal_mode=wal") as store:
+        store.add(LILY)
+        run(block("backup"), folder)
+    with open_store(f"sqlite:///{folder}/copy.db") as copy:
+        assert list(copy) == [Plant(1, "Monstera", "indoor"), LILY]
 
 
 def test_nursery_commands(folder: Path) -> None:

@@ -35,7 +35,7 @@ def test_token_check_may_hold_all_connections_of_the_site(
     """Creates succeed while the token check of each request holds a connection of the site."""
     site = Flask("site")
     site.config.from_mapping(
-        SQLALCHEMY_DATABASE_URI=place.url, SQLALCHEMY_ENGINE_OPTIONS={**options}
+        SQLALCHEMY_DATABASE_URI=place.site_url, SQLALCHEMY_ENGINE_OPTIONS={**options}
     )
     db = SQLAlchemy(site)
 
@@ -167,7 +167,7 @@ os._exit(0)
 
 def test_fork_hook_of_the_site(place: Place, engine: Engine) -> None:
     """If a site disposes of its engine in a child process, its parent keeps its connections."""
-    command = [sys.executable, "-c", FORK_HOOK, place.url]
+    command = [sys.executable, "-c", FORK_HOOK, place.site_url]
     subprocess.run(command, cwd=ROOT, check=True, timeout=LIMIT)
     assert [plant.id for plant in SQLStore(engine)] == [1, 2, 3, 4]
 

@@ -392,7 +392,8 @@ os._exit(0)
 @pytest.mark.parametrize("opened_by", ["url", "engine of a site"])
 def test_fork_shares_no_connection(place: Place, store: SQLStore, opened_by: str) -> None:
     """After a fork, parent and child can use the store concurrently."""
-    command = [sys.executable, "-c", FORK, place.url, opened_by]
+    url = place.url if opened_by == "url" else place.site_url
+    command = [sys.executable, "-c", FORK, url, opened_by]
     subprocess.run(command, cwd=ROOT, check=True, timeout=LIMIT)
     assert len(store) == 401
     pool_of_parent = store._connections.engine.pool  # noqa: SLF001

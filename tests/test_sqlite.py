@@ -1,7 +1,11 @@
 """SQLite files: journal modes, locks, and adds of concurrent threads."""
 
+import logging
 import sqlite3
+import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from pathlib import Path
 from threading import Barrier
 
@@ -9,10 +13,219 @@ import pytest
 from sqlalchemy import create_engine, event
 
 from plantstore import Plant, PlantExists, SQLStore, StoreUnavailable, open_store
+from plantstore.stores.engines.sqlite import _warn_of_wal_reset_bug, has_wal_reset_bug
 
-from .serving import LIMIT
+from .conftest import invoke
+from .serving import LIMIT, Gunicorn, post
 from .sites import LILY, ROSE_PLANT
 from .test_sql import open_sql, started
+from .waiting import wait_until
+
+# Versions of SQLite, with their default journal modes.
+VERSIONS: dict[tuple[int, ...], str] = {
+    (3, 40, 1): "truncate",
+    (3, 44, 5): "truncate",
+    (3, 44, 6): "wal",
+    (3, 44, 9): "wal",
+    (3, 45, 0): "truncate",
+    (3, 50, 6): "truncate",
+    (3, 50, 7): "wal",
+    (3, 51, 0): "truncate",
+    (3, 51, 2): "truncate",
+    (3, 51, 3): "wal",
+    (3, 52, 0): "wal",
+}
+MODES = ["truncate", "wal"]
+
+
+def use_version(monkeypatch: pytest.MonkeyPatch, version: tuple[int, ...]) -> None:
+    """Let the store take the installed SQLite for another version."""
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", version)
+    monkeypatch.setattr(sqlite3, "sqlite_version", ".".join(map(str, version)))
+    _warn_of_wal_reset_bug.cache_clear()
+
+
+def journal_mode(file: Path) -> str:
+    """Return the journal mode that is in force for a file, while a store has it open."""
+    if file.read_bytes()[18] == 2:
+        return "wal"
+    journal = file.with_name(f"{file.name}-journal")
+    return "truncate" if journal.exists() and journal.stat().st_size == 0 else "delete"
+
+
+@contextmanager
+def in_use(file: Path, mode: str, query: str = "SELECT 1") -> Iterator[sqlite3.Connection]:
+    """Keep a new file in use by a connection that has set its journal mode."""
+    with closing(sqlite3.connect(file, isolation_level=None)) as other:
+        other.execute(f"PRAGMA journal_mode={mode}")
+        other.execute("CREATE TABLE plants (id BIGINT PRIMARY KEY, name TEXT NOT NULL, tag TEXT)")
+        other.execute(query)
+        yield other
+
+
+@pytest.mark.parametrize("version", VERSIONS, ids=str)
+def test_default_journal_mode_of_each_version(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    version: tuple[int, ...],
+) -> None:
+    """The default is a write-ahead log exactly for the versions of SQLite that are safe with it."""
+    use_version(monkeypatch, version)
+    assert has_wal_reset_bug(version) == (VERSIONS[version] == "truncate")
+    with open_store(f"sqlite:///{tmp_path}/plants.db") as store:
+        store.add(ROSE_PLANT)
+        assert journal_mode(tmp_path / "plants.db") == VERSIONS[version]
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("version", VERSIONS, ids=str)
+def test_wal_reset_bug_is_logged_once(
+    url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    version: tuple[int, ...],
+) -> None:
+    """A write-ahead log on a version with the WAL-reset bug is one warning, before any use."""
+    use_version(monkeypatch, version)
+    for mode in ("truncate", "wal", "wal"):
+        open_store(f"{url}?journal_mode={mode}")
+    name = ".".join(map(str, version))
+    expected = [f"SQLite {name} has the WAL-reset bug"] if has_wal_reset_bug(version) else []
+    assert [it.getMessage().partition(",")[0] for it in caplog.records] == expected
+    assert {it.levelno for it in caplog.records} <= {logging.WARNING}
+
+
+def test_wal_reset_bug_is_logged_once_for_all_workers(url: str) -> None:
+    """A service with several workers logs the warning of the WAL-reset bug once."""
+    environment = {"PLANTSTORE_TOKENS": "s3cret", "PLANTSTORE_STORE": f"{url}?journal_mode=wal"}
+    with Gunicorn("-w", "3", **environment) as server:
+        wait_until(lambda: server.log.count("Booting worker") == 3)
+        assert server.request(post(b'{"id":1,"name":"Rose"}')).status == 200
+        warnings = server.log.count("WAL-reset bug")
+    # Workers open their stores one after the other: the log at the end has the lines of all.
+    assert warnings == has_wal_reset_bug(sqlite3.sqlite_version_info)
+
+
+def test_only_a_locked_file_is_waited_for(tmp_path: Path) -> None:
+    """If the journal mode cannot be set for another reason than a lock, the store fails at once."""
+    (tmp_path / "plants.db-wal").mkdir()
+    store = open_store(f"sqlite:///{tmp_path}/plants.db?journal_mode=wal&timeout=60")
+    start = time.monotonic()
+    with pytest.raises(StoreUnavailable, match="disk I/O error|unable to open"):
+        store.add(ROSE_PLANT)
+    assert time.monotonic() - start < LIMIT / 2
+    (tmp_path / "plants.db-wal").rmdir()
+    store.add(ROSE_PLANT)
+    store.close()
+
+
+def test_write_ahead_log_in_use_is_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A file that another process uses with a write-ahead log keeps it, and the log says so."""
+    file = tmp_path / "plants.db"
+    with in_use(file, "wal") as other, open_store(f"sqlite:///{file}?journal_mode=truncate") as it:
+        it.add(ROSE_PLANT)
+        other.execute("INSERT INTO plants (id, name) VALUES (2, 'Lily')")
+        assert journal_mode(file) == "wal"
+        assert list(it) == [ROSE_PLANT, LILY]
+    assert caplog.messages == ["The journal mode of the SQLite file is wal."]
+    with open_store(f"sqlite:///{file}?journal_mode=truncate") as store:
+        assert list(store) == [ROSE_PLANT, LILY]
+        assert journal_mode(file) != "wal"
+    assert len(caplog.messages) == 1
+
+
+def test_truncated_journal_in_use_is_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that another process reads keeps its journal, and the log says that it is truncated.
+
+    The journal is never deleted: a power failure could then undo a commit.
+    """
+    use_version(monkeypatch, (3, 51, 3))
+    file = tmp_path / "plants.db"
+    with in_use(file, "truncate", "BEGIN") as other, open_store(f"sqlite:///{file}") as store:
+        other.execute("SELECT * FROM plants").fetchall()
+        with started(lambda: store.add(ROSE_PLANT)) as (adding,):
+            wait_until(lambda: bool(caplog.messages) or adding.done())
+            other.execute("COMMIT")
+        adding.result()
+        assert journal_mode(file) == "truncate"
+        other.execute("INSERT INTO plants (id, name) VALUES (2, 'Lily')")
+        assert list(store) == [ROSE_PLANT, LILY]
+    assert caplog.messages == ["The journal mode of the SQLite file is truncate."]
+    with open_store(f"sqlite:///{file}") as store:
+        assert list(store) == [ROSE_PLANT, LILY]
+        assert journal_mode(file) == "wal"
+
+
+@pytest.mark.parametrize(("old", "new"), [MODES, MODES[::-1]], ids=["wal", "truncate"])
+def test_services_with_different_journal_modes(tmp_path: Path, old: str, new: str) -> None:
+    """Services and commands with different journal modes can use one file at the same time."""
+    url, file = f"sqlite:///{tmp_path}/plants.db?journal_mode=", tmp_path / "plants.db"
+    settings = {"PLANTSTORE_TOKENS": "s3cret"}
+    with Gunicorn(**settings, PLANTSTORE_STORE=url + old) as first:
+        assert first.request(post(b'{"id":0,"name":"Rose"}')).status == 200
+        with Gunicorn(**settings, PLANTSTORE_STORE=url + new) as second:
+            bodies = [post(b'{"id":%d,"name":"Rose"}' % id) for id in range(1, 101)]
+            with ThreadPoolExecutor(8) as clients:
+                responses = (
+                    clients.map(first.request, bodies[::2]),
+                    clients.map(second.request, bodies[1::2]),
+                )
+                assert {it.status for both in responses for it in both} == {200}
+            if old == "wal":
+                assert "The journal mode of the SQLite file is wal." in second.log
+        assert invoke("--store", url + new, "add", "101", "Rose").exit_code == 0
+        assert invoke("--store", url + new, "count").output == "102\n"
+        assert first.request(post(b'{"id":102,"name":"Rose"}')).status == 200
+        # A write-ahead log in use stays. A file without a lock may get one.
+        assert journal_mode(file) == "wal"
+        assert "Traceback" not in first.log
+    with open_store(url + new) as store:
+        assert [plant.id for plant in store] == [*range(103)]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_first_adds_to_an_exclusively_locked_file(tmp_path: Path, mode: str) -> None:
+    """The first adds to a file that is locked exclusively wait at the same time.
+
+    They raise StoreUnavailable within the timeout, and succeed once the lock is gone.
+    """
+    store = open_sql(f"sqlite:///{tmp_path}/plants.db?journal_mode={mode}&timeout=1")
+    adds = [lambda id=id: store.add(Plant(id, "")) for id in range(8)]
+    start = time.monotonic()
+    with closing(sqlite3.connect(tmp_path / "plants.db", isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with started(*adds) as adding:
+            pass
+    # One after the other, they would take eight seconds.
+    assert time.monotonic() - start < 6
+    assert {str(call.exception()).partition(":")[0] for call in adding} == {"database is locked"}
+    with started(*adds) as adding:
+        pass
+    assert [call.exception() for call in adding] == [None] * 8
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ("timeout=x", "timeout"),
+        ("timeout=-1", "timeout"),
+        ("timeout=nan", "timeout"),
+        ("timeout=inf", "timeout"),
+        ("timeout=1&timeout=2", "timeout"),
+        ("journal_mode=delete", "journal_mode"),
+        ("journal_mode=off", "journal_mode"),
+        ("journal_mode=wal&journal_mode=wal", "journal_mode"),
+        ("mode=wal", "mode"),
+    ],
+)
+def test_invalid_sqlite_option_is_refused(url: str, options: str, named: str) -> None:
+    """An invalid option of an SQLite URL is refused by name when the store is opened."""
+    with pytest.raises(ValueError, match=rf"option:? {named}\b"):
+        open_store(f"{url}?{options}")
 
 
 def test_concurrent_first_use_with_a_write_ahead_log(tmp_path: Path) -> None:
@@ -97,20 +310,40 @@ def test_sqlite_timeout_in_the_url(tmp_path: Path) -> None:
     store.close()
 
 
-def test_full_disk_is_store_unavailable(tmp_path: Path) -> None:
-    """A plant for which the disk has no room is StoreUnavailable, and the stored plants stay."""
+def fill(connection: sqlite3.Connection, _: object) -> None:
+    """Let a connection behave as if the disk had no room for more than twenty pages."""
+    connection.execute("PRAGMA max_page_count = 20").close()
+
+
+def test_full_disk_on_the_engine_of_a_site(tmp_path: Path) -> None:
+    """A full disk is StoreUnavailable on the engine of a site too, and the stored plants stay."""
     engine = create_engine(f"sqlite:///{tmp_path}/plants.db")
-    event.listen(engine, "connect", lambda it, _: it.execute("PRAGMA max_page_count = 20").close())
-    store = SQLStore(engine)
+    event.listen(engine, "connect", fill)
+    check_full_disk(SQLStore(engine))
+    engine.dispose()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_full_disk_is_store_unavailable(tmp_path: Path, mode: str) -> None:
+    """A plant for which the disk has no room is StoreUnavailable, and the stored plants stay."""
+    store = open_sql(f"sqlite:///{tmp_path}/plants.db?journal_mode={mode}")
+    event.listen(store._connections.engine, "connect", fill)  # noqa: SLF001
+    check_full_disk(store)
+    store.close()
+
+
+def check_full_disk(store: SQLStore) -> None:
+    """Check that a store on a full disk refuses a large plant, and still takes a small one."""
     store.add(ROSE_PLANT)
     for add in (store.add, lambda plant: store.add_all([LILY, plant])):
         with pytest.raises(StoreUnavailable, match="full"):
             add(Plant(3, "x" * 1_000_000))
     assert list(store) == [ROSE_PLANT]
-    engine.dispose()
+    store.add(LILY)
+    assert list(store) == [ROSE_PLANT, LILY]
 
 
-@pytest.mark.parametrize("mode", ["wal", "truncate"])
+@pytest.mark.parametrize("mode", MODES)
 def test_every_commit_is_synced(tmp_path: Path, mode: str) -> None:
     """SQLite syncs every commit, in the journal mode of the URL."""
     store = open_sql(f"sqlite:///{tmp_path}/plants.db?journal_mode={mode}")

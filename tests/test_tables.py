@@ -26,7 +26,7 @@ from plantstore import (
 )
 
 from .conftest import check_error, create
-from .databases import Place, mariadb, only, postgresql, sqlite
+from .databases import FILES, Place, mariadb, only, postgresql
 from .sites import LILY, ROSE_PLANT, make_site
 
 # Definitions of tables that cannot store every plant, and a pattern of what is wrong with each.
@@ -93,7 +93,7 @@ def test_wrong_table_is_refused(
     check_refused(engine, WRONG[definition], caplog)
 
 
-@only(sqlite)
+@only(*FILES)
 @pytest.mark.parametrize(
     "constraint", ["PRIMARY KEY ON CONFLICT REPLACE", "PRIMARY KEY ON CONFLICT IGNORE"]
 )
@@ -105,7 +105,7 @@ def test_wrong_table_on_sqlite(
     check_refused(engine, "its constraints must not have ON CONFLICT", caplog)
 
 
-@only(sqlite)
+@only(*FILES)
 def test_integer_key_on_sqlite(engine: Engine) -> None:
     """On SQLite, the column id may be INTEGER, which stores every integer of 64 bits."""
     create_plants(engine, "(id INTEGER PRIMARY KEY, name TEXT, tag TEXT)")

@@ -2,10 +2,10 @@
 
 import pickle
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from tempfile import SpooledTemporaryFile
-from typing import IO
+from typing import Self
 
 from sqlalchemy import Connection, exc
 
@@ -29,6 +29,13 @@ def weight(plant: Plant) -> int:
     return len(plant.name) + len(plant.tag or "")
 
 
+class SourceError(Exception):
+    """The iterable that an import reads has raised an exception, which is its argument.
+
+    It is not an exception of the database, although it may look like one.
+    """
+
+
 class Import:
     """Adds plants to a table, all of them or none.
 
@@ -49,12 +56,12 @@ class Import:
         """Add plants, and return how many were added.
 
         :raises PlantExists: if an id exists or is repeated, and existing plants are not skipped.
+        :raises SourceError: if the iterable raises an exception.
         """
-        batches = self._batches(plants)
+        batches = self._batches(_read(plants))
         if self._connections.backend.one_writer:
             return self._add_all(batches)  # There are no concurrent transactions.
-        with SpooledTemporaryFile(max_size=WEIGHT) as file:
-            repeatable = _RepeatableBatches(batches, file)
+        with _RepeatableBatches(batches) as repeatable:
             for attempt in count(1):
                 try:
                     return self._add_all(repeatable)
@@ -127,28 +134,39 @@ class Import:
             yield batch
 
 
+def _read(plants: Iterable[Plant]) -> Iterator[Plant]:
+    try:
+        yield from plants
+    except Exception as error:
+        raise SourceError(error) from error
+
+
 class _RepeatableBatches:
     """Batches of plants that can be iterated again, although their source can be read only once.
 
-    :param file: a temporary file, for the batches that have been read.
+    The batches that have been read are in a temporary file.
     """
 
-    def __init__(self, batches: Iterator[_Batch], file: IO[bytes]) -> None:
+    def __init__(self, batches: Iterator[_Batch]) -> None:
         self._new = batches
-        self._file = file
+        self._file = SpooledTemporaryFile(max_size=WEIGHT)  # noqa: SIM115  # See __exit__.
         self._stored = 0
 
-    def __iter__(self) -> Iterator[_Batch]:
-        self._file.seek(0)
-        for _ in range(self._stored):
-            yield pickle.load(self._file)  # noqa: S301
-        for batch in self._new:
-            self._store(batch)
-            yield batch
+    def __enter__(self) -> Self:
+        return self
 
-    def _store(self, batch: _Batch) -> None:
+    def __exit__(self, *exception: object) -> None:
+        with suppress(OSError):  # If the disk is full, the import has already ended.
+            self._file.close()
+
+    def __iter__(self) -> Iterator[_Batch]:
         try:
-            pickle.dump(batch, self._file)
+            self._file.seek(0)
+            for _ in range(self._stored):
+                yield pickle.load(self._file)  # noqa: S301
+            for batch in self._new:
+                pickle.dump(batch, self._file)
+                self._stored += 1
+                yield batch
         except OSError as error:
-            raise StoreUnavailable(f"cannot write a temporary file: {error}") from error
-        self._stored += 1
+            raise StoreUnavailable(f"cannot use a temporary file: {error}") from error

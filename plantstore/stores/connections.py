@@ -27,8 +27,6 @@ from .threads import Background
 _SITE_POOL_SIZE = 5
 # The maximum number of adds in one transaction.
 _GROUP_SIZE = 100
-# The seconds that the first use of a slow server may take in the background.
-_FIRST_USE_TIMEOUT = 60
 # The longest pause in seconds after the first attempt, and the growth of this limit.
 _PAUSE = 0.02
 # The seconds before the deadline when no attempt begins any more. MariaDB and MySQL wait for a lock
@@ -110,7 +108,7 @@ class Connections:
                     yield connection
                     if self.backend.one_writer and in_transaction(connection):
                         connection.commit()  # The engine of a site may have begun a transaction.
-                except self._failures as error:
+                except BaseException as error:  # The thread may have been interrupted.
                     if not self._refuses(error) and not self._shares_connection:
                         connection.invalidate()  # Its state is unknown.
                     raise
@@ -176,7 +174,7 @@ class Connections:
     def _make_locks(self) -> None:
         self._pid = os.getpid()
         self._slots = BoundedSemaphore(self._size)
-        self._background = Background(_FIRST_USE_TIMEOUT)
+        self._background = Background()
         # The event listeners of a site may write to the database during an add.
         self._group = GroupCommit(self._commit, 1 if self._of_site else _GROUP_SIZE)
 
@@ -215,7 +213,7 @@ class Connections:
                     _finish(group, error if failed else None)
                 raise
 
-    def _refuses(self, error: Exception) -> bool:
+    def _refuses(self, error: BaseException) -> bool:
         return isinstance(error, exc.DBAPIError) and self.backend.is_refusal(error)
 
 
@@ -251,6 +249,13 @@ def connections_of(engine: Engine) -> Connections:
         return connections
 
 
+def _before_fork() -> None:
+    # With an inherited connection, SQLite misjudges its locks: a write-ahead log in use is deleted.
+    for connections in filter(None, [known() for known in _connections.values()]):
+        if connections.backend.one_writer:
+            connections.close()
+
+
 def _after_fork() -> None:
     global _connections_lock  # noqa: PLW0603
     _connections_lock = Lock()
@@ -259,7 +264,7 @@ def _after_fork() -> None:
 
 
 if sys.platform != "win32":  # pragma: no branch
-    os.register_at_fork(after_in_child=_after_fork)
+    os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
 
 
 def in_transaction(connection: Connection) -> bool:

@@ -22,6 +22,11 @@ def deadline(seconds: float) -> Iterator[None]:
         _deadline.reset(token)
 
 
+def restart(seconds: float) -> None:
+    """Set the deadline of the current thread, which has inherited that of another one."""
+    _deadline.set(time.monotonic() + seconds)
+
+
 def remaining() -> float:
     """Return the seconds until the deadline, at least 0. Without one, it is a very long time."""
     return max(0.0, _deadline.get() - time.monotonic())

@@ -75,10 +75,10 @@ class GroupCommit:
             self._commit([add])  # An event of SQLAlchemy during an add has called this method.
         else:
             self._wait_or_lead(add)
-        if add.error is not None:
-            raise add.error
         if not add.done:
             raise StoreUnavailable("the adds of other threads took too long")
+        if add.error is not None:
+            raise add.error
 
     def _wait_or_lead(self, add: Add) -> None:
         try:

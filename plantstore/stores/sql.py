@@ -8,7 +8,7 @@ from sqlalchemy import Engine, MetaData, exc
 
 from ..arguments import type_error
 from .base import BulkStore, Plant, StoreMisconfigured, StoreUnavailable
-from .bulk import PAGE, WEIGHT, Import, weight
+from .bulk import PAGE, WEIGHT, Import, SourceError, weight
 from .connections import connections_of
 from .deadline import deadline
 from .statements import Statements
@@ -20,8 +20,8 @@ class SQLStore(BulkStore):
 
     Any number of threads, processes and machines may share the table. The store checks the table
     at first use. While the table cannot store every plant, each method raises
-    :exc:`StoreMisconfigured`. Each method but :meth:`add_all` and iteration returns or raises an
-    exception within five seconds.
+    :exc:`StoreMisconfigured`. With an engine of :func:`open_store`, each operation ends within five
+    seconds: an add, a get, a page of an iteration, a batch of an import.
 
     :param engine: the engine of the database. It may be the engine of a site; then its timeouts
         apply, and the store uses up to five connections of its own.
@@ -65,8 +65,12 @@ class SQLStore(BulkStore):
         :returns: the number of added plants.
         :raises PlantExists: if an id exists or is repeated, and ``skip_existing`` is false.
         """
-        with self._checked():
-            return Import(self._connections, self._statements, skip_existing).add_all(plants)
+        try:
+            with self._checked():
+                return Import(self._connections, self._statements, skip_existing).add_all(plants)
+        except SourceError as error:
+            (original,) = error.args
+            raise original from original.__cause__
 
     def get(self, id: int) -> Plant | None:
         """Return the plant with this id, or ``None`` when there is none."""
@@ -134,8 +138,8 @@ class SQLStore(BulkStore):
             raise self._refused(error) from error
 
     def _check_table(self) -> None:
-        with self._connections.connect() as connection:
-            self._statements.check(connection, create=not self._site_creates_table)
+        create = not self._site_creates_table
+        self._connections.retry(lambda connection: self._statements.check(connection, create))
         self._table_is_checked = True
 
     def _refused(self, error: exc.DBAPIError) -> StoreMisconfigured:

@@ -20,7 +20,7 @@ class Statements:
     def __init__(self, table: Table, backend: Backend) -> None:
         self.table = table
         self._backend = backend
-        self._keys: Collection[Any] = ()
+        self._keys: set[Any] = set()
         # Built once, because building them takes a tenth of the time of an add.
         self._insert = insert(table)
         self._insert_new = backend.insert_new(table)
@@ -37,7 +37,7 @@ class Statements:
         if create:
             create_table(connection, self.table)
         check_table(connection, self.table, self._backend)
-        self._keys = self._backend.keys(connection, self.table)
+        self._keys = {*self._backend.keys(connection, self.table)}
         connection.commit()
 
     def insert(self, connection: Connection, plant: Plant) -> None:
@@ -48,7 +48,7 @@ class Statements:
         try:
             added = connection.execute(self._insert, plant._asdict()).rowcount
         except exc.IntegrityError as error:
-            if self.is_duplicate(error, plant.id):
+            if self.is_duplicate(error, plant.id) or self._has_new_key(connection, error):
                 raise PlantExists(plant.id) from None
             raise
         self._check_added(added, 1)
@@ -78,7 +78,8 @@ class Statements:
             self.insert_all(connection, new)
         except exc.IntegrityError as error:
             savepoint.rollback()
-            if not self.is_duplicate(error):
+            # If no id is taken, the duplicate is one of another table, such as that of a trigger.
+            if not self.taken(connection, new) or not self.is_duplicate(error):
                 raise
             return self.insert_new(connection, new)  # Another client has just added one of them.
         savepoint.commit()
@@ -87,6 +88,15 @@ class Statements:
     def is_duplicate(self, error: exc.DBAPIError, id: int | None = None) -> bool:
         """Return whether an insert failed because a plant with this id, or with any id, exists."""
         return self._backend.is_duplicate(error, self._keys, id)
+
+    def _has_new_key(self, connection: Connection, error: exc.DBAPIError) -> bool:
+        """Return whether an error names a key that the table had not at the last check.
+
+        For example, a partition was added, or the site has chosen another schema.
+        """
+        new = {*self._backend.keys(connection, self.table)} - self._keys
+        self._keys |= new
+        return bool(new) and self.is_duplicate(error)
 
     def taken(self, connection: Connection, ids: Collection[int]) -> set[int]:
         """Return those of the ids that exist."""

@@ -1,13 +1,17 @@
 """Functions in threads of their own. Their callers wait for them until the deadline at most."""
 
 from collections.abc import Callable
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
+from contextvars import copy_context
 from copy import copy
 from threading import Lock, Thread
 from typing import Any, TypeVar
 
 from .base import StoreUnavailable
-from .deadline import deadline, remaining
+from .deadline import remaining, restart
+
+# The seconds that a function may take, also after the deadline of its callers.
+_TIMEOUT = 60
 
 _T = TypeVar("_T")
 
@@ -15,28 +19,40 @@ _T = TypeVar("_T")
 def start(function: Callable[..., _T], *arguments: Any, **options: Any) -> Future[_T]:
     """Call a function in a new thread, and return its future result.
 
-    The thread does not delay the end of the process, unlike those of a ThreadPoolExecutor.
+    The thread has the context variables of this one, and a deadline of its own. It does not delay
+    the end of the process, unlike those of a ThreadPoolExecutor.
+
+    :raises StoreUnavailable: if no thread can be started.
     """
     future: Future[_T] = Future()
 
     def run() -> None:
+        restart(_TIMEOUT)
         try:
             future.set_result(function(*arguments, **options))
         except BaseException as error:  # noqa: BLE001  # The caller gets it.
             future.set_exception(error)
 
-    Thread(target=run, name=f"plantstore {function.__name__}", daemon=True).start()
+    try:
+        Thread(target=copy_context().run, args=(run,), name="plantstore", daemon=True).start()
+    except RuntimeError as error:
+        raise StoreUnavailable(f"cannot start a thread: {error}") from error
     return future
 
 
+def finished(future: Future[Any]) -> bool:
+    """Wait until a function has finished, and return False if the deadline passes first."""
+    try:
+        future.exception(remaining())
+    except TimeoutError:
+        return False
+    return True
+
+
 class Background:
-    """Calls functions in threads. Concurrent callers of one function share one call of it.
+    """Calls functions in threads. Concurrent callers of one function share one call of it."""
 
-    :param timeout: the seconds that a function may take, also after the deadline of its callers.
-    """
-
-    def __init__(self, timeout: float) -> None:
-        self._timeout = timeout
+    def __init__(self) -> None:
         self._lock = Lock()
         self._running: dict[Callable[[], None], Future[None]] = {}
 
@@ -49,7 +65,7 @@ class Background:
             if function not in self._running:
                 self._running[function] = start(self._run, function)
             running = self._running[function]
-        if not wait([running], remaining()).done:
+        if not finished(running):
             raise StoreUnavailable("the first use of the database has not finished yet")
         error = running.exception()
         if error is not None:
@@ -57,8 +73,7 @@ class Background:
 
     def _run(self, function: Callable[[], None]) -> None:
         try:
-            with deadline(self._timeout):
-                function()
+            function()
         finally:
             with self._lock:
-                del self._running[function]
+                self._running.pop(function, None)

@@ -3,15 +3,14 @@
 import os
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from contextlib import suppress
 from selectors import EVENT_READ, DefaultSelector
 from typing import Any
 
 from sqlalchemy import Engine, event, exc
 
-from ..deadline import remaining
-from ..threads import start
+from ..threads import finished, start
 
 
 class Opening:
@@ -55,13 +54,13 @@ class Opening:
             raise
 
     def _finished(self, opening: Future[Any]) -> Future[Any]:
-        finished = False
+        is_open = False
         try:
-            finished = bool(wait([opening], remaining()).done)
+            is_open = finished(opening)
         finally:
-            if not finished:
+            if not is_open:
                 self._late.append(opening)
-        if not finished:
+        if not is_open:
             raise exc.TimeoutError("no connection to the database server within the deadline")
         return opening
 

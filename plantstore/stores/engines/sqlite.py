@@ -5,6 +5,7 @@ import re
 import sqlite3
 import time
 from collections.abc import Collection, Mapping, Sequence
+from functools import cache
 from itertools import chain
 from typing import Any, ClassVar
 
@@ -35,6 +36,11 @@ def has_wal_reset_bug(version: tuple[int, ...]) -> bool:
     """
     fixed = version >= (3, 51, 3) or (3, 50, 7) <= version < (3, 51)
     return not fixed and not (3, 44, 6) <= version < (3, 45)
+
+
+@cache  # One line for each start: the workers of a server inherit that its main process has warned.
+def _warn_of_wal_reset_bug() -> None:
+    _log.warning(_WAL_WARNING, sqlite3.sqlite_version)
 
 
 def _seconds(value: str) -> float:
@@ -73,7 +79,7 @@ class SQLite(Backend):
         lock_timeout: float = options.get("timeout", _LOCK_TIMEOUT)
         mode: str = options.get("journal_mode", "truncate" if buggy else "wal")
         if buggy and mode == "wal":
-            _log.warning(_WAL_WARNING, sqlite3.sqlite_version)
+            _warn_of_wal_reset_bug()
         # The time for everything else is the same as by default.
         timeout = TIMEOUT + max(0, lock_timeout - _LOCK_TIMEOUT)
         engine = own_engine(url.set(drivername="sqlite", query={}), {}, timeout)
@@ -97,7 +103,10 @@ class SQLite(Backend):
         name = connection.dialect.identifier_preparer.format_table(table)
         rows = ", ".join(["(?, ?, ?)"] * len(plants))
         statement = f"INSERT INTO {name} (id, name, tag) VALUES {rows}"  # noqa: S608
-        return connection.exec_driver_sql(statement, (*chain(*plants),)).rowcount
+        # After an interrupt, SQLAlchemy would close the connection, which knows what was committed.
+        driver: Any = connection.connection.dbapi_connection
+        added: int = driver.execute(statement, (*chain(*plants),)).rowcount
+        return added
 
     def limit_waiting(self, connection: Connection) -> None:
         """Set the lock timeout of a connection, if the deadline is nearer than usual."""
@@ -119,7 +128,6 @@ class _Setup:
     def __call__(self, connection: sqlite3.Connection, record: Any) -> None:
         record.info["usual_lock_timeout"] = record.info["lock_timeout"] = self._lock_timeout
         try:
-            connection.execute("PRAGMA synchronous=FULL")
             self._log(self._set_mode(connection))
             connection.execute(f"PRAGMA busy_timeout={int(self._lock_timeout * 1000)}")
         except BaseException:
@@ -127,14 +135,17 @@ class _Setup:
             raise
 
     def _set_mode(self, connection: sqlite3.Connection) -> str:
-        """Set the journal mode, and return the mode in force."""
-        # SQLite does not wait for a lock when it changes to or from a write-ahead log.
+        """Set the journal mode and the syncs, and return the mode in force."""
+        # SQLite does not wait for a lock when it changes to or from a write-ahead log. The driver
+        # would wait longer for other locks than the deadline.
         connection.execute("PRAGMA busy_timeout=0")
         started, seconds = time.monotonic(), min(self._lock_timeout, remaining())
         while True:
             waited = time.monotonic() - started
             try:
-                return _try_mode(connection, self._mode, waited > min(_MODE_TIMEOUT, seconds / 2))
+                mode = _try_mode(connection, self._mode, waited > min(_MODE_TIMEOUT, seconds / 2))
+                connection.execute("PRAGMA synchronous=FULL")
+                return mode
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or waited > seconds:
                     raise
@@ -155,7 +166,9 @@ def _try_mode(connection: sqlite3.Connection, wanted: str, may_keep: bool) -> st
     """
     try:
         return _journal(connection, f"={wanted}")
-    except sqlite3.OperationalError:
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_READONLY:
+            return _journal(connection)  # The plants can still be read.
         if may_keep and _journal(connection) == "wal":
             return "wal"
         if may_keep and wanted == "wal":

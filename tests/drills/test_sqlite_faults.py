@@ -1,0 +1,187 @@
+"""SQLite files under load: locks of other processes, a full disk, commands, and backups."""
+
+import resource
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+
+import orjson
+import pytest
+from sqlalchemy import make_url
+
+from plantstore import Plant, open_store
+
+from ..databases import FILES, Place, children, only
+from ..serving import LIMIT, Gunicorn
+from ..test_sql import environment
+from ..waiting import wait_until
+from .test_kill import Clients
+
+COMMAND = [sys.executable, "-c", "from plantstore.cli import main; main()"]
+# How often each fault is repeated.
+ROUNDS = 10
+
+
+class AcknowledgedEarly(Exception):
+    """A plant was acknowledged before it was stored. ``args`` has the plants."""
+
+
+class Load:
+    """Clients that create plants with a service of two workers."""
+
+    def __init__(self, place: Place, server: Gunicorn, clients: Clients) -> None:
+        self.url = place.url
+        self.file = Path(make_url(place.url).database or "")
+        self.workers = children(server.process.pid)
+        self.clients = clients
+
+    def check(self, read: Callable[[], set[Plant]]) -> None:
+        """Check that all plants that have been acknowledged are among those that it reads."""
+        acknowledged = self.clients.acknowledged.copy()
+        lost = acknowledged - read()
+        if lost:
+            raise AcknowledgedEarly(lost)
+
+    def stored(self) -> set[Plant]:
+        """Return all plants in the file."""
+        with closing(connect(self.file)) as connection:
+            return plants(connection)
+
+    def wait_for_refusals(self) -> None:
+        """Return when twenty more requests have got 503."""
+        enough = self.clients.refused + 20
+        wait_until(lambda: self.clients.refused >= enough)
+
+
+def connect(file: Path) -> sqlite3.Connection:
+    """Open a connection that waits for locks."""
+    return sqlite3.connect(file, timeout=LIMIT, isolation_level=None)
+
+
+def plants(connection: sqlite3.Connection) -> set[Plant]:
+    """Return all plants that a connection sees."""
+    return {Plant(*row) for row in connection.execute("SELECT id, name, tag FROM plants")}
+
+
+@contextmanager
+def loaded(place: Place, app: str) -> Iterator[Load]:
+    """Run a service under load; at the end, all plants that were acknowledged must be stored."""
+    with open_store(place.url) as store:
+        store.ping()  # Creates the table, also for a service that stores its plants later.
+    with Gunicorn("-w", "2", app, **environment(place)) as server, Clients(server.port) as clients:
+        clients.wait_for_creations()
+        load = Load(place, server, clients)
+        yield load
+        clients.wait_for_creations()
+        assert "Traceback" not in server.log
+    load.check(load.stored)
+    with closing(connect(load.file)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+def lock(load: Load, folder: Path) -> None:
+    """Take and release locks, the last one for longer than the timeout of a request."""
+    with closing(connect(load.file)) as other:
+        for number in range(ROUNDS):
+            other.execute(f"BEGIN {('IMMEDIATE', 'EXCLUSIVE')[number % 2]}")
+            load.check(partial(plants, other))
+            other.execute("ROLLBACK")
+            load.clients.wait_for_creations()
+        other.execute("BEGIN EXCLUSIVE")
+        refused = load.clients.refused
+        wait_until(lambda: load.clients.refused > refused)
+        load.check(partial(plants, other))
+
+
+def fill(load: Load, folder: Path) -> None:
+    """Let the workers reach the largest size of a file, and then remove this limit."""
+    for _ in range(ROUNDS // 2):
+        limit(load, max(file.stat().st_size for file in load.file.parent.iterdir()) + 10_000)
+        load.check(load.stored)
+        load.wait_for_refusals()
+        load.check(load.stored)
+        limit(load, resource.RLIM_INFINITY)
+        load.clients.wait_for_creations()
+
+
+def limit(load: Load, size: int) -> None:
+    """Limit the size of the files that the workers write."""
+    for worker in load.workers:
+        _, hard = resource.prlimit(worker, resource.RLIMIT_FSIZE)
+        resource.prlimit(worker, resource.RLIMIT_FSIZE, (size, hard))
+
+
+def command(load: Load, folder: Path) -> None:
+    """Add, export and import plants with the command line."""
+    for number in range(ROUNDS // 3):
+        plant = Plant(-1 - number, "by the command")
+        run(load, "add", str(plant.id), plant.name)
+        load.clients.sent.add(plant)
+        load.clients.acknowledged.add(plant)
+        file = folder / f"{number}.jsonl"
+        load.check(partial(exported, load, file))
+        run(load, "import", str(file), "--skip-existing")
+        load.clients.wait_for_creations()
+
+
+def run(load: Load, *arguments: str) -> None:
+    """Run the plantstore command, which must succeed."""
+    done = subprocess.run(
+        [*COMMAND, "--store", load.url, *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def exported(load: Load, file: Path) -> set[Plant]:
+    """Return the plants that the plantstore command exports."""
+    run(load, "export", str(file))
+    return {Plant(**orjson.loads(line)) for line in file.read_bytes().splitlines()}
+
+
+def back_up(load: Load, folder: Path) -> None:
+    """Copy the file as the README recommends."""
+    for number in range(ROUNDS):
+        load.check(partial(copied, load, folder / f"{number}.db"))
+        load.clients.wait_for_creations()
+
+
+def copied(load: Load, copy: Path) -> set[Plant]:
+    """Return the plants in a copy of the file, which must be correct."""
+    with closing(connect(load.file)) as file, closing(connect(copy)) as connection:
+        file.backup(connection)
+    with closing(connect(copy)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    with open_store(f"sqlite:///{copy}") as store:
+        return set(store)
+
+
+FAULTS = pytest.mark.parametrize("fault", [lock, fill, command, back_up])
+
+
+@FAULTS
+@only(*FILES)
+def test_sqlite_under_load(
+    place: Place, tmp_path: Path, fault: Callable[[Load, Path], None]
+) -> None:
+    """At any time during a fault, every plant that has been acknowledged is stored.
+
+    No plant is stored that no client sent.
+    """
+    with loaded(place, "wsgi:app") as load:
+        fault(load, tmp_path)
+    assert load.stored() <= load.clients.sent
+
+
+@FAULTS
+@only(*FILES)
+def test_drill_detects_a_store_that_acknowledges_early(
+    place: Place, tmp_path: Path, fault: Callable[[Load, Path], None]
+) -> None:
+    """The drill fails for a store that acknowledges plants before it stores them."""
+    early = loaded(place, "tests.drills.early_store:app")
+    with pytest.raises(AcknowledgedEarly), early as load:
+        fault(load, tmp_path)
