@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Engine, event, exc
 from sqlalchemy.engine.base import OptionEngine
 from sqlalchemy.pool import Pool, SingletonThreadPool, StaticPool
 
-from .base import Plant, StoreMisconfigured, StoreUnavailable
+from .base import Plant, StoreUnavailable
 from .deadline import TIMEOUT, remaining
 from .engines import POOL_SIZE, backend_of
 from .group import Add, GroupCommit
@@ -201,16 +201,20 @@ class Connections:
     def _commit_together(self, group: list[Add]) -> None:
         with self.connect() as connection:
             driver: Any = connection.connection.dbapi_connection
-            changes = driver.total_changes
+            inserted = False
             try:
+                driver.execute("BEGIN IMMEDIATE")
                 statements = group[0].statements
                 statements.insert_together(connection, [add.plant for add in group])
+                inserted = True
+                self.backend.limit_waiting(connection)
+                driver.execute("COMMIT")
                 _finish(group)
             except BaseException as error:
-                if driver.total_changes != changes:
-                    # A trigger kept some of the plants, or the thread was interrupted afterwards.
-                    failed = isinstance(error, (StoreMisconfigured, *self._failures))
-                    _finish(group, error if failed else None)
+                if driver.in_transaction:
+                    driver.execute("ROLLBACK")
+                elif inserted:  # The commit has ended, with or without an error.
+                    _finish(group, error if isinstance(error, self._failures) else None)
                 raise
 
     def _refuses(self, error: BaseException) -> bool:
@@ -221,7 +225,7 @@ def _finish(group: list[Add], error: BaseException | None = None) -> None:
     """Set the outcome of adds whose transaction has ended."""
     for add in group:
         if error is not None:
-            add.error = StoreMisconfigured(_describe(error))
+            add.error = StoreUnavailable(_describe(error))
         add.done = True
 
 

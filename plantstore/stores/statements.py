@@ -60,7 +60,10 @@ class Statements:
             self._check_added(added, len(plants))
 
     def insert_together(self, connection: Connection, plants: Sequence[Plant]) -> None:
-        """Insert plants by one statement, all of them or none."""
+        """Insert plants by one statement, in a transaction.
+
+        :raises StoreMisconfigured: if the database drops some of them.
+        """
         added = self._backend.insert_together(connection, self.table, plants)
         self._check_added(added, len(plants))
 

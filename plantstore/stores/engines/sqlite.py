@@ -103,7 +103,7 @@ class SQLite(Backend):
         name = connection.dialect.identifier_preparer.format_table(table)
         rows = ", ".join(["(?, ?, ?)"] * len(plants))
         statement = f"INSERT INTO {name} (id, name, tag) VALUES {rows}"  # noqa: S608
-        # After an interrupt, SQLAlchemy would close the connection, which knows what was committed.
+        # After an interrupt, SQLAlchemy would close the connection.
         driver: Any = connection.connection.dbapi_connection
         added: int = driver.execute(statement, (*chain(*plants),)).rowcount
         return added
@@ -113,7 +113,8 @@ class SQLite(Backend):
         info = connection.info
         seconds = min(info["usual_lock_timeout"], remaining())
         if seconds != info["lock_timeout"]:
-            connection.exec_driver_sql(f"PRAGMA busy_timeout={int(seconds * 1000)}")
+            driver: Any = connection.connection.dbapi_connection
+            driver.execute(f"PRAGMA busy_timeout={int(seconds * 1000)}")
             info["lock_timeout"] = seconds
 
 
