@@ -47,6 +47,8 @@ class Import:
         self._table = table
         self._keys = keys
         self._skip_existing = skip_existing
+        # The ids that were inserted last.
+        self._ids: Collection[int] = ()
 
     def add_all(self, plants: Iterable[Plant]) -> int:
         """Add plants, and return how many were added.
@@ -72,7 +74,7 @@ class Import:
         if isinstance(error, StoreUnavailable):
             return self._connections.is_conflict(error)
         # Another client has just added one of the plants. The next attempt finds it.
-        return self._backend.is_duplicate(error, self._keys)
+        return self._backend.is_duplicate(error, self._keys, self._ids)
 
     def _add_all(self, batches: Iterable[_Batch]) -> int:
         timeout, added = self._connections.timeout, 0
@@ -80,6 +82,7 @@ class Import:
             with deadline(timeout):
                 connection = transaction.enter_context(self._transaction())
             for batch in batches:
+                self._ids = batch
                 with deadline(timeout):
                     added += self._add_batch(connection, batch)
             with deadline(timeout):

@@ -162,7 +162,7 @@ class SQLStore(BulkStore):
         try:
             added = connection.execute(self._insert, plant._asdict()).rowcount
         except exc.IntegrityError as error:
-            if self._connections.backend.is_duplicate(error, self._keys, plant.id):
+            if self._connections.backend.is_duplicate(error, self._keys, [plant.id]):
                 raise PlantExists(plant.id) from None
             raise
         check_added(self._table, added, 1)

@@ -60,12 +60,12 @@ class Backend(ABC):
 
     @abstractmethod
     def is_duplicate(
-        self, error: exc.DBAPIError, keys: Collection[Any], id: int | None = None
+        self, error: exc.DBAPIError, keys: Collection[Any], ids: Collection[int]
     ) -> bool:
         """Return whether an insert failed because a plant exists.
 
         :param keys: what :meth:`keys` has returned.
-        :param id: the id of the plant. By default, it may be any plant.
+        :param ids: the ids of the plants.
         """
 
     def is_conflict(self, error: exc.DBAPIError) -> bool:
@@ -95,9 +95,12 @@ class Backend(ABC):
             insert_all(connection, table, new)
         except exc.IntegrityError as error:
             savepoint.rollback()
-            if not self.is_duplicate(error, keys):
+            if not self.is_duplicate(error, keys, new):
                 raise
-            return self.add_new(connection, table, new, keys)  # Another client has just added one.
+            left = without_taken(connection, table, new)
+            if len(left) == len(new):
+                raise  # A trigger may violate the primary key of another table with the same id.
+            return self.add_new(connection, table, left, keys)  # Another client has just added one.
         savepoint.commit()
         return len(new)
 
