@@ -1,7 +1,7 @@
 """The import of many plants into a SQL store, in one transaction."""
 
 import pickle
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from tempfile import SpooledTemporaryFile
@@ -51,6 +51,8 @@ class Import:
         self._connections = connections
         self._statements = statements
         self._skip_existing = skip_existing
+        # The ids that were inserted last.
+        self._ids: Collection[int] = ()
 
     def add_all(self, plants: Iterable[Plant]) -> int:
         """Add plants, and return how many were added.
@@ -76,7 +78,7 @@ class Import:
         if isinstance(error, StoreUnavailable):
             return self._connections.is_conflict(error)
         # Another client has just added one of the plants. The next attempt finds it.
-        return self._statements.is_duplicate(error)
+        return self._statements.is_duplicate(error, self._ids)
 
     def _add_all(self, batches: Iterable[_Batch]) -> int:
         timeout, added = self._connections.timeout, 0
@@ -84,6 +86,7 @@ class Import:
             with deadline(timeout):
                 connection = transaction.enter_context(self._transaction())
             for batch in batches:
+                self._ids = batch
                 with deadline(timeout):
                     added += self._add_batch(connection, batch)
             with deadline(timeout):

@@ -48,7 +48,7 @@ class Statements:
         try:
             added = connection.execute(self._insert, plant._asdict()).rowcount
         except exc.IntegrityError as error:
-            if self.is_duplicate(error, plant.id) or self._has_new_key(connection, error):
+            if self.is_duplicate(error, [plant.id]) or self._has_new_key(connection, error):
                 raise PlantExists(plant.id) from None
             raise
         self._check_added(added, 1)
@@ -82,24 +82,24 @@ class Statements:
         except exc.IntegrityError as error:
             savepoint.rollback()
             # If no id is taken, the duplicate is one of another table, such as that of a trigger.
-            if not self.taken(connection, new) or not self.is_duplicate(error):
+            if not self.is_duplicate(error, new) or not self.taken(connection, new):
                 raise
             return self.insert_new(connection, new)  # Another client has just added one of them.
         savepoint.commit()
         return len(new)
 
-    def is_duplicate(self, error: exc.DBAPIError, id: int | None = None) -> bool:
-        """Return whether an insert failed because a plant with this id, or with any id, exists."""
-        return self._backend.is_duplicate(error, self._keys, id)
+    def is_duplicate(self, error: exc.DBAPIError, ids: Collection[int]) -> bool:
+        """Return whether an insert of these ids failed because a plant with one of them exists."""
+        return self._backend.is_duplicate(error, self._keys, ids)
 
     def _has_new_key(self, connection: Connection, error: exc.DBAPIError) -> bool:
         """Return whether an error names a key that the table had not at the last check.
 
         For example, a partition was added, or the site has chosen another schema.
         """
-        new = {*self._backend.keys(connection, self.table)} - self._keys
-        self._keys |= new
-        return bool(new) and self.is_duplicate(error)
+        keys = {*self._backend.keys(connection, self.table)} - self._keys
+        self._keys |= keys
+        return bool(keys) and self._backend.is_duplicate(error, keys, ())
 
     def taken(self, connection: Connection, ids: Collection[int]) -> set[int]:
         """Return those of the ids that exist."""

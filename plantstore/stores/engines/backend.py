@@ -61,12 +61,12 @@ class Backend(ABC):
 
     @abstractmethod
     def is_duplicate(
-        self, error: exc.DBAPIError, keys: Collection[Any], id: int | None = None
+        self, error: exc.DBAPIError, keys: Collection[Any], ids: Collection[int]
     ) -> bool:
         """Return whether an insert failed because a plant exists.
 
         :param keys: what :meth:`keys` has returned.
-        :param id: the id of the plant. By default, it may be any plant.
+        :param ids: the ids of the plants.
         """
 
     def is_conflict(self, error: exc.DBAPIError) -> bool:

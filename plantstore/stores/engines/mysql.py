@@ -107,12 +107,13 @@ class MySQL(Backend):
         return {"PRIMARY", f"{table.name}.PRIMARY"}
 
     def is_duplicate(
-        self, error: exc.DBAPIError, keys: Collection[Any], id: int | None = None
+        self, error: exc.DBAPIError, keys: Collection[Any], ids: Collection[int]
     ) -> bool:
-        """Return whether the message names this id and the primary key, in any language."""
+        """Return whether the message names one of the ids and the primary key, in any language."""
         entry, *key = re.findall("'([^']*)'", str(error.orig)) or [None]
-        known = id is None or entry == str(id)
-        return _code(error) == _DUPLICATE and known and len(key) == 1 and key[0] in keys
+        if _code(error) != _DUPLICATE or entry not in map(str, ids):
+            return False
+        return len(key) == 1 and key[0] in keys
 
     def is_conflict(self, error: exc.DBAPIError) -> bool:
         """Return whether the server rolled back a statement that can be retried."""

@@ -88,7 +88,7 @@ class PostgreSQL(Backend):
         return {tuple(row) for row in connection.execute(_KEYS, names)}
 
     def is_duplicate(
-        self, error: exc.DBAPIError, keys: Collection[Any], id: int | None = None
+        self, error: exc.DBAPIError, keys: Collection[Any], ids: Collection[int]
     ) -> bool:
         """Return whether the error is a violation of one of the keys."""
         code, *key = _fields(error)

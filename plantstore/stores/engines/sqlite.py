@@ -91,7 +91,7 @@ class SQLite(Backend):
         return {f"{table.name}.id"}
 
     def is_duplicate(
-        self, error: exc.DBAPIError, keys: Collection[Any], id: int | None = None
+        self, error: exc.DBAPIError, keys: Collection[Any], ids: Collection[int]
     ) -> bool:
         """Return whether the primary key of the table is violated."""
         code = getattr(error.orig, "sqlite_errorcode", None)
