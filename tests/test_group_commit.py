@@ -215,6 +215,23 @@ def test_interrupted_insert_of_a_group(store: SQLStore, file: Path, when: str, n
     check_interrupted(store, file, add_together(store, file, GROUP))
 
 
+def test_duplicate_of_an_interrupted_add(store: SQLStore, file: Path) -> None:
+    """A plant is no duplicate of a plant whose add was interrupted and rolled back."""
+    inserts = []
+
+    def interrupt(_connection: Any, _cursor: Any, _statement: Any, plant: Any, *_: Any) -> None:
+        inserts.append(plant)
+        if len(inserts) == 4:  # After the first add, and two of the group.
+            raise KeyboardInterrupt
+
+    listen(store, "before_cursor_execute", interrupt)
+    again = GROUP[0]._replace(name="again")
+    outcomes = add_together(store, file, [GROUP[0], again, GROUP[1]])
+    assert isinstance(outcomes[0], KeyboardInterrupt)
+    assert outcomes[1:] == [None, None]
+    assert list(store) == [FIRST, again, GROUP[1]]
+
+
 def check_interrupted(store: SQLStore, file: Path, outcomes: list[BaseException | None]) -> None:
     """Check that only the first thread of the group was interrupted."""
     assert isinstance(outcomes[0], KeyboardInterrupt)

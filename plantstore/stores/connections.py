@@ -228,11 +228,9 @@ class Connections:
             driver.execute("COMMIT")
             _finish(group)
         except BaseException as error:
-            if connection.invalidated:
-                raise  # SQLAlchemy has closed the connection, so SQLite has rolled back.
-            if driver.in_transaction:
-                driver.execute("ROLLBACK")
-            elif inserted:  # The commit has ended, well or not, or the thread was interrupted then.
+            # Without a commit, SQLite rolls back when this connection is closed.
+            if inserted and not connection.invalidated and not driver.in_transaction:
+                # The commit has ended, well or not, or the thread was interrupted then.
                 _finish(group, error if isinstance(error, self._failures) else None)
             raise
 
