@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Engine, event, exc
 from sqlalchemy.engine.base import OptionEngine
 from sqlalchemy.pool import Pool, SingletonThreadPool, StaticPool
 
-from .base import Plant, StoreUnavailable
+from .base import Plant, StoreMisconfigured, StoreUnavailable
 from .deadline import TIMEOUT, remaining
 from .engines import POOL_SIZE, backend_of
 from .group import Add, GroupCommit
@@ -190,8 +190,7 @@ class Connections:
 
     def _commit(self, group: list[Add]) -> None:
         if len(group) > 1:
-            with suppress(exc.DBAPIError, StoreUnavailable, OverflowError, ValueError):
-                self._commit_together(group)
+            self._commit_together(group)
             return
         (add,) = group
         with self.connect() as connection:
@@ -199,7 +198,7 @@ class Connections:
         add.done = True
 
     def _commit_together(self, group: list[Add]) -> None:
-        with self.connect() as connection:
+        with suppress(StoreUnavailable), self.connect() as connection:
             driver: Any = connection.connection.dbapi_connection
             inserted = False
             try:
@@ -210,11 +209,14 @@ class Connections:
                 self.backend.limit_waiting(connection)
                 driver.execute("COMMIT")
                 _finish(group)
-            except BaseException as error:
+            except (*self._failures, StoreMisconfigured, OverflowError, ValueError) as error:
                 if driver.in_transaction:
                     driver.execute("ROLLBACK")
-                elif inserted:  # The commit has ended, with or without an error.
-                    _finish(group, error if isinstance(error, self._failures) else None)
+                elif inserted:  # It is not known whether the commit has failed completely.
+                    _finish(group, error)
+            except BaseException:
+                if inserted and not driver.in_transaction:
+                    _finish(group)  # The thread was interrupted after the commit.
                 raise
 
     def _refuses(self, error: BaseException) -> bool:

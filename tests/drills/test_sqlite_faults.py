@@ -1,10 +1,13 @@
 """SQLite files under load: locks of other processes, a full disk, commands, and backups."""
 
 import resource
+import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -16,7 +19,7 @@ from sqlalchemy import make_url
 from plantstore import Plant, open_store
 
 from ..databases import FILES, Place, children, only
-from ..serving import LIMIT, Gunicorn
+from ..serving import LIMIT, Gunicorn, post
 from ..test_sql import environment
 from ..waiting import wait_until
 from .test_kill import Clients
@@ -185,3 +188,30 @@ def test_drill_detects_a_store_that_acknowledges_early(
     early = loaded(place, "tests.drills.early_store:app")
     with pytest.raises(AcknowledgedEarly), early as load:
         fault(load, tmp_path)
+
+
+@only(*FILES)
+def test_fresh_start_with_an_exclusively_locked_file(place: Place) -> None:
+    """While a file is locked exclusively, eight first creates get 503 at the same time.
+
+    One after the other, they would take up to 32 seconds. They succeed once the lock is gone.
+    """
+    file = Path(make_url(place.url).database or "")
+    with ThreadPoolExecutor(8) as clients, closing(connect(file)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with Gunicorn("-w", "1", **environment(place)) as server:
+
+            def create(id: int) -> tuple[int, float]:
+                start = time.monotonic()
+                status = server.request(post(b'{"id":%d,"name":"Rose"}' % id)).status
+                return status, time.monotonic() - start
+
+            for _ in range(2):
+                statuses, seconds = zip(*clients.map(create, range(8)), strict=True)
+                assert statuses == (503,) * 8
+                assert max(seconds) < 8, seconds
+                server.signal(signal.SIGHUP)  # Starts a new worker.
+            other.execute("ROLLBACK")
+            assert {status for status, _ in clients.map(create, range(8))} == {200}
+    with open_store(place.url) as store:
+        assert len(store) == 8
