@@ -2,21 +2,24 @@
 
 import logging
 import sqlite3
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
-from threading import Barrier
+from threading import Barrier, Thread
 
 import pytest
+from flask import Flask, current_app
 from sqlalchemy import create_engine, event
 
 from plantstore import Plant, PlantExists, SQLStore, StoreUnavailable, open_store
-from plantstore.stores.engines.sqlite import _warn_of_wal_reset_bug, has_wal_reset_bug
+from plantstore.stores.engines.sqlite import _Setup, _warn_of_wal_reset_bug, has_wal_reset_bug
 
 from .conftest import invoke
-from .serving import LIMIT, Gunicorn, post
+from .serving import LIMIT, ROOT, Gunicorn, post
 from .sites import LILY, ROSE_PLANT
 from .test_sql import open_sql, started
 from .waiting import wait_until
@@ -353,3 +356,81 @@ def test_every_commit_is_synced(tmp_path: Path, mode: str) -> None:
             for pragma in ("synchronous", "journal_mode", "busy_timeout")
         ]
     assert pragmas == [2, mode, 4000]
+
+
+FORK = """
+import os, sys
+from plantstore import Plant, open_store
+store = open_store(sys.argv[1])
+store.add(Plant(0, ""))
+(child_has_added, added), (parent_has_closed, closed) = os.pipe(), os.pipe()
+if os.fork() == 0:
+    store.add(Plant(1, ""))
+    os.write(added, b".")
+    os.read(parent_has_closed, 1)
+    for id in range(2, 50):
+        store.add(Plant(id, ""))
+    os._exit(0)
+os.read(child_has_added, 1)
+store.close()
+os.write(closed, b".")
+assert os.wait()[1] == 0
+"""
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_parent_closes_the_store_after_a_fork(tmp_path: Path, mode: str) -> None:
+    """If a process closes its store after a fork, the plants that its child adds are stored."""
+    url = f"sqlite:///{tmp_path}/plants.db?journal_mode={mode}"
+    subprocess.run([sys.executable, "-c", FORK, url], cwd=ROOT, check=True, timeout=LIMIT)
+    with open_store(url) as store:
+        assert [plant.id for plant in store] == [*range(50)]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_read_only_file_can_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """The plants in a file that this process cannot write can be read, in each journal mode."""
+    file = tmp_path / "plants.db"
+    with open_store(f"sqlite:///{file}?journal_mode=truncate") as store:
+        store.add(ROSE_PLANT)
+    engine = create_engine(f"sqlite:///file:{file}?mode=ro&uri=true")
+    event.listen(engine, "connect", _Setup(1, mode))
+    store = SQLStore(engine)
+    assert list(store) == [ROSE_PLANT]
+    with pytest.raises(StoreUnavailable, match="readonly"):
+        store.add(LILY)
+    engine.dispose()
+
+
+def test_no_thread_for_the_first_use(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If no thread can be started for the first use, the store is unavailable until one can."""
+    store = open_store(url)
+    with monkeypatch.context() as patch:
+        patch.setattr("threading.Thread.start", fail_to_start)
+        with pytest.raises(StoreUnavailable, match="cannot start a thread"):
+            store.add(ROSE_PLANT)
+    store.add(ROSE_PLANT)
+    store.close()
+
+
+def fail_to_start(thread: Thread) -> None:
+    """Fail as when the operating system starts no more threads."""
+    raise RuntimeError("can't start new thread")
+
+
+def test_first_use_with_a_listener_that_needs_the_request(url: str) -> None:
+    """Event listeners that need the application context also work at the first use."""
+    seen = []
+    store = open_sql(url)
+
+    def listen(*_: object) -> None:
+        seen.append(current_app.name)
+
+    engine = store._connections.engine  # noqa: SLF001
+    event.listen(engine, "before_cursor_execute", listen)
+    with Flask("site").app_context():
+        store.add(ROSE_PLANT)
+    assert {*seen} == {"site"}
+    store.close()

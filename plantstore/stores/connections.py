@@ -89,8 +89,10 @@ class Connections:
             shared = engine.execution_options(**options)
             engine = shared if self._shares_connection else _OwnPoolEngine(engine, options)
         self.engine: Engine = engine
-        # SQLAlchemy does not wrap errors of the driver that occur outside of a statement.
-        self._failures = (exc.DBAPIError, exc.TimeoutError, engine.dialect.loaded_dbapi.Error)
+        # SQLAlchemy does not wrap errors of the driver that occur outside of a statement. No driver
+        # wraps the error that a certificate file is missing.
+        driver_error: type[Exception] = engine.dialect.loaded_dbapi.Error
+        self._failures = (exc.DBAPIError, exc.TimeoutError, driver_error, OSError)
         self._make_locks()
 
     @contextmanager
