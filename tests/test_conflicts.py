@@ -195,6 +195,18 @@ def test_duplicates_in_a_table_of_the_site(
     store.close()
 
 
+def test_duplicates_keep_the_connection(store: SQLStore) -> None:
+    """A refused plant does not cost a new connection to the database."""
+    opened: list[object] = []
+    event.listen(store._connections.engine, "connect", lambda *_: opened.append(1))  # noqa: SLF001
+    store.add(ROSE_PLANT)
+    opened.clear()
+    for _ in range(3):
+        with pytest.raises(PlantExists):
+            store.add(ROSE_PLANT)
+    assert not opened
+
+
 @only(postgresql)
 def test_duplicate_in_a_new_partition(store: SQLStore, engine: Engine) -> None:
     """A duplicate in a partition that was added after the first use is a duplicate."""

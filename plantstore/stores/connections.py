@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Engine, event, exc
 from sqlalchemy.engine.base import OptionEngine
 from sqlalchemy.pool import Pool, SingletonThreadPool, StaticPool
 
-from .base import Plant, StoreMisconfigured, StoreUnavailable
+from .base import Plant, PlantExists, StoreMisconfigured, StoreUnavailable
 from .deadline import TIMEOUT, remaining
 from .engines import POOL_SIZE, backend_of
 from .group import Add, GroupCommit
@@ -110,6 +110,8 @@ class Connections:
                     yield connection
                     if self.backend.one_writer and in_transaction(connection):
                         connection.commit()  # The engine of a site may have begun a transaction.
+                except (PlantExists, StoreMisconfigured):
+                    raise
                 except BaseException as error:  # The thread may have been interrupted.
                     if not self._refuses(error) and not self._shares_connection:
                         connection.invalidate()  # Its state is unknown.
