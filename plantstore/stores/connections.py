@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from itertools import count
-from threading import BoundedSemaphore, Lock
+from threading import BoundedSemaphore, Lock, RLock
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, ref
 
@@ -155,12 +155,13 @@ class Connections:
 
         With an engine of our own, the function continues in another thread when the deadline has
         passed. So the first use of a slow server succeeds after some time. The event listeners of
-        a site may need the thread of the request.
+        a site may need the thread of the request: there, each thread calls the function, one after
+        the other.
 
         :raises StoreUnavailable: if the deadline passes.
         """
         if self._of_site:
-            function()
+            self._one_at_a_time(function)
         else:
             self._background.call(function)
 
@@ -179,8 +180,20 @@ class Connections:
         self._pid = os.getpid()
         self._slots = BoundedSemaphore(self._size)
         self._background = Background()
+        self._site_lock = RLock()  # An event listener of the site may use another store.
         # The event listeners of a site may write to the database during an add.
         self._group = GroupCommit(self._commit, 1 if self._of_site else _GROUP_SIZE)
+
+    def _one_at_a_time(self, function: Callable[[], None]) -> None:
+        # If several threads open the first connection at once, SQLAlchemy can, very rarely, use one
+        # before it has initialized the dialect.
+        lock = self._site_lock
+        if not lock.acquire(timeout=remaining()):
+            raise StoreUnavailable("the first use of the database has not finished yet")
+        try:
+            function()
+        finally:
+            lock.release()
 
     @contextmanager
     def _slot(self) -> Iterator[None]:

@@ -138,6 +138,8 @@ class SQLStore(BulkStore):
             raise self._refused(error) from error
 
     def _check_table(self) -> None:
+        if self._table_is_checked:
+            return  # Another thread has just checked it.
         create = not self._site_creates_table
         self._connections.retry(lambda connection: self._statements.check(connection, create))
         self._table_is_checked = True

@@ -34,7 +34,8 @@ def start(function: Callable[..., _T], *arguments: Any, **options: Any) -> Futur
             future.set_exception(error)
 
     try:
-        Thread(target=copy_context().run, args=(run,), name="plantstore", daemon=True).start()
+        name = f"plantstore {function.__name__}"
+        Thread(target=copy_context().run, args=(run,), name=name, daemon=True).start()
     except RuntimeError as error:
         raise StoreUnavailable(f"cannot start a thread: {error}") from error
     return future
