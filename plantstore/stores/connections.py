@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from copy import copy
 from functools import cached_property
 from itertools import count
-from threading import BoundedSemaphore, Lock
+from threading import BoundedSemaphore, Lock, RLock
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, ref
 
@@ -153,12 +153,13 @@ class Connections:
 
         With an engine of our own, the function runs in another thread, and continues there when
         the deadline has passed. So the first use of a slow server succeeds after some time. The
-        event listeners of a site may need the thread of the request.
+        event listeners of a site may need the thread of the request: there, the threads call the
+        function one after the other.
 
         :raises StoreUnavailable: if the deadline passes.
         """
         if self._of_site:
-            function()
+            self._one_at_a_time(function)
             return
         with self._lock:
             if function not in self._running:
@@ -185,6 +186,7 @@ class Connections:
         self._pid = os.getpid()
         self._slots = BoundedSemaphore(self._size)
         self._lock = Lock()
+        self._site_lock = RLock()  # An event listener of the site may use another store.
         self._running: dict[Callable[[], None], Future[None]] = {}
         # The event listeners of a site may write to the database during an add.
         self._group = GroupCommit(self._commit, 1 if self._of_site else _GROUP_SIZE)
@@ -198,6 +200,17 @@ class Connections:
             yield
         finally:
             slots.release()
+
+    def _one_at_a_time(self, function: Callable[[], None]) -> None:
+        # If several threads open the first connection at once, SQLAlchemy can, very rarely, use one
+        # before it has initialized the dialect.
+        lock = self._site_lock
+        if not lock.acquire(timeout=remaining()):
+            raise StoreUnavailable("the first use of the database has not finished yet")
+        try:
+            function()
+        finally:
+            lock.release()
 
     def _run(self, function: Callable[[], None]) -> None:
         try:

@@ -150,6 +150,8 @@ class SQLStore(BulkStore):
             raise self._refused(error) from error
 
     def _check_table(self) -> None:
+        if self._table_is_checked:
+            return  # Another thread has just checked it.
         with self._connections.connect() as connection:
             if not self._site_creates_table:
                 create_table(connection, self._table)
