@@ -201,8 +201,9 @@ def test_messages_in_other_languages(store: SQLStore) -> None:
     messages, connect = set(), store._connections.connect  # noqa: SLF001
     store.add(ROSE_PLANT)
     for language in languages.split():
-        with pytest.raises(exc.IntegrityError) as caught, connect() as connection:
+        with connect() as connection:
             connection.exec_driver_sql(f"SET lc_messages = '{language}'")
+        with pytest.raises(exc.IntegrityError) as caught, connect() as connection:
             connection.exec_driver_sql("INSERT INTO plants VALUES (1, '', NULL)")
         messages.add(str(caught.value.orig))
         with pytest.raises(PlantExists):

@@ -198,7 +198,7 @@ from tests.databases import Place
 from tests.proxy import proxy
 from tests.test_deadline import add_all, opening_threads
 from tests.test_sql import open_sql
-from tests.waiting import wait_until
+from tests.waiting import wait_for_ended_threads, wait_until
 url, moment = sys.argv[1:]
 with proxy(Place(url)) as gate:
     store = open_sql(gate.url)
@@ -212,6 +212,7 @@ with proxy(Place(url)) as gate:
     if moment == "open":
         gate.forwards.set()
         wait_until(lambda: not opening_threads())
+    wait_for_ended_threads()
     child = os.fork()
     gate.forwards.set()
     for id in range(50):

@@ -353,3 +353,25 @@ def test_unusual_table_name(engine: Engine) -> None:
     metadata = MetaData()
     SQLStore(engine, metadata, table=name)
     metadata.drop_all(engine)
+
+
+@only(mariadb)
+@pytest.mark.parametrize("metadata", [True, False], ids=["site creates", "store creates"])
+def test_engine_with_the_dialect_mariadb(place: Place, metadata: bool) -> None:
+    """A table that is created by an engine of the dialect mariadb can store every plant.
+
+    The server's defaults are the least safe ones.
+    """
+    engine = create_engine(place.url.replace("mysql+", "mariadb+"))
+    assert engine.dialect.name == "mariadb"
+    tables = MetaData()
+    store = SQLStore(engine, tables if metadata else None)
+    tables.create_all(engine)
+    plant = Plant(1, "🌹" * 20_000, "é" * 70_000)
+    store.add(plant)
+    assert list(store) == [plant]
+    with engine.connect() as connection:
+        _, definition = connection.execute(text("SHOW CREATE TABLE plants")).one()
+    assert "ENGINE=InnoDB" in definition
+    assert definition.count("longtext CHARACTER SET utf8mb4") == 2
+    engine.dispose()
