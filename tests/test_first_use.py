@@ -5,8 +5,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from threading import Barrier, BrokenBarrierError
+from itertools import count
+from threading import Barrier, Event
 
 import pytest
 from sqlalchemy import Engine, create_engine, event
@@ -62,15 +62,17 @@ def test_first_use_by_many_threads(place: Place, opened_by: str) -> None:
 
 def test_first_use_of_a_site_engine_by_one_thread_at_a_time(engine: Engine) -> None:
     """Only one thread opens the first connection: SQLAlchemy initializes the engine with it."""
-    store, together = SQLStore(engine), Barrier(2)
+    store, calls, second, alone = SQLStore(engine), count(), Event(), list[bool]()
 
     def connect(*_: object) -> None:
-        with suppress(BrokenBarrierError):
-            together.wait(0.5)  # The other thread must not come here, so it waits so long.
+        if next(calls) == 0:
+            alone.append(not second.wait(0.5))  # No other thread must come here meanwhile.
+        else:
+            second.set()
 
     event.listen(engine, "do_connect", connect)
     use(store)
-    assert together.broken
+    assert alone == [True]
 
 
 FORK = f"""
