@@ -15,48 +15,53 @@ from ..test_sqlite import MODES
 INTERRUPTS = 1000
 
 # The main thread is interrupted by signals, and six threads are not. It handles an interrupt before
-# it gets the next one. There is no interrupt in the connection pool and in the locks of Python:
-# they are not safe for it.
+# it gets the next one. It is interrupted in the group commit and in the driver only: the connection
+# pool of SQLAlchemy and the semaphores of Python are not safe for interrupts.
 # Prints the ids of the plants that were acknowledged, and every exception.
 THREADS = """
-import random, signal, sys
+import faulthandler, random, signal, sys
 from itertools import count
 from threading import Thread
 from plantstore import Plant, open_store
 class Interrupt(BaseException): pass
 store, number, ids = open_store(sys.argv[1]), int(sys.argv[2]), count()
 store.ping()
-added, failed, interrupts = [], [], 0
-def add():
+added, failed, interrupts, armed = [], [], 0, False
+def add(before=lambda: None):
     while interrupts < number:
         id = next(ids)
         try:
+            before()
             store.add(Plant(id, ""))
             added.append(id)
         except Exception as error:
             failed.append(repr(error))
 def is_safe(frame):
-    while frame is not None:
-        if any(it in frame.f_code.co_filename for it in ("pool", "queue", "threading", "logging")):
-            return False
-        frame = frame.f_back
-    return True
+    names = ("do_execute", "_commit", "_commit_together", "_insert", "_finish")
+    return frame.f_code.co_filename.endswith("group.py") or frame.f_code.co_name in names
 def arm():
-    signal.setitimer(signal.ITIMER_REAL, 1e-4 + random.random() / 500)
-def interrupt(number, frame):
-    if is_safe(frame):
+    global armed
+    if not armed:
+        armed = True
+        signal.setitimer(signal.ITIMER_REAL, 1e-4 + random.random() / 500)
+def interrupt(_, frame):
+    global armed, interrupts
+    armed = False
+    if not is_safe(frame):
+        arm()
+    elif interrupts < number:
+        interrupts += 1
         raise Interrupt
-    arm()
+faulthandler.dump_traceback_later(int(sys.argv[3]), exit=True)
 threads = [Thread(target=add) for _ in range(6)]
 for thread in threads:
     thread.start()
 signal.signal(signal.SIGALRM, interrupt)
 while interrupts < number:
     try:
-        arm()
-        add()
+        add(arm)
     except Interrupt:
-        interrupts += 1
+        pass
 for thread in threads:
     thread.join()
 store.add(Plant(-1, ""))
@@ -72,7 +77,7 @@ def test_interrupted_thread_costs_no_other_add(tmp_path: Path, mode: str) -> Non
     The store works afterwards. A store that acknowledges early would not have the last plants.
     """
     url = f"sqlite:///{tmp_path}/plants.db?journal_mode={mode}"
-    command = [sys.executable, "-W", "ignore", "-c", THREADS, url, str(INTERRUPTS)]
+    command = [sys.executable, "-W", "ignore", "-c", THREADS, url, str(INTERRUPTS), str(LIMIT - 10)]
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT, check=False
     )
