@@ -3,7 +3,6 @@
 import pickle
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from itertools import count
 from tempfile import SpooledTemporaryFile
 from typing import Self
 
@@ -64,15 +63,16 @@ class Import:
         if self._connections.backend.one_writer:
             return self._add_all(batches)  # There are no concurrent transactions.
         with _RepeatableBatches(batches) as repeatable:
-            for attempt in count(1):
+            attempts = 0
+            while True:
+                attempts += 1
                 try:
                     return self._add_all(repeatable)
                 except (StoreUnavailable, exc.IntegrityError) as error:
-                    if attempt == _ATTEMPTS or not self._is_conflict(error):
+                    if attempts == _ATTEMPTS or not self._is_conflict(error):
                         raise
                     with deadline(self._connections.timeout):
-                        pause_before_retry(attempt, error)
-        raise AssertionError
+                        pause_before_retry(attempts, error)
 
     def _is_conflict(self, error: StoreUnavailable | exc.IntegrityError) -> bool:
         if isinstance(error, StoreUnavailable):

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
-from itertools import count
 from threading import BoundedSemaphore, Lock, RLock
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, ref
@@ -135,15 +134,16 @@ class Connections:
 
     def retry(self, statement: Callable[[Connection], _T]) -> _T:
         """Execute a statement, and repeat it after conflicts with concurrent transactions."""
-        for attempt in count(1):
+        attempts = 0
+        while True:
+            attempts += 1
             try:
                 with self.connect() as connection:
                     return statement(connection)
             except StoreUnavailable as error:
                 if not self.is_conflict(error):
                     raise
-                pause_before_retry(attempt, error)
-        raise AssertionError
+                pause_before_retry(attempts, error)
 
     def is_conflict(self, error: StoreUnavailable) -> bool:
         """Return whether an operation can be repeated after a concurrent transaction."""

@@ -40,7 +40,7 @@ class Add:
 
     def wake(self) -> None:
         """Let the thread of this add continue."""
-        if self._wakeup.locked():
+        with suppress(RuntimeError):  # It has been called before.
             self._wakeup.release()
 
 
