@@ -1,13 +1,15 @@
 """Duplicates, which the error of the database itself identifies, and retries after conflicts."""
 
+import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from threading import Barrier
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, event, exc
+from sqlalchemy import Engine, create_engine, event, exc
 
 from plantstore import Plant, PlantExists, SQLStore, StoreMisconfigured, StoreUnavailable
 
@@ -219,6 +221,21 @@ def test_duplicate_in_a_new_partition(store: SQLStore, engine: Engine) -> None:
         store.add(ROSE_PLANT)
 
 
+@only(postgresql)
+@pytest.mark.parametrize("driver", ["psycopg2", "pg8000"])
+def test_duplicates_with_other_drivers(place: Place, driver: str) -> None:
+    """On a site's engine with another driver, a duplicate, and only a duplicate, is PlantExists."""
+    engine = create_engine(place.url.replace("psycopg", driver))
+    store = SQLStore(engine)
+    store.add(ROSE_PLANT)
+    unique_names(engine)
+    with pytest.raises(PlantExists):
+        store.add(Plant(1, "Lily"))
+    with pytest.raises(StoreMisconfigured, match="names"):
+        store.add(Plant(2, "Rose"))
+    engine.dispose()
+
+
 @only(mariadb)
 def test_messages_in_other_languages(store: SQLStore) -> None:
     """MariaDB's messages identify duplicates in each of its languages."""
@@ -379,4 +396,16 @@ def test_error_of_the_source_of_an_import(store: SQLStore, kind: str, skip_exist
     with pytest.raises(type(error)) as caught:
         store.add_all(plants(), skip_existing=skip_existing)
     assert caught.value is error
+    assert len(store) == 0
+
+
+@only(*SERVERS)
+def test_no_room_for_temporary_files(
+    store: SQLStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """If a large import cannot write its temporary file, it adds no plant and says so."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    plants = [Plant(id, f"{id:<1000000}") for id in range(3)]
+    with pytest.raises(StoreUnavailable, match="cannot use a temporary file"):
+        store.add_all(plants)
     assert len(store) == 0

@@ -11,7 +11,8 @@ from threading import Barrier, Event
 import pytest
 from sqlalchemy import Engine, create_engine, event
 
-from plantstore import Plant, SQLStore
+from plantstore import Plant, SQLStore, StoreUnavailable
+from plantstore.stores.deadline import deadline
 
 from .databases import SERVERS, Place, only
 from .serving import LIMIT, ROOT
@@ -73,6 +74,25 @@ def test_first_use_of_a_site_engine_by_one_thread_at_a_time(engine: Engine) -> N
     event.listen(engine, "do_connect", connect)
     use(store)
     assert alone == [True]
+
+
+def test_first_use_that_another_thread_does_not_finish(engine: Engine) -> None:
+    """While the first use by another thread of a site takes longer than the deadline, add fails."""
+    store, connecting, proceed = SQLStore(engine), Event(), Event()
+
+    def connect(*_: object) -> None:
+        connecting.set()
+        proceed.wait(LIMIT)
+
+    event.listen(engine, "do_connect", connect)
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(store.add, Plant(1, ""))
+        assert connecting.wait(LIMIT)
+        with deadline(0.1), pytest.raises(StoreUnavailable, match="first use"):
+            store.add(Plant(2, ""))
+        proceed.set()
+        first.result(LIMIT)
+    assert list(store) == [Plant(1, "")]
 
 
 FORK = f"""

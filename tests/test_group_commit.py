@@ -167,6 +167,8 @@ class Interrupted(sqlite3.Connection):
 
     # When the thread is interrupted: "before" or "after", and the statement.
     when = ("", "")
+    # The exception of the interrupt.
+    error: type[BaseException] = KeyboardInterrupt
 
     def execute(self, statement: str, *arguments: Any) -> sqlite3.Cursor:
         """Execute a statement."""
@@ -179,15 +181,11 @@ class Interrupted(sqlite3.Connection):
         when, statement = Interrupted.when
         if when == now[0] and now[1].startswith(statement):
             Interrupted.when = ("", "")
-            raise KeyboardInterrupt
+            raise Interrupted.error
 
 
-@pytest.mark.parametrize("statement", ["BEGIN IMMEDIATE", "INSERT", "COMMIT"])
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_interrupted_transaction_of_a_group(
-    store: SQLStore, file: Path, when: str, statement: str
-) -> None:
-    """If the thread that commits a group is interrupted, every other add succeeds."""
+def listen_to_interrupts(store: SQLStore) -> None:
+    """Let the store use connections whose thread may be interrupted."""
     listen(
         store,
         "do_connect",
@@ -197,8 +195,47 @@ def test_interrupted_transaction_of_a_group(
     )
     with store._connections.connect(), store._connections.connect():  # noqa: SLF001
         pass  # The next add uses another connection than the group.
+
+
+@pytest.mark.parametrize("statement", ["BEGIN IMMEDIATE", "INSERT", "COMMIT"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_interrupted_transaction_of_a_group(
+    store: SQLStore, file: Path, when: str, statement: str
+) -> None:
+    """If the thread that commits a group is interrupted, every other add succeeds."""
+    listen_to_interrupts(store)
     Interrupted.when = (when, statement)
     check_interrupted(store, file, add_together(store, file, GROUP))
+
+
+def test_unknown_outcome_of_a_commit(
+    store: SQLStore, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If a commit fails in a way that may have stored the plants, no add of the group succeeds."""
+    listen_to_interrupts(store)
+    monkeypatch.setattr(Interrupted, "error", sqlite3.OperationalError)
+    Interrupted.when = ("after", "COMMIT")
+    outcomes = add_together(store, file, GROUP)
+    assert {type(it) for it in outcomes} == {StoreUnavailable}
+    check_still_works(store, file)
+
+
+def test_interrupt_after_a_commit(
+    store: SQLStore, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If a thread is interrupted before it lets another one lead, the others still succeed."""
+    group = store._connections._group  # noqa: SLF001
+    leave, interrupts = group._leave, iter([KeyboardInterrupt()])  # noqa: SLF001
+
+    def interrupted(add: Any) -> None:
+        for interrupt in interrupts:
+            raise interrupt
+        leave(add)
+
+    monkeypatch.setattr(group, "_leave", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        store.add(Plant(7, ""))
+    assert add_together(store, file, GROUP) == [None] * 5
 
 
 def check_interrupted(store: SQLStore, file: Path, outcomes: list[BaseException | None]) -> None:

@@ -316,3 +316,11 @@ def test_uncommitted_write_of_a_site_hook_on_sqlite(
     assert "it must commit or roll back" in caplog.text
     with site.app_context():
         db.engine.dispose()
+
+
+def test_other_databases_are_refused() -> None:
+    """An engine of a database that the store does not know is refused by name."""
+    engine = create_engine("sqlite://")
+    engine.dialect.name = "oracle"
+    with pytest.raises(ValueError, match="cannot use a database of oracle, only SQLite, Postgre"):
+        SQLStore(engine)
