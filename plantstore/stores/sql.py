@@ -10,7 +10,7 @@ from ..arguments import type_error
 from .base import BulkStore, Plant, StoreMisconfigured, StoreUnavailable
 from .bulk import PAGE, WEIGHT, Import, SourceError, weight
 from .connections import connections_of
-from .deadline import deadline
+from .deadline import deadline, remaining
 from .statements import Statements
 from .tables import define_table, misconfigured
 
@@ -131,7 +131,9 @@ class SQLStore(BulkStore):
                     self._connections.first_use(self._check_table)
             yield
         except StoreUnavailable:
-            self._table_is_checked = False
+            # If a slow server needs more time, another check would delay all threads.
+            if remaining():
+                self._table_is_checked = False
             raise
         except exc.DBAPIError as error:
             self._table_is_checked = False
