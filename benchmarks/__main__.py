@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import psutil
 
-from tests.databases import Place, memory, postgresql, sqlite
+from tests.databases import Place, memory, postgresql, sqlite, sqlite_wal
 from tests.serving import ROOT, free_port, listening
 from tests.waiting import wait_until
 
@@ -35,7 +35,12 @@ GRANIAN = "granian --log-level error --port {port} --interface "
 GRANIAN_WSGI = GRANIAN + "wsgi --blocking-threads 8 "
 UVICORN = "uvicorn --no-access-log --log-level warning --port {port} benchmarks.peers."
 OURS, TOKEN = "plantstore", "s3cret"
-STORES = {"memory": memory, "sqlite": sqlite, "postgresql": postgresql}
+STORES = {
+    "memory": memory,
+    "sqlite": sqlite,
+    "sqlite_wal": sqlite_wal,
+    "postgresql": postgresql,
+}
 #: The URL schemes of the asyncio drivers for the same databases.
 ASYNCHRONOUS = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg"}
 
@@ -71,6 +76,7 @@ ENTRIES = (
     Entry("constant bytes, Flask", SAME_GUNICORN + "bare_flask:app", "plain_flask"),
     Entry("constant bytes, WSGI", SAME_GUNICORN + "bare:app", "plain_flask"),
     Entry("plantstore, SQLite", GUNICORN, "plantstore", "sqlite"),
+    Entry("plantstore, SQLite, write-ahead log", GUNICORN, "plantstore", "sqlite_wal"),
     Entry("FastAPI, SQLite", UVICORN + "fastapi_sql:app", "fastapi", "sqlite"),
     Entry("plantstore, PostgreSQL", GUNICORN, "plantstore", "postgresql"),
     Entry("FastAPI, PostgreSQL", UVICORN + "fastapi_sql:app", "fastapi", "postgresql"),
