@@ -53,7 +53,7 @@ def use(store: SQLStore, first: int = 0) -> None:
 @pytest.mark.usefixtures("switching")
 def test_first_use_by_many_threads(place: Place, opened_by: str) -> None:
     """When eight threads use a new store for the first time at once, each add succeeds."""
-    for first in range(0, 10 * THREADS, THREADS):
+    for first in range(0, 5 * THREADS, THREADS):
         store = make_store(place.url, opened_by)
         use(store, first)
         store.close()
@@ -101,7 +101,7 @@ from tests.test_first_use import make_store, use
 from tests.waiting import wait_for_ended_threads
 url, opened_by, used = sys.argv[1:]
 sys.setswitchinterval(1e-5)
-for first in range(0, 160, 32):
+for first in range(0, 64, 32):
     store = make_store(url, opened_by)
     if used == "used":
         use(store, first)
@@ -131,5 +131,5 @@ def test_first_use_after_a_fork(place: Place, opened_by: str, used: str) -> None
     command = [sys.executable, "-W", "ignore", "-c", FORK, place.url, opened_by, used]
     subprocess.run(command, cwd=ROOT, env=os.environ, check=True, timeout=LIMIT)
     store = open_sql(place.url)
-    assert [plant.id for plant in store] == [*range(160)]
+    assert [plant.id for plant in store] == [*range(64)]
     store.close()

@@ -25,7 +25,6 @@ from plantstore.stores import connections
 
 from .conftest import check_error, create
 from .databases import SERVERS, Place, mariadb, only, postgresql
-from .race import race
 from .serving import LIMIT, ROOT, Gunicorn, post
 from .sites import LILY, ROSE, ROSE_PLANT, make_site
 from .waiting import wait_until
@@ -406,18 +405,6 @@ def test_fork_shares_no_connection(place: Place, store: SQLStore, opened_by: str
     idle = 0 if place.url.startswith("sqlite") else 1
     assert pool_of_parent.checkedin() == idle  # type: ignore[attr-defined]
     pool_of_parent.dispose()
-
-
-@pytest.mark.parametrize("preload", [[], ["--preload"]], ids=["", "preload"])
-def test_concurrent_duplicates_with_four_workers(place: Place, preload: list[str]) -> None:
-    """When clients create the same ids at four workers, each id is acknowledged once."""
-    with Gunicorn("-w", "4", *preload, **environment(place)) as server:
-        created = race([server], clients=16, ids=50)
-        assert "Traceback" not in server.log
-    store = open_store(place.url)
-    assert created == [(plant.id, plant.name) for plant in store]
-    assert len(created) == 50
-    store.close()
 
 
 def environment(place: Place) -> dict[str, str]:

@@ -2,6 +2,8 @@
 
 from contextlib import ExitStack
 
+import pytest
+
 from plantstore import open_store
 
 from ..databases import Place
@@ -9,20 +11,23 @@ from ..race import race
 from ..serving import Gunicorn
 
 
-def test_concurrent_duplicates_are_acknowledged_once(place: Place) -> None:
-    """When 32 clients create the same 1,000 ids, each id is acknowledged once.
+@pytest.mark.parametrize("preload", [[], ["--preload"]], ids=["", "preload"])
+def test_concurrent_duplicates_are_acknowledged_once(place: Place, preload: list[str]) -> None:
+    """When 32 clients create the same 300 ids, each id is acknowledged once.
 
     SQLite has one service with four workers; a database server has two services.
     """
     environment = {"PLANTSTORE_TOKENS": "s3cret", "PLANTSTORE_STORE": place.url}
     workers = ["4"] if place.url.startswith("sqlite") else ["2", "2"]
     with ExitStack() as running:
-        servers = [running.enter_context(Gunicorn("-w", n, **environment)) for n in workers]
-        created = race(servers, clients=32, ids=1000)
+        servers = [
+            running.enter_context(Gunicorn("-w", n, *preload, **environment)) for n in workers
+        ]
+        created = race(servers, clients=32, ids=300)
         assert not any("Traceback" in server.log for server in servers)
     store = open_store(place.url)
     assert created == [(plant.id, plant.name) for plant in store]
-    assert len(created) == 1000
+    assert len(created) == 300
     store.close()
 
 
