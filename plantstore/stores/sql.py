@@ -21,7 +21,7 @@ from ..arguments import type_error
 from .base import BulkStore, Plant, PlantExists, StoreMisconfigured, StoreUnavailable
 from .bulk import PAGE, WEIGHT, Import, weight
 from .connections import connections_of
-from .deadline import deadline
+from .deadline import deadline, remaining
 from .tables import check_added, check_table, create_table, define_table, misconfigured
 
 
@@ -143,7 +143,9 @@ class SQLStore(BulkStore):
                     self._connections.once(self._check_table)
             yield
         except StoreUnavailable:
-            self._table_is_checked = False
+            # A deadline that has passed says nothing about the table. On a slow server, the other
+            # threads would have to wait for another check.
+            self._table_is_checked = self._table_is_checked and not remaining()
             raise
         except exc.DBAPIError as error:
             self._table_is_checked = False
