@@ -11,7 +11,7 @@ from threading import Barrier, Event
 import pytest
 from sqlalchemy import Engine, create_engine, event
 
-from plantstore import Plant, SQLStore
+from plantstore import Plant, SQLStore, StoreUnavailable
 
 from .databases import SERVERS, Place, only
 from .serving import LIMIT, ROOT
@@ -73,6 +73,29 @@ def test_first_use_of_a_site_engine_by_one_thread_at_a_time(engine: Engine) -> N
     event.listen(engine, "do_connect", connect)
     use(store)
     assert alone == [True]
+
+
+def test_first_use_of_a_site_engine_in_time(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While another thread is in the first use of a site's engine, an operation fails in time."""
+    store, connecting, release = SQLStore(engine), Event(), Event()
+
+    def connect(*_: object) -> None:
+        connecting.set()
+        release.wait(LIMIT)
+
+    event.listen(engine, "do_connect", connect)
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(store.ping)
+        assert connecting.wait(LIMIT)
+        with monkeypatch.context() as patched:
+            patched.setattr(store._connections, "timeout", 0.1)  # noqa: SLF001
+            with pytest.raises(StoreUnavailable, match="first use"):
+                store.ping()
+        release.set()
+        first.result()
+    store.ping()
 
 
 FORK = f"""
