@@ -23,6 +23,7 @@ from .databases import SERVERS, Place, only
 from .proxy import Proxy, proxy
 from .serving import LIMIT, ROOT
 from .sites import ROSE_PLANT
+from .test_conflicts import statements_of
 from .test_sql import open_sql
 from .waiting import wait_until
 
@@ -149,6 +150,26 @@ def test_refused_attempt_is_not_kept(place: Place, store: SQLStore, gate: Proxy)
         wait_until(lambda: not gate.clients and not opening_threads())
     for id in range(20):
         store.add(Plant(id, "Rose"))
+
+
+@only(*SERVERS)
+def test_timeout_does_not_repeat_the_check_of_the_table(
+    store: SQLStore, gate: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an operation without a response, the next one does not check the table again.
+
+    Otherwise, each timeout of one client of a slow server would delay all others.
+    """
+    store.ping()
+    gate.forwards.clear()
+    with monkeypatch.context() as patched:
+        patched.setattr(store._connections, "timeout", SOON)  # noqa: SLF001
+        with pytest.raises(StoreUnavailable):
+            store.get(1)
+    gate.forwards.set()
+    with statements_of(store) as statements:
+        store.get(1)
+    assert statements == ["SELECT"]
 
 
 @only(*SERVERS)

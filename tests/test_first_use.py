@@ -1,39 +1,17 @@
-"""The first use of a store by several threads at the same time, also after a fork."""
+"""The first use of a store by several threads at the same time."""
 
-import os
-import subprocess
-import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from threading import Barrier, Event
 
 import pytest
-from sqlalchemy import Engine, create_engine, event
+from sqlalchemy import Engine, event
 
 from plantstore import Plant, SQLStore, StoreUnavailable
-from plantstore.stores.deadline import deadline
 
-from .databases import SERVERS, Place, only
-from .serving import LIMIT, ROOT
-from .test_sql import open_sql
+from .serving import LIMIT
 
 THREADS = 8
-OPENED_BY = pytest.mark.parametrize("opened_by", ["url", "engine of a site"])
-
-
-@pytest.fixture
-def switching() -> Iterator[None]:
-    """Let Python switch between threads very often."""
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    yield
-    sys.setswitchinterval(interval)
-
-
-def make_store(url: str, opened_by: str) -> SQLStore:
-    """Return a new store, with an engine of its own or with one of a site."""
-    return open_sql(url) if opened_by == "url" else SQLStore(create_engine(url))
 
 
 def use(store: SQLStore, first: int = 0) -> None:
@@ -46,19 +24,6 @@ def use(store: SQLStore, first: int = 0) -> None:
 
     with ThreadPoolExecutor(THREADS) as threads:
         list(threads.map(add, range(first, first + THREADS)))
-
-
-@only(*SERVERS)
-@OPENED_BY
-@pytest.mark.usefixtures("switching")
-def test_first_use_by_many_threads(place: Place, opened_by: str) -> None:
-    """When eight threads use a new store for the first time at once, each add succeeds."""
-    for first in range(0, 5 * THREADS, THREADS):
-        store = make_store(place.url, opened_by)
-        use(store, first)
-        store.close()
-        assert len(store) == first + THREADS
-        store.close()
 
 
 def test_first_use_of_a_site_engine_by_one_thread_at_a_time(engine: Engine) -> None:
@@ -76,60 +41,24 @@ def test_first_use_of_a_site_engine_by_one_thread_at_a_time(engine: Engine) -> N
     assert alone == [True]
 
 
-def test_first_use_that_another_thread_does_not_finish(engine: Engine) -> None:
-    """While the first use by another thread of a site takes longer than the deadline, add fails."""
-    store, connecting, proceed = SQLStore(engine), Event(), Event()
+def test_first_use_of_a_site_engine_in_time(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While another thread is in the first use of a site's engine, an operation fails in time."""
+    store, connecting, release = SQLStore(engine), Event(), Event()
 
     def connect(*_: object) -> None:
         connecting.set()
-        proceed.wait(LIMIT)
+        release.wait(LIMIT)
 
     event.listen(engine, "do_connect", connect)
     with ThreadPoolExecutor(1) as threads:
-        first = threads.submit(store.add, Plant(1, ""))
+        first = threads.submit(store.ping)
         assert connecting.wait(LIMIT)
-        with deadline(0.1), pytest.raises(StoreUnavailable, match="first use"):
-            store.add(Plant(2, ""))
-        proceed.set()
-        first.result(LIMIT)
-    assert list(store) == [Plant(1, "")]
-
-
-FORK = f"""
-import os, sys
-from tests.test_first_use import make_store, use
-from tests.waiting import wait_for_ended_threads
-url, opened_by, used = sys.argv[1:]
-sys.setswitchinterval(1e-5)
-for first in range(0, 64, 32):
-    store = make_store(url, opened_by)
-    if used == "used":
-        use(store, first)
-    wait_for_ended_threads()
-    children = []
-    for child in range(1, 4):
-        children.append(os.fork())
-        if not children[-1]:
-            use(store, first + {THREADS} * child)
-            os._exit(0)
-    if used == "new":
-        use(store, first)
-    for child in children:
-        assert os.waitpid(child, 0)[1] == 0
-    store.close()
-"""
-
-
-@only(*SERVERS)
-@OPENED_BY
-@pytest.mark.parametrize("used", ["used", "new"])
-def test_first_use_after_a_fork(place: Place, opened_by: str, used: str) -> None:
-    """When eight threads of each child process use a store at once, each add succeeds.
-
-    The parent process may have used the store before.
-    """
-    command = [sys.executable, "-W", "ignore", "-c", FORK, place.url, opened_by, used]
-    subprocess.run(command, cwd=ROOT, env=os.environ, check=True, timeout=LIMIT)
-    store = open_sql(place.url)
-    assert [plant.id for plant in store] == [*range(64)]
-    store.close()
+        with monkeypatch.context() as patched:
+            patched.setattr(store._connections, "timeout", 0.1)  # noqa: SLF001
+            with pytest.raises(StoreUnavailable, match="first use"):
+                store.ping()
+        release.set()
+        first.result()
+    store.ping()
