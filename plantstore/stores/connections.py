@@ -17,7 +17,7 @@ from sqlalchemy.pool import Pool, SingletonThreadPool, StaticPool
 
 from .base import Plant, PlantExists, StoreMisconfigured, StoreUnavailable
 from .deadline import TIMEOUT, remaining
-from .engines import POOL_SIZE, backend_of
+from .engines import POOL_SIZE, Backend, backend_of
 from .group import Add, GroupCommit
 from .statements import Statements
 from .threads import Background
@@ -71,7 +71,7 @@ class Connections:
     """
 
     def __init__(self, engine: Engine) -> None:
-        self.backend = backend_of(engine)
+        self.backend: Backend = backend_of(engine)
         timeout = engine.get_execution_options().get("plantstore")
         #: The seconds until the deadline of an operation.
         self.timeout: float = TIMEOUT if timeout is None else timeout
