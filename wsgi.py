@@ -1,11 +1,3 @@
 """The standalone service, for any WSGI server."""
 
-import sys
-
-from plantstore import SettingsError, create_app
-
-try:
-    app = create_app()
-except SettingsError as error:
-    print(f"plantstore: {error}", file=sys.stderr)
-    sys.exit(3)  # gunicorn then stops, instead of restarting the worker.
+from plantstore.wsgi import app as app

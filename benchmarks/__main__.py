@@ -63,7 +63,6 @@ ENTRIES = (
     Entry(OURS, GUNICORN, "plantstore"),
     Entry("plantstore, 401", GUNICORN, "plantstore", token="wrong"),
     Entry("plantstore, 400", GUNICORN, "plantstore", id="null"),
-    Entry("plantstore, gunicorn_h1c", GUNICORN, "plantstore_h1c"),
     Entry("plantstore, granian", GRANIAN_WSGI + "wsgi:app", "plantstore_granian"),
     Entry("flask-smorest", SAME_GUNICORN + "smorest:app", "smorest"),
     Entry("APIFlask", SAME_GUNICORN + "apiflask:app", "apiflask"),

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,15 @@ from .stores import Store, open_store
 
 #: The default URL of the store.
 DEFAULT_STORE = "memory://"
+
+
+#: The names of the settings.
+NAMES = ("PLANTSTORE_TOKENS", "PLANTSTORE_TOKENS_FILE", "PLANTSTORE_STORE", "PLANTSTORE_MAX_BODY")
+# The variables that Kubernetes sets for a service whose name is or begins with plantstore.
+_KUBERNETES = re.compile(
+    r"PLANTSTORE_([A-Z0-9_]+_)?"
+    r"(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
+)
 
 
 class SettingsError(ValueError):
@@ -27,6 +37,18 @@ class Settings:
 
     source: Mapping[str, Any] = field(repr=False)
 
+    def check_names(self) -> None:
+        """Check that every name that begins with ``PLANTSTORE_`` is that of a setting.
+
+        The variables that Kubernetes sets are allowed.
+
+        :raises SettingsError: if one is not. The message suggests the nearest name.
+        """
+        for name in self.source:
+            if name.startswith("PLANTSTORE_") and not _is_known(name):
+                (nearest, *_) = get_close_matches(name, NAMES, 1, 0)
+                raise SettingsError(f"{name} is not a setting. Did you mean {nearest}?")
+
     @property
     def verify_token(self) -> StaticTokens:
         """The token check: accepts the tokens of the two token settings.
@@ -34,6 +56,20 @@ class Settings:
         :raises SettingsError: if no token is configured, if a token is malformed, or if the
             file of tokens cannot be read. The service never starts without authentication.
         """
+        tokens = self._tokens()
+        return StaticTokens(tokens["PLANTSTORE_TOKENS"] | tokens["PLANTSTORE_TOKENS_FILE"])
+
+    @property
+    def token_sources(self) -> str:
+        """How many tokens each setting has, in words.
+
+        :raises SettingsError: as for :attr:`verify_token`.
+        """
+        numbers = {name: len(tokens) for name, tokens in self._tokens().items() if tokens}
+        return ", ".join(f"{number} from {name}" for name, number in numbers.items())
+
+    def _tokens(self) -> dict[str, dict[str, str]]:
+        """Return the names of the clients by their tokens, for each setting."""
         listed = _listed_tokens(self.source.get("PLANTSTORE_TOKENS") or "")
         in_file = _tokens_in_file(str(self.source.get("PLANTSTORE_TOKENS_FILE") or ""))
         if not listed and not in_file:
@@ -41,7 +77,7 @@ class Settings:
                 "no token is configured: set PLANTSTORE_TOKENS or PLANTSTORE_TOKENS_FILE"
                 " (`plantstore token` makes a token)"
             )
-        return StaticTokens(listed | in_file)
+        return {"PLANTSTORE_TOKENS": listed, "PLANTSTORE_TOKENS_FILE": in_file}
 
     @property
     def max_body(self) -> int:
@@ -54,15 +90,24 @@ class Settings:
             raise SettingsError("PLANTSTORE_MAX_BODY must be a whole number of bytes, at least 1")
         return int(value)
 
+    @property
+    def store_url(self) -> str:
+        """The URL of the store. It may contain a password."""
+        return str(self.source.get("PLANTSTORE_STORE", DEFAULT_STORE))
+
     def open_store(self) -> Store:
         """Open the store.
 
         :raises SettingsError: if no store has this URL, or its driver is not installed.
         """
         try:
-            return open_store(str(self.source.get("PLANTSTORE_STORE", DEFAULT_STORE)))
+            return open_store(self.store_url)
         except ValueError as error:
             raise SettingsError(f"PLANTSTORE_STORE: {error}") from None
+
+
+def _is_known(name: str) -> bool:
+    return name in NAMES or _KUBERNETES.fullmatch(name) is not None
 
 
 def _listed_tokens(value: object) -> dict[str, str]:

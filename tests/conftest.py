@@ -70,12 +70,10 @@ def site(store: MemoryStore) -> Flask:
     return site
 
 
-@pytest.fixture(scope="session", params=["python", "fast"])
-def server(request: pytest.FixtureRequest) -> Iterator[Gunicorn]:
-    """Run the standalone service under gunicorn, with each of its HTTP parsers."""
-    if request.param == "fast":
-        pytest.importorskip("gunicorn_h1c", reason="pip install gunicorn_h1c")
-    with Gunicorn("--http-parser", request.param, PLANTSTORE_TOKENS=TOKEN) as server:
+@pytest.fixture(scope="session")
+def server() -> Iterator[Gunicorn]:
+    """Run the standalone service under gunicorn."""
+    with Gunicorn(PLANTSTORE_TOKENS=TOKEN) as server:
         yield server
         assert "Traceback" not in server.log
 

@@ -2,13 +2,14 @@
 
 import os
 import re
+import select
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from random import SystemRandom
 from typing import NamedTuple, Self
@@ -116,9 +117,9 @@ class Server(AbstractContextManager["Server"]):
             time.sleep(0.01)
         return found
 
-    def connect(self) -> "Connection":
-        """Open a connection."""
-        return Connection(self.port)
+    def connect(self, **options: int) -> "Connection":
+        """Open a connection, with the options of :class:`Connection`."""
+        return Connection(self.port, **options)
 
     def request(self, request: bytes) -> Response:
         """Send one request on a new connection and return the response."""
@@ -149,10 +150,18 @@ class Granian(Server):
 
 
 class Connection(AbstractContextManager["Connection"]):
-    """A connection that sends exactly the bytes of the test."""
+    """A connection that sends exactly the bytes of the test.
 
-    def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=LIMIT)
+    :param port: the port of the server.
+    :param unread: the bytes that it accepts at most before the test reads them; 0 is many.
+    """
+
+    def __init__(self, port: int, unread: int = 0) -> None:
+        self._socket = socket.socket()
+        self._socket.settimeout(LIMIT)
+        if unread:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, unread)
+        self._socket.connect(("127.0.0.1", port))
         self._input = self._socket.makefile("rb")
 
     def __exit__(self, *exc: object) -> None:
@@ -162,6 +171,19 @@ class Connection(AbstractContextManager["Connection"]):
     def send(self, data: bytes) -> None:
         """Send these bytes."""
         self._socket.sendall(data)
+
+    def send_what_is_read(self, data: bytes) -> None:
+        """Send these bytes, or as many as the server reads before it closes the connection."""
+        with suppress(ConnectionError):
+            self._socket.sendall(data)
+
+    def limit(self, seconds: float) -> None:
+        """Limit the time in which a later call must end."""
+        self._socket.settimeout(seconds)
+
+    def has_response(self, seconds: float) -> bool:
+        """Return whether the server sends something within these seconds."""
+        return bool(select.select([self._socket], [], [], seconds)[0])
 
     def finish(self) -> None:
         """End the sending direction: the server reads the end of the input."""

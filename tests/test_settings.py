@@ -154,6 +154,54 @@ def test_invalid_store_url_is_refused(url: str | None) -> None:
     assert message.startswith("PLANTSTORE_STORE: ")
 
 
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("PLANTSTORE_STORES", "PLANTSTORE_STORE"),
+        ("PLANTSTORE_TOKEN", "PLANTSTORE_TOKENS"),
+        ("PLANTSTORE_TOKEN_FILE", "PLANTSTORE_TOKENS_FILE"),
+        ("PLANTSTORE_MAXBODY", "PLANTSTORE_MAX_BODY"),
+        ("PLANTSTORE_store", "PLANTSTORE_STORE"),
+        ("PLANTSTORE_", "PLANTSTORE_STORE"),
+        ("PLANTSTORE_PORTS", "PLANTSTORE_STORE"),
+    ],
+)
+def test_unknown_setting_is_refused(
+    monkeypatch: pytest.MonkeyPatch, name: str, nearest: str
+) -> None:
+    """A name that begins with PLANTSTORE_ and is no setting is refused; the message suggests one.
+
+    This applies to the environment and to the config of create_app.
+    """
+    expected = f"{name} is not a setting. Did you mean {nearest}?"
+    assert refusal(PLANTSTORE_TOKENS="t", **{name: "hunter2"}) == expected
+    monkeypatch.setenv(name, "hunter2")
+    assert refusal(PLANTSTORE_TOKENS="t") == expected
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "PLANTSTORE_PORT",
+        "PLANTSTORE_PORT_8000_TCP",
+        "PLANTSTORE_PORT_8000_TCP_PROTO",
+        "PLANTSTORE_PORT_8000_TCP_PORT",
+        "PLANTSTORE_PORT_8000_TCP_ADDR",
+        "PLANTSTORE_SERVICE_HOST",
+        "PLANTSTORE_SERVICE_PORT",
+        "PLANTSTORE_SERVICE_PORT_HTTP",
+        "PLANTSTORE_DB_SERVICE_HOST",
+        "PLANTSTORE_DB_PORT_5432_TCP",
+        "PLANTSTORE",
+        "plantstore_store",
+    ],
+)
+def test_variables_of_kubernetes_are_allowed(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """The variables that Kubernetes sets for services named plantstore are no settings."""
+    monkeypatch.setenv(name, "tcp://10.0.0.1:8000")
+    assert accepts("t", PLANTSTORE_TOKENS="t")
+
+
 def test_settings_repr_shows_no_secret() -> None:
     """The repr of Settings contains neither a token nor the store's URL."""
     source = {"PLANTSTORE_TOKENS": "hunter2", "PLANTSTORE_STORE": "foo://me:hunter2@host/db"}

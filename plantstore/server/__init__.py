@@ -1,0 +1,51 @@
+"""The service under gunicorn, with protections that gunicorn does not have by default."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from gunicorn.app.wsgiapp import WSGIApplication
+from gunicorn.errors import ConfigError
+
+_CONFIG = "python:plantstore.server.config"
+
+
+def serve(options: Sequence[str]) -> None:
+    """Serve until a signal ends the process.
+
+    :param options: options of gunicorn.
+    """
+    _Service(options).run()
+
+
+class _Service(WSGIApplication):
+    def __init__(self, options: Sequence[str]) -> None:
+        self._options = options
+        super().__init__("%(prog)s", prog="plantstore serve")
+
+    def load_default_config(self) -> None:
+        """Set the defaults, which a configuration file of the operator may override."""
+        super().load_default_config()
+        self.load_config_from_module_name_or_filename(_CONFIG)
+
+    def load_config(self) -> None:
+        """Read the options, and not a configuration file that happens to be in the folder."""
+        with _arguments(["--config", _CONFIG, *self._options]):
+            super().load_config()
+
+    def init(self, parser: object, opts: object, args: Sequence[str]) -> None:
+        """Refuse the name of another application."""
+        if args:
+            raise ConfigError(f"plantstore serve has no argument {args[0]}")
+        super().init(parser, opts, args)
+
+
+@contextmanager
+def _arguments(arguments: Sequence[str]) -> Iterator[None]:
+    """Let gunicorn read these arguments instead of those of the process."""
+    own = sys.argv
+    sys.argv = [own[0], *arguments]
+    try:
+        yield
+    finally:
+        sys.argv = own

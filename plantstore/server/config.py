@@ -1,0 +1,85 @@
+"""The configuration of gunicorn, for `plantstore serve` and `-c python:plantstore.server.config`."""
+
+import os
+import re
+from threading import Thread
+from typing import Any
+
+from flask import Flask
+
+from .. import __version__
+from ..app import create_app
+from ..settings import Settings, SettingsError
+from ..stores import public_url
+
+wsgi_app = "plantstore.wsgi:app"
+worker_class = "plantstore.server.worker.Worker"
+threads = 8
+http_parser = "python"  # gunicorn_h1c 0.6.9 accepts header lines that RFC 9112 forbids.
+graceful_timeout = 30  # Seconds that requests have to finish after SIGTERM.
+# gunicorn never kills a worker. With a worker, the plants in its memory would be lost.
+timeout = 0
+forwarder_headers = ""  # A client cannot choose the URL prefix of the service by a header.
+control_socket_disable = True  # Nothing but the socket of the service is opened.
+
+# The message for an operator who asks for more than one worker.
+_ONE_WORKER = "plantstore: the store of PLANTSTORE_STORE can have only one worker"
+
+
+def on_starting(server: Any) -> None:
+    """Refuse to start, in one line, if a setting is wrong or the store allows only one worker."""
+    if not _serves_settings(server):
+        return
+    try:
+        create_app()
+    except SettingsError as error:
+        raise RuntimeError(f"plantstore: {error}") from None
+    if _one_process() and server.num_workers > 1:
+        raise RuntimeError(f"{_ONE_WORKER}, not {server.num_workers}")
+
+
+def when_ready(server: Any) -> None:
+    """Report what is served."""
+    settings = Settings(os.environ)
+    server.log.info("plantstore %s", __version__)
+    if _serves_settings(server):
+        server.log.info("Store: %s", public_url(settings.store_url))
+        server.log.info("Tokens: %s", settings.token_sources)
+    server.log.info("Workers: %d, each with %d threads", server.num_workers, server.cfg.threads)
+
+
+def post_worker_init(worker: Any) -> None:
+    """Test the store in the first worker, while the worker already serves."""
+    if worker.age == 1 and isinstance(worker.wsgi, Flask):
+        Thread(target=_test_store, args=(worker,), daemon=True).start()
+
+
+def nworkers_changed(server: Any, new_value: int, old_value: int | None) -> None:
+    """Keep one worker after SIGTTIN if the store allows only one."""
+    # A worker that is added later then sees that it is one of several.
+    server.cfg.set("workers", new_value)
+    added = old_value is not None and new_value > 1
+    if added and _serves_settings(server) and _one_process():
+        server.log.error(_ONE_WORKER)
+        server.num_workers = 1
+
+
+def _test_store(worker: Any) -> None:
+    store = worker.wsgi.extensions["plantstore"]
+    try:
+        store.ping()
+        worker.log.info("The store can be used.")
+    except Exception as error:  # The store may be one of another package.
+        worker.log.error(
+            "The store cannot be used now: %s. Until it can, requests are refused with 503.",
+            " ".join(str(error).split()),
+        )
+
+
+def _serves_settings(server: Any) -> bool:
+    # Another application may pass its own store and token check to create_app.
+    return str(server.app.app_uri).startswith("plantstore")
+
+
+def _one_process() -> bool:
+    return Settings(os.environ).open_store().one_process

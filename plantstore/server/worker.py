@@ -1,0 +1,226 @@
+"""A worker of gunicorn with threads, in which no thread waits for a slow client."""
+
+import errno
+import json
+import re
+import resource
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from http import HTTPStatus
+from selectors import EVENT_READ
+from typing import Any
+
+from gunicorn import util
+from gunicorn.http import errors
+from gunicorn.workers.gthread import ThreadWorker
+
+from .connection import READ_TIMEOUT, Connection
+
+# File descriptors for everything but connections of clients: a SQL store has up to 16 connections,
+# each with up to three files in SQLite.
+_RESERVED = 128
+# The seconds in which a client must close a connection that the worker has closed, and the bytes
+# that the worker discards meanwhile (RFC 9112 section 9.6).
+_LINGER_TIMEOUT = 2.0
+_LINGER_SIZE = 65536
+# The longest time in seconds that a thread may be occupied with one request.
+_LONGEST_REQUEST = 30.0
+# The errors of a system that has no resources for another connection.
+_EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+# The errors of a connection that its client has already given up, or that another worker has taken.
+_TRANSIENT = {errno.EAGAIN, errno.EWOULDBLOCK, errno.ECONNABORTED}
+# The statuses of the exceptions by which gunicorn refuses a request. Others have the status 400.
+_STATUSES: dict[type[Exception], HTTPStatus] = {
+    errors.ForbiddenProxyRequest: HTTPStatus.FORBIDDEN,
+    errors.LimitRequestLine: HTTPStatus.REQUEST_URI_TOO_LONG,
+    errors.ExpectationFailed: HTTPStatus.EXPECTATION_FAILED,
+    errors.LimitRequestHeaders: HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+    errors.UnsupportedTransferCoding: HTTPStatus.NOT_IMPLEMENTED,
+    errors.ConfigurationProblem: HTTPStatus.INTERNAL_SERVER_ERROR,
+    errors.InvalidResponseHeader: HTTPStatus.INTERNAL_SERVER_ERROR,
+    errors.InvalidResponseHeaderName: HTTPStatus.INTERNAL_SERVER_ERROR,
+}
+
+
+class Worker(ThreadWorker):
+    """A worker that other clients can use while some are slow, hostile or do not read.
+
+    A thread handles a connection only when the head of a request is complete and the client has
+    read the earlier responses. The worker waits for both in its main loop, and also for the client
+    to close a connection (gunicorn itself blocks its main loop meanwhile since its pull request
+    3590). The number of connections is limited by that of file descriptors.
+    """
+
+    worker_connections: int
+
+    def init_process(self) -> None:
+        """Raise the limit of file descriptors, and start."""
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        if most != resource.RLIM_INFINITY:
+            available = max(most // 2, most - _RESERVED)
+            self.worker_connections = min(self.worker_connections, available)
+            self.max_keepalived = self.worker_connections - self.cfg.threads
+        # The connections whose client the worker waits for, in the order in which this began.
+        self._waiting: dict[Connection, _Continue] = {}
+        # The connections that threads handle, and when this began.
+        self._handled: dict[Connection, float] = {}
+        self._next_check = 0.0
+        super().init_process()
+
+    def accept(self, listener: socket.socket) -> None:
+        """Accept a connection, unless the system has no resources for it."""
+        try:
+            sock, client = listener.accept()
+        except OSError as error:
+            if error.errno in _EXHAUSTED:
+                self.log.warning("A connection must wait: %s", error.strerror)
+                self._close_oldest()
+                time.sleep(0.1)  # The listener stays readable, so the main loop would not pause.
+            elif error.errno not in _TRANSIENT:
+                raise
+            return
+        self.nr_conns += 1
+        self.enqueue_req(Connection(self, sock, client, listener.getsockname()))
+
+    def enqueue_req(self, conn: Connection) -> None:
+        """Let a thread handle a connection, as soon as the thread need not wait for the client."""
+        event = conn.awaited_event()
+        if event:
+            conn.deadline = conn.deadline or time.monotonic() + READ_TIMEOUT
+            self._wait(conn, event, self.enqueue_req)
+        else:
+            conn.deadline = 0
+            super().enqueue_req(conn)
+
+    def linger(self, conn: Connection) -> None:
+        """Close a connection as soon as its client has done so, or after some time."""
+        self.nr_conns += 1  # It is still open.
+        try:
+            conn.sock.setblocking(False)
+            conn.sock.shutdown(socket.SHUT_WR)
+        except OSError:
+            self._close(conn)
+        else:
+            conn.deadline = time.monotonic() + _LINGER_TIMEOUT
+            self._wait(conn, EVENT_READ, partial(self._drain, _LINGER_SIZE))
+
+    def murder_pending(self) -> None:
+        """Close connections whose client was too slow, or that use up all connections."""
+        if self._waiting and self.nr_conns >= self.worker_connections:
+            self._close_oldest()
+        now = time.monotonic()
+        if now < self._next_check:
+            return
+        self._next_check = now + 1
+        for conn in [one for one in self._waiting if one.deadline <= now]:
+            self._stop_waiting(conn)
+            self._close(conn)
+        for conn, started in self._handled.copy().items():
+            if started + _LONGEST_REQUEST <= now:
+                with suppress(OSError):
+                    conn.sock.shutdown(socket.SHUT_RDWR)
+
+    def handle(self, conn: Connection) -> bool:
+        """Handle a request on a connection, in a thread."""
+        self._handled[conn] = time.monotonic()
+        try:
+            return super().handle(conn)
+        finally:
+            del self._handled[conn]
+
+    def handle_request(self, req: Any, conn: Connection) -> bool:
+        """Handle a request whose head was read, in a thread."""
+        try:
+            return super().handle_request(req, conn)
+        except BlockingIOError:  # gunicorn would log a traceback.
+            raise ConnectionResetError(errno.ECONNRESET, "the response was not read") from None
+
+    def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:
+        """Refuse a request that is not valid HTTP, with an Error (interface section 7).
+
+        gunicorn would log a part of the request, which may contain a token.
+        """
+        status, reason = _status(exc), " ".join(re.findall("[A-Z]+[a-z]*", type(exc).__name__))
+        if status == HTTPStatus.INTERNAL_SERVER_ERROR:
+            self.log.error("A request has failed", exc_info=exc)
+        else:
+            self.log.warning("Invalid request from %s: %s", addr, reason)
+        with suppress(OSError):
+            client.sendall(_refusal(status, reason))
+
+    def _keepalive_after(self, conn: Connection, keepalive: bool) -> bool:
+        """Return whether the connection can have another request.
+
+        The rest of a body that was refused is discarded only if it has already arrived.
+        """
+        conn.parser.unreader.waits = False
+        return super()._keepalive_after(conn, keepalive)
+
+    def _wait(self, conn: Connection, event: int, then: "_Continue") -> None:
+        conn.sock.setblocking(False)
+        self._waiting[conn] = then
+        self.poller.register(conn.sock, event, partial(self._continue, conn))
+
+    def _continue(self, conn: Connection, _: socket.socket) -> None:
+        self._stop_waiting(conn)(conn)
+
+    def _stop_waiting(self, conn: Connection) -> "_Continue":
+        self.poller.unregister(conn.sock)
+        return self._waiting.pop(conn)
+
+    def _drain(self, limit: int, conn: Connection) -> None:
+        """Discard what a client still sends on a connection that the worker has closed."""
+        received = 0
+        with suppress(OSError):
+            received = len(conn.sock.recv(limit))
+        if 0 < received < limit:
+            self._wait(conn, EVENT_READ, partial(self._drain, limit - received))
+        else:
+            self._close(conn)
+
+    def _close_oldest(self) -> None:
+        conn = next(iter(self._waiting), None)
+        if conn is not None:
+            self._stop_waiting(conn)
+            self._close(conn)
+
+    def _close(self, conn: Connection) -> None:
+        self.nr_conns -= 1
+        conn.close()
+
+    def _cap_keepalive(self, deadline: float) -> None:
+        """Wait no longer than this for clients when the worker stops."""
+        super()._cap_keepalive(deadline)
+        for conn in self._waiting:
+            conn.deadline = min(conn.deadline, deadline)
+
+
+# A function that continues with a connection after the event that it has waited for.
+_Continue = Callable[[Connection], None]
+
+
+def _status(error: BaseException) -> HTTPStatus:
+    for kind, status in _STATUSES.items():
+        if isinstance(error, kind):
+            return status
+    fault_of_client = isinstance(error, errors.ParseException | ssl.SSLError)
+    return HTTPStatus.BAD_REQUEST if fault_of_client else HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+def _refusal(status: HTTPStatus, reason: str) -> bytes:
+    """Return the response to a request that is not valid HTTP."""
+    message = f"The request is not valid HTTP: {reason}."
+    body = json.dumps({"error": status * 100, "message": message}).encode()
+    head = (
+        f"HTTP/1.1 {status} {status.phrase}",
+        "Connection: close",
+        f"Date: {util.http_date()}",
+        "Content-Type: application/json",
+        f"Content-Length: {len(body)}",
+    )
+    return "\r\n".join([*head, "", ""]).encode() + body

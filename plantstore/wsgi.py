@@ -1,0 +1,12 @@
+"""The standalone service, for any WSGI server."""
+
+import sys
+
+from .app import create_app
+from .settings import SettingsError
+
+try:
+    app = create_app()
+except SettingsError as error:
+    print(f"plantstore: {error}", file=sys.stderr)
+    sys.exit(3)  # gunicorn then stops, instead of restarting the worker.
