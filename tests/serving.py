@@ -5,6 +5,8 @@ import re
 import select
 import signal
 import socket
+import ssl
+import struct
 import subprocess
 import sys
 import tempfile
@@ -12,7 +14,7 @@ import time
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from random import SystemRandom
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import orjson
 
@@ -85,7 +87,7 @@ class Server(AbstractContextManager["Server"]):
 
     def wait_until_ready(self) -> None:
         """Return when the server accepts connections on ``port``."""
-        self.port = int(self.wait_for(r"Listening at: http://127\.0\.0\.1:(\d+)")[1])
+        self.port = int(self.wait_for(r"Listening at: https?://127\.0\.0\.1:(\d+)")[1])
 
     def stop(self) -> None:
         """Stop the server; return when its process has ended."""
@@ -117,7 +119,7 @@ class Server(AbstractContextManager["Server"]):
             time.sleep(0.01)
         return found
 
-    def connect(self, **options: int) -> "Connection":
+    def connect(self, **options: Any) -> "Connection":
         """Open a connection, with the options of :class:`Connection`."""
         return Connection(self.port, **options)
 
@@ -153,15 +155,23 @@ class Connection(AbstractContextManager["Connection"]):
     """A connection that sends exactly the bytes of the test.
 
     :param port: the port of the server.
+    :param path: the path of its Unix socket, to be used instead of the port.
     :param unread: the bytes that it accepts at most before the test reads them; 0 is many.
+    :param tls: whether it uses TLS.
     """
 
-    def __init__(self, port: int, unread: int = 0) -> None:
-        self._socket = socket.socket()
+    def __init__(
+        self, port: int, path: Path | None = None, unread: int = 0, tls: bool = False
+    ) -> None:
+        self._socket = socket.socket(socket.AF_UNIX if path else socket.AF_INET)
         self._socket.settimeout(LIMIT)
         if unread:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, unread)
-        self._socket.connect(("127.0.0.1", port))
+        self._socket.connect(str(path) if path else ("127.0.0.1", port))
+        if tls:
+            context = ssl.create_default_context()
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+            self._socket = context.wrap_socket(self._socket)
         self._input = self._socket.makefile("rb")
 
     def __exit__(self, *exc: object) -> None:
@@ -184,6 +194,11 @@ class Connection(AbstractContextManager["Connection"]):
     def has_response(self, seconds: float) -> bool:
         """Return whether the server sends something within these seconds."""
         return bool(select.select([self._socket], [], [], seconds)[0])
+
+    def reset(self) -> None:
+        """Close the connection so that the server gets an error instead of the end of input."""
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.__exit__()
 
     def finish(self) -> None:
         """End the sending direction: the server reads the end of the input."""

@@ -2,10 +2,16 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 from .serving import Connection, Gunicorn, Response, chunk, chunked, post
 from .sites import TOKEN, new_rose
@@ -47,15 +53,37 @@ def clients(server: Gunicorn) -> Iterator[list[Connection]]:
 def fill(connection: Connection) -> None:
     """Send requests, without reading a response, until the connection accepts no more."""
     connection.limit(2)
-    with pytest.raises(TimeoutError):
+    with suppress(TimeoutError):
         while True:
             connection.send(b"GET /plants HTTP/1.1\r\nHost: x\r\n\r\n" * 100)
 
 
-# The configuration of the service, with small buffers for responses, so that a test fills them.
+def make_certificate(folder: Path) -> None:
+    """Write a key and its own certificate into a folder."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(UTC)
+    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+    period = builder.not_valid_before(now).not_valid_after(now + timedelta(days=1))
+    certificate = period.sign(key, hashes.SHA256())
+    (folder / "cert.pem").write_bytes(certificate.public_bytes(Encoding.PEM))
+    plain = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    (folder / "key.pem").write_bytes(plain)
+
+
+@contextmanager
+def configured(folder: Path, *lines: str, **environment: str) -> Iterator[Gunicorn]:
+    """Run the service with its configuration of gunicorn and more lines of Python."""
+    config = folder / "gunicorn.py"
+    config.write_text("\n".join(["from plantstore.server.config import *", *lines]))
+    with Gunicorn("-c", str(config), PLANTSTORE_TOKENS=TOKEN, **environment) as server:
+        yield server
+        assert "Traceback" not in server.log
+
+
+# Small buffers for responses, so that a test can fill them.
 SMALL_BUFFERS = """
 from socket import SO_SNDBUF, SOL_SOCKET
-from plantstore.server.config import *
 
 def when_ready(server):
     for listener in server.LISTENERS:
@@ -68,15 +96,61 @@ def test_clients_that_read_no_response(tmp_path: Path) -> None:
 
     SIGTERM stops the service promptly also then.
     """
-    config = tmp_path / "gunicorn.py"
-    config.write_text(SMALL_BUFFERS)
-    with ExitStack() as opened, Gunicorn("-c", str(config), PLANTSTORE_TOKENS=TOKEN) as server:
+    with ExitStack() as opened, configured(tmp_path, SMALL_BUFFERS) as server:
         clients = [opened.enter_context(server.connect(unread=1)) for _ in range(CLIENTS)]
         with ThreadPoolExecutor(CLIENTS) as threads:
             assert [*threads.map(fill, clients)] == [None] * CLIENTS
         assert promptly(server, post(new_rose())).status == 200
         server.process.terminate()
         wait_until(lambda: server.process.poll() is not None, 20)
+
+
+def test_large_response_that_is_not_read(tmp_path: Path) -> None:
+    """A client that does not read a large response does not occupy a thread forever."""
+    timeout = "from plantstore.server import connection; connection._SEND_TIMEOUT = 0.2"
+    with (
+        configured(tmp_path, SMALL_BUFFERS, timeout, "threads = 1") as server,
+        server.connect(unread=1) as connection,
+    ):
+        connection.send(post(b'{"id":1,"name":"%s"}' % (b"x" * 1_000_000)))
+        assert promptly(server, post(new_rose())).status == 200
+
+
+def test_slow_body(tmp_path: Path) -> None:
+    """A body that takes longer to arrive than the service waits is 40002."""
+    timeout = "from plantstore.server import connection; connection.READ_TIMEOUT = 0.2"
+    for start in (post(b"", length=9), chunked(chunk(b" "))):
+        with configured(tmp_path, timeout) as server, server.connect() as connection:
+            connection.send(start)
+            assert connection.receive().error == 40002
+            assert connection.closed()
+
+
+def test_body_that_arrives_without_end(tmp_path: Path) -> None:
+    """A body whose bytes arrive one by one must be complete after some time, else it is 40002."""
+    timeout = "from plantstore.server import connection; connection.READ_TIMEOUT = 0.5"
+    with configured(tmp_path, timeout) as server, server.connect() as connection:
+        connection.send(post(b"", length=1_000_000))
+        while not connection.has_response(0.001):
+            connection.send_what_is_read(b" ")
+        assert connection.receive().error == 40002
+
+
+def test_request_that_occupies_a_thread_for_long(tmp_path: Path) -> None:
+    """A connection that occupies a thread for too long is closed."""
+    longest = "from plantstore.server import worker; worker._LONGEST_REQUEST = 0.1"
+    with configured(tmp_path, longest) as server, server.connect() as connection:
+        connection.send(post(b"", length=9))
+        assert connection.closed()
+
+
+def test_reset_connections(server: Gunicorn) -> None:
+    """Clients may reset a connection at any time."""
+    for part in (b"", b"GET ", post(b"", length=9), b"GET /plants HTTP/1.1\r\nHost: x\r\n\r\n"):
+        for _ in range(5):
+            connection = server.connect()
+            connection.send(part)
+            connection.reset()
 
 
 @pytest.mark.parametrize(
@@ -116,24 +190,31 @@ def test_response_is_complete_after_unread_data(server: Gunicorn) -> None:
         assert connection.closed()
 
 
-def test_more_connections_than_file_descriptors(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("reserved", "sent"), [(128, b""), (0, b""), (0, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")]
+)
+def test_more_connections_than_file_descriptors(
+    tmp_path: Path, reserved: int, sent: bytes
+) -> None:
     """More idle connections than file descriptors end no worker, and others are served.
 
     So no plant in memory is lost, and no id is acknowledged twice.
     """
-    config = tmp_path / "gunicorn.py"
-    config.write_text(
-        "from resource import RLIMIT_NOFILE, setrlimit\n"
-        "from plantstore.server.config import *\n"
-        "setrlimit(RLIMIT_NOFILE, (200, 256))\n"
+    limits = (
+        "from resource import RLIMIT_NOFILE, setrlimit",
+        "from plantstore.server import worker",
+        "setrlimit(RLIMIT_NOFILE, (100, 256))",
+        f"worker._RESERVED = {reserved}",
     )
-    with ExitStack() as connections, Gunicorn("-c", str(config), PLANTSTORE_TOKENS=TOKEN) as server:
+    with ExitStack() as connections, configured(tmp_path, *limits) as server:
         body = new_rose()
         assert server.request(post(body)).status == 200
-        for _ in range(600):
-            connections.enter_context(server.connect())
+        for _ in range(400):
+            connections.enter_context(server.connect()).send(sent)
         assert promptly(server, post(body)).error == 40004
         assert server.log.count("Booting worker") == 1
+        if reserved == 0:
+            server.wait_for("Connections had to wait: Too many open files")
 
 
 @pytest.mark.parametrize(
@@ -192,3 +273,38 @@ def test_half_request_is_not_logged(server: Gunicorn) -> None:
         with server.connect() as connection:
             connection.send(part)
     server.wait_for("premature client disconnection")
+
+
+def test_fault_of_an_application(tmp_path: Path) -> None:
+    """A fault outside of Flask is an Error without details; the log has the traceback."""
+    (tmp_path / "own.py").write_text("def app(environ, start_response):\n    raise ValueError")
+    with Gunicorn("--pythonpath", str(tmp_path), "own:app") as server:
+        response = server.request(post(b""))
+        assert response.error == 50001
+        assert b"ValueError" not in response.body
+        server.wait_for("ValueError")
+
+
+def test_unix_socket(tmp_path: Path) -> None:
+    """The service may listen on a Unix socket, as behind a proxy on the same machine."""
+    path = tmp_path / "socket"
+    with (
+        Gunicorn("--bind", f"unix:{path}", PLANTSTORE_TOKENS=TOKEN) as server,
+        server.connect(path=path) as connection,
+    ):
+        for _ in range(2):
+            connection.send(post(new_rose()))
+            assert connection.receive().status == 200
+
+
+def test_tls(tmp_path: Path) -> None:
+    """The service may use TLS. A client that stops in the middle of a request blocks no other."""
+    make_certificate(tmp_path)
+    files = (f"certfile = '{tmp_path}/cert.pem'", f"keyfile = '{tmp_path}/key.pem'")
+    with configured(tmp_path, *files) as server, ExitStack() as opened:
+        for _ in range(CLIENTS):
+            opened.enter_context(server.connect())
+        with server.connect(tls=True) as connection:
+            for _ in range(2):
+                connection.send(post(new_rose()))
+                assert connection.receive().status == 200

@@ -1,7 +1,6 @@
-"""The configuration of gunicorn, for `plantstore serve` and `-c python:plantstore.server.config`."""
+"""The configuration of gunicorn, for `plantstore serve` and for `gunicorn -c python:...`."""
 
 import os
-import re
 from threading import Thread
 from typing import Any
 
@@ -69,7 +68,7 @@ def _test_store(worker: Any) -> None:
     try:
         store.ping()
         worker.log.info("The store can be used.")
-    except Exception as error:  # The store may be one of another package.
+    except Exception as error:  # noqa: BLE001  # The store may be one of another package.
         worker.log.error(
             "The store cannot be used now: %s. Until it can, requests are refused with 503.",
             " ".join(str(error).split()),

@@ -54,7 +54,7 @@ class Connection(TConn):
         if self.initialized:
             return
         super().init()
-        if not self.is_http2:
+        if not self.is_http2:  # pragma: no branch
             unreader = Unreader(self.sock)
             unreader.buf = self.parser.unreader.buf
             self.parser.unreader, self.parser.mesg_class = unreader, LimitedRequest

@@ -6,6 +6,7 @@ import re
 import resource
 import socket
 import ssl
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,6 +19,7 @@ from gunicorn import util
 from gunicorn.http import errors
 from gunicorn.workers.gthread import ThreadWorker
 
+from ..errors import ERRORS
 from .connection import READ_TIMEOUT, Connection
 
 # File descriptors for everything but connections of clients: a SQL store has up to 16 connections,
@@ -29,8 +31,6 @@ _LINGER_TIMEOUT = 2.0
 _LINGER_SIZE = 65536
 # The longest time in seconds that a thread may be occupied with one request.
 _LONGEST_REQUEST = 30.0
-# The errors of a system that has no resources for another connection.
-_EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 # The errors of a connection that its client has already given up, or that another worker has taken.
 _TRANSIENT = {errno.EAGAIN, errno.EWOULDBLOCK, errno.ECONNABORTED}
 # The statuses of the exceptions by which gunicorn refuses a request. Others have the status 400.
@@ -61,15 +61,16 @@ class Worker(ThreadWorker):
         """Raise the limit of file descriptors, and start."""
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-        if most != resource.RLIM_INFINITY:
-            available = max(most // 2, most - _RESERVED)
-            self.worker_connections = min(self.worker_connections, available)
-            self.max_keepalived = self.worker_connections - self.cfg.threads
+        most = sys.maxsize if most == resource.RLIM_INFINITY else most
+        available = max(most // 2, most - _RESERVED)
+        self.worker_connections = min(self.worker_connections, available)
+        self.max_keepalived = self.worker_connections - self.cfg.threads
         # The connections whose client the worker waits for, in the order in which this began.
         self._waiting: dict[Connection, _Continue] = {}
         # The connections that threads handle, and when this began.
         self._handled: dict[Connection, float] = {}
         self._next_check = 0.0
+        self._exhausted: str | None = None  # Why a connection could not be accepted.
         super().init_process()
 
     def accept(self, listener: socket.socket) -> None:
@@ -77,12 +78,9 @@ class Worker(ThreadWorker):
         try:
             sock, client = listener.accept()
         except OSError as error:
-            if error.errno in _EXHAUSTED:
-                self.log.warning("A connection must wait: %s", error.strerror)
-                self._close_oldest()
-                time.sleep(0.1)  # The listener stays readable, so the main loop would not pause.
-            elif error.errno not in _TRANSIENT:
-                raise
+            if error.errno not in _TRANSIENT:
+                self._exhausted = error.strerror
+                self._make_room()
             return
         self.nr_conns += 1
         self.enqueue_req(Connection(self, sock, client, listener.getsockname()))
@@ -112,11 +110,16 @@ class Worker(ThreadWorker):
     def murder_pending(self) -> None:
         """Close connections whose client was too slow, or that use up all connections."""
         if self._waiting and self.nr_conns >= self.worker_connections:
-            self._close_oldest()
+            self._make_room()
         now = time.monotonic()
-        if now < self._next_check:
-            return
-        self._next_check = now + 1
+        if now >= self._next_check:
+            self._next_check = now + 1
+            self._check_connections(now)
+
+    def _check_connections(self, now: float) -> None:
+        if self._exhausted:
+            self.log.warning("Connections had to wait: %s", self._exhausted)
+            self._exhausted = None
         for conn in [one for one in self._waiting if one.deadline <= now]:
             self._stop_waiting(conn)
             self._close(conn)
@@ -183,9 +186,12 @@ class Worker(ThreadWorker):
         else:
             self._close(conn)
 
-    def _close_oldest(self) -> None:
+    def _make_room(self) -> None:
+        """Close the connection that has waited for its client for the longest time."""
         conn = next(iter(self._waiting), None)
-        if conn is not None:
+        if conn is None:
+            time.sleep(0.1)  # The listener stays readable, so the main loop does not pause.
+        else:
             self._stop_waiting(conn)
             self._close(conn)
 
@@ -213,9 +219,11 @@ def _status(error: BaseException) -> HTTPStatus:
 
 
 def _refusal(status: HTTPStatus, reason: str) -> bytes:
-    """Return the response to a request that is not valid HTTP."""
-    message = f"The request is not valid HTTP: {reason}."
-    body = json.dumps({"error": status * 100, "message": message}).encode()
+    """Return the response to a request that gunicorn itself refuses."""
+    number, message = status * 100, f"The request is not valid HTTP: {reason}."
+    if status == HTTPStatus.INTERNAL_SERVER_ERROR:
+        number, message = 50001, ERRORS[50001][0]
+    body = json.dumps({"error": number, "message": message}).encode()
     head = (
         f"HTTP/1.1 {status} {status.phrase}",
         "Connection: close",
