@@ -25,6 +25,10 @@ from .engines import Backend
 _TEXT = Text().with_variant(LONGTEXT(charset="utf8mb4"), "mysql", "mariadb")
 
 
+class TableMissing(StoreMisconfigured):
+    """The table does not exist. The store may create it, or has no plants."""
+
+
 def define_table(name: str, metadata: MetaData, engine: Engine) -> Table:
     """Return the table of plants, the same for every engine.
 
@@ -82,12 +86,15 @@ def check_table(connection: Connection, table: Table, backend: Backend) -> None:
 
     The table may have other columns too, if the database fills them.
 
+    :raises TableMissing: if it does not exist.
     :raises StoreMisconfigured: if it cannot. The message says why.
     """
     try:
         problem = "; ".join(_faults(connection, table, backend))
-    except (exc.NoSuchTableError, exc.UnreflectableTableError):
-        problem = "it does not exist; run the migrations of the site, such as flask db upgrade"
+    except exc.NoSuchTableError:
+        raise table_missing(table) from None
+    except exc.UnreflectableTableError as error:
+        problem = f"it cannot be read: {error}"
     if problem:
         raise misconfigured(table, problem)
 
@@ -95,6 +102,14 @@ def check_table(connection: Connection, table: Table, backend: Backend) -> None:
 def misconfigured(table: Table, problem: str) -> StoreMisconfigured:
     """Return the exception for a table that cannot store plants."""
     return StoreMisconfigured(f"table {table.name}: {problem}")
+
+
+def table_missing(table: Table) -> TableMissing:
+    """Return the exception for a table that does not exist."""
+    return TableMissing(
+        f"table {table.name}: it does not exist; run the migrations of the site, such as flask db"
+        " upgrade"
+    )
 
 
 def _exists(connection: Connection, table: Table) -> bool:

@@ -5,12 +5,16 @@ from urllib.parse import unquote
 
 from sqlalchemy import URL, Engine, exc, make_url
 
-from .backend import POOL_SIZE, Backend
+from .backend import POOL_SIZE, Backend, shown
 from .mysql import MySQL
 from .postgresql import PostgreSQL
 from .sqlite import SQLite
 
-__all__ = ["POOL_SIZE", "Backend", "backend_of", "make_engine"]
+__all__ = ["POOL_SIZE", "Backend", "backend_of", "make_engine", "public_url"]
+
+# The beginning of the URL of a server that has an @: only its password may have other separators.
+# After a port and a slash, it may as well be a host and a database.
+_CREDENTIALS = re.compile(r"[^:/?#@\[\]]*(:(?![0-9]*[/?#])[^@]*)?@[^@]*")
 
 # The entries by the name of the engine in a URL, which is also the name of SQLAlchemy's dialect.
 _BACKENDS: dict[str, Backend] = {
@@ -50,12 +54,33 @@ def make_engine(url: str) -> Engine:
     return _BACKENDS[parsed.get_backend_name()].make_engine(parsed)
 
 
+def public_url(url: str) -> str:
+    """Return the URL of a database without its password and its options.
+
+    :raises ValueError: if it is not the URL of a database.
+    """
+    parsed = _parse(url)
+    if parsed.drivername == "sqlite":
+        return url.partition("?")[0]
+    return URL.create(
+        parsed.drivername,
+        username=parsed.username,
+        host=parsed.host,
+        port=parsed.port,
+        database=parsed.database,
+    ).render_as_string()
+
+
 def _parse(url: str) -> URL:
     try:
         parsed = make_url(url)
+        valid = _is_valid(parsed) and "\0" not in unquote(url)
+        if parsed.drivername != "sqlite":
+            valid = valid and _is_certain(url)
+            (parsed.host or "").encode("idna")
     except (exc.ArgumentError, ValueError):
-        parsed = None
-    if parsed is None or not _is_valid(parsed) or "\0" in unquote(url):
+        valid = False
+    if not valid:
         raise ValueError(
             "not the URL of a database, such as sqlite:///plants.db or"
             " postgresql://user:password@host/name; in the password write @ as %40 and / as %2F"
@@ -64,9 +89,18 @@ def _parse(url: str) -> URL:
 
 
 def _is_valid(url: URL) -> bool:
-    # An @ in the host would be the end of a password.
-    host, port = url.host or "", 1 if url.port is None else url.port
-    return url.database not in {None, "", ":memory:"} and "@" not in host and 0 < port < 2**16
+    port = 1 if url.port is None else url.port
+    return url.database not in {None, "", ":memory:"} and 0 < port < 2**16
+
+
+def _is_certain(url: str) -> bool:
+    """Return whether no part of the password can be taken for another part of the URL.
+
+    :raises UnicodeEncodeError: if the URL is not Unicode.
+    """
+    url.encode()
+    rest = url.partition("://")[2]
+    return "@" not in rest or _CREDENTIALS.fullmatch(rest) is not None
 
 
 def _check_complete(url: str, parsed: URL) -> None:
@@ -74,4 +108,6 @@ def _check_complete(url: str, parsed: URL) -> None:
     with_values = make_url(re.sub("(?<=[?&])([^=&]+)=?(?=&|$)", r"\1=-", url))
     empty = sorted(with_values.query.keys() - parsed.query.keys())
     if empty:
-        raise ValueError(f"the URL has an option without a value: {empty[0]!r}")
+        raise ValueError(
+            f"the URL has an option without a value: {shown(empty[0], with_values.query)}"
+        )

@@ -2,7 +2,7 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from inspect import signature
 from typing import Any, ClassVar
 
@@ -77,6 +77,14 @@ class Backend(ABC):
         """Return whether an operation fails until an operator has corrected something."""
         return isinstance(error, exc.IntegrityError | exc.DataError)
 
+    def is_new(self, url: URL) -> bool:
+        """Return whether the first connection would create the database. Only SQLite does that."""
+        return False
+
+    def describe(self, error: Exception, url: URL) -> str:
+        """Return the message of an error in one line, with what an operator needs to know."""
+        return " ".join(str(getattr(error, "orig", error)).split())
+
     def limit_waiting(  # noqa: B027  # Only SQLite needs it.
         self, connection: Connection
     ) -> None:
@@ -146,17 +154,23 @@ def convert(
     :param types: for each option, a function that raises ValueError for an invalid value.
     :raises ValueError: if an option is unknown, invalid, or occurs twice. The message names it.
     """
-    return {name: _converted(name, value, types) for name, value in options.items()}
+    unknown = sorted(options.keys() - types.keys())
+    if unknown:
+        raise ValueError(f"the URL has an unknown option: {shown(unknown[0], options)}")
+    return {name: _converted(name, value, types[name]) for name, value in options.items()}
 
 
-def _converted(
-    name: str, value: str | Sequence[str], types: Mapping[str, Callable[[str], Any]]
-) -> Any:
-    if name not in types:
-        raise ValueError(f"the URL has an unknown option: {name!r}")
+def shown(name: str, options: Iterable[str]) -> str:
+    """Return the name of an option, unless it may be a part of a password with a raw &."""
+    if any("password" in option for option in options):
+        return "in a password write & as %26"
+    return repr(name)
+
+
+def _converted(name: str, value: str | Sequence[str], convert_one: Callable[[str], Any]) -> Any:
     if not isinstance(value, str):
         raise ValueError(f"the URL has the option {name} more than once")
     try:
-        return types[name](value)
+        return convert_one(value)
     except (OSError, ValueError):
         raise ValueError(f"the option {name} of the URL has an invalid value") from None
