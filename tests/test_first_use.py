@@ -9,7 +9,10 @@ from sqlalchemy import Engine, event
 
 from plantstore import Plant, SQLStore, StoreUnavailable
 
+from .databases import Place
 from .serving import LIMIT
+from .sites import ROSE_PLANT
+from .test_sql import open_sql
 
 THREADS = 8
 
@@ -38,6 +41,23 @@ def test_first_use_of_a_site_engine_by_one_thread_at_a_time(engine: Engine) -> N
 
     event.listen(engine, "do_connect", connect)
     use(store)
+    assert alone == [True]
+
+
+def test_first_use_by_a_read_and_an_add(place: Place) -> None:
+    """The first read and the first add, at the same time, do not connect at the same time."""
+    store, calls, second, alone = open_sql(place.url), count(), Event(), list[bool]()
+
+    def connect(*_: object) -> None:
+        if next(calls) == 0:
+            alone.append(not second.wait(0.5))  # No other thread must come here meanwhile.
+        else:
+            second.set()
+
+    event.listen(store._connections.engine, "do_connect", connect, insert=True)  # noqa: SLF001
+    with store, ThreadPoolExecutor(2) as threads:
+        calling = [threads.submit(store.add, ROSE_PLANT), threads.submit(store.get, 2)]
+    assert [call.result() for call in calling] == [None, None]
     assert alone == [True]
 
 

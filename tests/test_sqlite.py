@@ -514,7 +514,7 @@ def make_text(file: Path) -> None:
     ("prepare", "reason"),
     [
         (make_text, "file is not a database: {file}"),
-        (Path.mkdir, "unable to open database file: {file} (check the permissions of the file and"),
+        (Path.mkdir, "unable to open database file: {file} (check its permissions, "),
         (lambda file: file.parent.rmdir(), "{file} (the folder {folder} does not exist)"),
         (lambda file: (file.parent.rmdir(), file.parent.touch()), "{folder} does not exist)"),
     ],

@@ -220,8 +220,9 @@ def test_encoding_of_postgresql(place: Place, engine: Engine) -> None:
             text("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
         )
     latin = create_engine(engine.url.set(database="latin"))
-    with pytest.raises(StoreMisconfigured, match="the encoding of the database must be UTF8"):
-        SQLStore(latin).add(ROSE_PLANT)
+    for use in (SQLStore(latin).ping, lambda: SQLStore(latin).add(ROSE_PLANT)):
+        with pytest.raises(StoreMisconfigured, match="the encoding of the database must be UTF8"):
+            use()
     latin.dispose()
 
 
@@ -464,6 +465,22 @@ def test_reading_without_the_right_to_create(place: Place, engine: Engine) -> No
         assert list(reader) == [ROSE_PLANT]
         with pytest.raises(StoreUnavailable, match=r"(?i)denied"):
             reader.add(LILY)
+
+
+@only(postgresql)
+def test_role_that_may_use_no_schema(place: Place, engine: Engine) -> None:
+    """A role that may use no schema gets StoreMisconfigured, not an empty store."""
+    SQLStore(engine).add(ROSE_PLANT)
+    with engine.begin() as connection:
+        connection.execute(text("CREATE ROLE outsider LOGIN"))
+        connection.execute(text("REVOKE USAGE ON SCHEMA public FROM PUBLIC"))
+    url = engine.url.set(username="outsider").render_as_string(hide_password=False)
+    with open_sql(url) as outsider:
+        for use in (outsider.ping, lambda: len(outsider)):
+            with pytest.raises(StoreMisconfigured, match="the right to use a schema"):
+                use()
+    with engine.begin() as connection:
+        connection.execute(text("GRANT USAGE ON SCHEMA public TO PUBLIC"))
 
 
 READER = {

@@ -103,6 +103,7 @@ def public_url(url: str) -> str:
     :param url: a URL that :func:`open_store` accepts.
     :returns: the URL without its password and its options. Of the URL for a store of another
         package, only the scheme is known to be public, such as ``shelf://…``.
+    :raises ValueError: if it is not the URL of a database. The message does not show it.
     """
     scheme = url.partition("://")[0]
     if scheme == "memory":

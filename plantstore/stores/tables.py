@@ -89,14 +89,16 @@ def check_table(connection: Connection, table: Table, backend: Backend) -> None:
     :raises TableMissing: if it does not exist.
     :raises StoreMisconfigured: if it cannot. The message says why.
     """
+    problems = [*_database_faults(connection, table, backend)]
     try:
-        problem = "; ".join(_faults(connection, table, backend))
+        problems += _faults(connection, table, backend)
     except exc.NoSuchTableError:
-        raise table_missing(table) from None
+        if not problems:
+            raise table_missing(table) from None
     except exc.UnreflectableTableError as error:
-        problem = f"it cannot be read: {error}"
-    if problem:
-        raise misconfigured(table, problem)
+        problems.append(" ".join(str(error).split()))
+    if problems:
+        raise misconfigured(table, "; ".join(problems))
 
 
 def misconfigured(table: Table, problem: str) -> StoreMisconfigured:
@@ -116,6 +118,13 @@ def _exists(connection: Connection, table: Table) -> bool:
     return inspect(connection).has_table(table.name, connection.schema_for_object(table))
 
 
+def _database_faults(connection: Connection, table: Table, backend: Backend) -> Iterator[str]:
+    values = {"schema": connection.schema_for_object(table), "table": table.name}
+    for problem, query in backend.table_checks.items():
+        if connection.execute(text(query), values).first():
+            yield problem
+
+
 def _faults(connection: Connection, table: Table, backend: Backend) -> Iterator[str]:
     inspector, schema = inspect(connection), connection.schema_for_object(table)
     columns = {column["name"]: column for column in inspector.get_columns(table.name, schema)}
@@ -131,10 +140,6 @@ def _faults(connection: Connection, table: Table, backend: Backend) -> Iterator[
     for column in columns.values():
         if not column["nullable"] and not _is_filled(column):
             yield f"the column {column['name']} must be nullable or have a default"
-    values = {"schema": schema, "table": table.name}
-    for problem, query in backend.table_checks.items():
-        if connection.execute(text(query), values).first():
-            yield problem
 
 
 def _id_faults(column: ReflectedColumn, backend: Backend) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """The engines of databases: one entry for each, with everything in which it differs."""
 
 import re
+from contextlib import suppress
 from urllib.parse import unquote
 
 from sqlalchemy import URL, Engine, exc, make_url
@@ -12,8 +13,8 @@ from .sqlite import SQLite
 
 __all__ = ["POOL_SIZE", "Backend", "backend_of", "make_engine", "public_url"]
 
-# The beginning of the URL of a server that has an @: only its password may have other separators.
-# After a port and a slash, it may as well be a host and a database.
+# What follows the scheme in the URL of a server, if it has an @. Only the password may contain
+# other separators. But what looks like a port and a database may be the address of the server.
 _CREDENTIALS = re.compile(r"[^:/?#@\[\]]*(:(?![0-9]*[/?#])[^@]*)?@[^@]*")
 
 # The entries by the name of the engine in a URL, which is also the name of SQLAlchemy's dialect.
@@ -72,34 +73,35 @@ def public_url(url: str) -> str:
 
 
 def _parse(url: str) -> URL:
-    try:
+    with suppress(exc.ArgumentError, ValueError):
         parsed = make_url(url)
-        valid = _is_valid(parsed) and "\0" not in unquote(url)
-        if parsed.drivername != "sqlite":
-            valid = valid and _is_certain(url)
-            (parsed.host or "").encode("idna")
-    except (exc.ArgumentError, ValueError):
-        valid = False
-    if not valid:
-        raise ValueError(
-            "not the URL of a database, such as sqlite:///plants.db or"
-            " postgresql://user:password@host/name; in the password write @ as %40 and / as %2F"
-        )
-    return parsed
+        if _is_valid(parsed) and _is_certain(url) and "\0" not in unquote(url):
+            return parsed
+    raise ValueError(
+        "not the URL of a database, such as sqlite:///plants.db or"
+        " postgresql://user:password@host/name; in the password write @ as %40 and / as %2F"
+    )
 
 
 def _is_valid(url: URL) -> bool:
+    """Return whether the parts of a URL are valid.
+
+    :raises UnicodeError: if the name of the host is invalid. The drivers would raise it later.
+    """
+    (url.host or "").encode("idna")
     port = 1 if url.port is None else url.port
     return url.database not in {None, "", ":memory:"} and 0 < port < 2**16
 
 
 def _is_certain(url: str) -> bool:
-    """Return whether no part of the password can be taken for another part of the URL.
+    """Return whether no part of a password can be taken for another part of the URL.
 
-    :raises UnicodeEncodeError: if the URL is not Unicode.
+    :raises UnicodeEncodeError: if the URL of a server is not Unicode.
     """
-    url.encode()
-    rest = url.partition("://")[2]
+    scheme, _, rest = url.partition("://")
+    if scheme == "sqlite":
+        return True  # It has no password, and a path of any bytes.
+    rest.encode()
     return "@" not in rest or _CREDENTIALS.fullmatch(rest) is not None
 
 

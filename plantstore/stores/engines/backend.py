@@ -45,7 +45,8 @@ class Backend(ABC):
     text_types: ClassVar[tuple[type[TypeEngine[Any]], ...]] = (Text, VARCHAR)
     #: The name of the type of the columns name and tag.
     text_name: ClassVar[str] = "TEXT"
-    #: What else can be wrong with a table, with a query that returns a row if it is wrong.
+    #: What else can be wrong with a table, with a query that returns a row if it is wrong. They
+    #: are executed also if the table is missing.
     table_checks: ClassVar[Mapping[str, str]] = {}
 
     @abstractmethod
@@ -162,7 +163,7 @@ def convert(
 
 def shown(name: str, options: Iterable[str]) -> str:
     """Return the name of an option, unless it may be a part of a password with a raw &."""
-    if any("password" in option for option in options):
+    if any("passw" in option for option in options):
         return "in a password write & as %26"
     return repr(name)
 

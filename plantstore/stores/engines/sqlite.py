@@ -29,7 +29,7 @@ _WAL_WARNING = (
     "SQLite %s has the WAL-reset bug, which can very rarely corrupt a file with a write-ahead log."
     " Use SQLite 3.51.3 or later, or journal_mode=truncate."
 )
-
+# What usually locks the file for too long.
 _LOCKED = (
     "another connection has an open transaction in this SQLite file. If a hook or the token check"
     " of a site uses the file in the same request, it must commit or roll back."
@@ -73,7 +73,7 @@ def _why_closed(file: str) -> str:
     if not os.path.isdir(folder):
         return f"the folder {folder} does not exist"
     if os.path.exists(file):
-        return "check the permissions of the file and of its folder"
+        return "check its permissions, those of its folder, and the limit of open files"
     if os.access(folder, os.W_OK):
         return "the file does not exist"
     return "the file does not exist, and this user cannot create it"
