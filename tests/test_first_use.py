@@ -8,11 +8,10 @@ import pytest
 from sqlalchemy import Engine, event
 
 from plantstore import Plant, SQLStore, StoreUnavailable
+from plantstore.stores.threads import Background
 
-from .databases import Place
 from .serving import LIMIT
-from .sites import ROSE_PLANT
-from .test_sql import open_sql
+from .test_sql import started
 
 THREADS = 8
 
@@ -44,21 +43,22 @@ def test_first_use_of_a_site_engine_by_one_thread_at_a_time(engine: Engine) -> N
     assert alone == [True]
 
 
-def test_first_use_by_a_read_and_an_add(place: Place) -> None:
-    """The first read and the first add, at the same time, do not connect at the same time."""
-    store, calls, second, alone = open_sql(place.url), count(), Event(), list[bool]()
+def test_first_use_by_a_read_and_an_add() -> None:
+    """The check of the table for a read and its creation for an add do not run concurrently."""
+    background, checking, creating, alone = Background(), Event(), Event(), list[bool]()
 
-    def connect(*_: object) -> None:
-        if next(calls) == 0:
-            alone.append(not second.wait(0.5))  # No other thread must come here meanwhile.
-        else:
-            second.set()
+    def check() -> None:
+        checking.set()
+        alone.append(not creating.wait(0.5))  # No other thread must come here meanwhile.
 
-    event.listen(store._connections.engine, "do_connect", connect, insert=True)  # noqa: SLF001
-    with store, ThreadPoolExecutor(2) as threads:
-        calling = [threads.submit(store.add, ROSE_PLANT), threads.submit(store.get, 2)]
-    assert [call.result() for call in calling] == [None, None]
-    assert alone == [True]
+    def add() -> None:
+        assert checking.wait(LIMIT)
+        background.call(creating.set)
+
+    with started(lambda: background.call(check), add) as calling:
+        pass
+    assert [call.exception() for call in calling] == [None, None]
+    assert (alone, creating.is_set()) == ([True], True)
 
 
 def test_first_use_of_a_site_engine_in_time(
