@@ -1,6 +1,7 @@
 """SQLite files: journal modes, locks, and adds of concurrent threads."""
 
 import logging
+import os
 import sqlite3
 import subprocess
 import sys
@@ -532,6 +533,19 @@ def test_error_names_the_file(
             with pytest.raises(StoreUnavailable) as caught:
                 use()
             assert reason.format(file=folder / "plants.db", folder=folder) in str(caught.value)
+
+
+def test_error_names_a_damaged_file(tmp_path: Path) -> None:
+    """An error that concerns the content of the file or the disk names the file."""
+    file = tmp_path / "plants.db"
+    with open_sql(f"sqlite:///{file}?journal_mode=truncate") as store:
+        store.add_all(Plant(id, "x" * 500) for id in range(100))
+    os.truncate(file, 9000)
+    # The first page of this file cannot be read.
+    for path, error in ((file, "malformed"), (Path("/proc/self/mem"), "disk I/O error")):
+        named = pytest.raises(StoreUnavailable, match=f"{error}: {path}$")
+        with open_sql(f"sqlite:///{path}?mode=rw") as store, named:
+            list(store)
 
 
 def test_error_names_a_file_that_cannot_be_created(

@@ -41,7 +41,6 @@ _FILE_ERRORS = {
     sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_IOERR,
     sqlite3.SQLITE_NOTADB,
-    sqlite3.SQLITE_PERM,
     sqlite3.SQLITE_READONLY,
 }
 
