@@ -33,7 +33,7 @@ TRIGGERS = {
 def store(place: Place, engine: Engine) -> Iterator[SQLStore]:
     """Return an empty store. What a test adds to the database besides the table is dropped."""
     store = open_sql(place.url)
-    store.ping()
+    store.add_all([])
     yield store
     store.close()
     place.clear()

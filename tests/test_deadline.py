@@ -44,7 +44,7 @@ def gate(place: Place) -> Iterator[Proxy]:
 def store(gate: Proxy) -> Iterator[SQLStore]:
     """Return a store that has been used and has no connection."""
     store = open_sql(gate.url)
-    store.ping()
+    store.add_all([])
     store.close()
     wait_until(lambda: not gate.clients)
     yield store
@@ -226,7 +226,7 @@ url, moment = sys.argv[1:]
 with proxy(Place(url)) as gate:
     store = open_sql(gate.url)
     if moment != "first use":
-        store.ping()
+        store.add_all([])
         store.close()
     gate.forwards.clear()
     store._connections.timeout = 0.3

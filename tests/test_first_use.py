@@ -8,8 +8,10 @@ import pytest
 from sqlalchemy import Engine, event
 
 from plantstore import Plant, SQLStore, StoreUnavailable
+from plantstore.stores.threads import Background
 
 from .serving import LIMIT
+from .test_sql import started
 
 THREADS = 8
 
@@ -39,6 +41,24 @@ def test_first_use_of_a_site_engine_by_one_thread_at_a_time(engine: Engine) -> N
     event.listen(engine, "do_connect", connect)
     use(store)
     assert alone == [True]
+
+
+def test_first_use_by_a_read_and_an_add() -> None:
+    """The check of the table for a read and its creation for an add do not run concurrently."""
+    background, checking, creating, alone = Background(), Event(), Event(), list[bool]()
+
+    def check() -> None:
+        checking.set()
+        alone.append(not creating.wait(0.5))  # No other thread must come here meanwhile.
+
+    def add() -> None:
+        assert checking.wait(LIMIT)
+        background.call(creating.set)
+
+    with started(lambda: background.call(check), add) as calling:
+        pass
+    assert [call.exception() for call in calling] == [None, None]
+    assert (alone, creating.is_set()) == ([True], True)
 
 
 def test_first_use_of_a_site_engine_in_time(

@@ -35,7 +35,7 @@ def file(tmp_path: Path) -> Path:
 def store(request: pytest.FixtureRequest, file: Path) -> Iterator[SQLStore]:
     """Return an empty store in each journal mode."""
     store = open_sql(f"sqlite:///{file}?journal_mode={request.param}")
-    store.ping()
+    store.add_all([])
     yield store
     store.close()
 
@@ -316,8 +316,7 @@ def test_fork_while_adds_wait(store: SQLStore, file: Path) -> None:
 
     The file is locked by this process. SQLite itself does not support a fork during a transaction.
     """
-    url = str(store._connections.engine.url)  # noqa: SLF001
-    command = [sys.executable, "-W", "ignore", "-c", FORK, url]
+    command = [sys.executable, "-W", "ignore", "-c", FORK, f"sqlite:///{file}"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         with locked(file):
             assert process.stdout is not None

@@ -9,6 +9,7 @@ import pytest
 
 from plantstore import MemoryStore, Plant, SettingsError, open_store
 from plantstore.settings import Settings
+from plantstore.stores import public_url
 
 from .conftest import Run
 from .databases import DATABASES, Place, only
@@ -290,3 +291,45 @@ def test_with_block_closes_the_store() -> None:
     with pytest.raises(KeyError), store:
         raise KeyError
     assert closed == [store, store]
+
+
+@pytest.mark.parametrize(
+    ("url", "public"),
+    [
+        ("memory://", "memory://"),
+        ("sqlite:///plants.db", "sqlite:///plants.db"),
+        ("sqlite:////tmp/a b@c%3F.db?mode=rw&timeout=1", "sqlite:////tmp/a b@c%3F.db"),
+        ("sqlite:///\udcff.db", "sqlite:///\udcff.db"),
+        ("postgresql://me:hunter2@host:5432/db?sslmode=prefer", "postgresql://me@host:5432/db"),
+        ("postgres://me:hunter2/?#@[::1]:5432/db", "postgres://me@[::1]:5432/db"),
+        ("postgresql+psycopg://me@host/db", "postgresql+psycopg://me@host/db"),
+        ("postgresql:///db?host=/run&password=hunter2", "postgresql:///db"),
+        ("mysql://me:hunter2@host/db?charset=utf8mb4", "mysql://me@host/db"),
+        ("mariadb+pymysql://:hunter2@host/db", "mariadb+pymysql://@host/db"),
+    ],
+)
+def test_public_url(url: str, public: str) -> None:
+    """The public URL of a store has neither its password nor its options."""
+    open_store(url).close()
+    assert public_url(url) == public
+
+
+def test_public_url_of_another_package(other: Install) -> None:
+    """Of the URL of another package's store, only the scheme is public."""
+    other("plantstore-shelf", "shelf", MEMORY)
+    open_store("shelf://me:hunter2@host/db?x=hunter2").close()
+    assert public_url("shelf://me:hunter2@host/db?x=hunter2") == "shelf://…"
+
+
+def test_public_url_of_the_memory_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The public URL of the memory needs no driver."""
+    forget(monkeypatch)
+    monkeypatch.setitem(sys.modules, "sqlalchemy", None)
+    assert public_url("memory://") == "memory://"
+
+
+def test_public_url_of_a_refused_url() -> None:
+    """A URL of a database that open_store refuses has no public URL, and the message no secret."""
+    with pytest.raises(ValueError, match="%40") as caught:
+        public_url("postgresql://me:a@hunter2/db@host/db")
+    assert "hunter2" not in str(caught.value)

@@ -17,7 +17,7 @@ from plantstore import open_store
 from .conftest import check_error
 from .readme import VERIFY_TOKEN_PASSED, recipe, run_recipes, site_code
 from .serving import ROOT
-from .sites import ROSE, ROSE_PLANT
+from .sites import LILY, ROSE, ROSE_PLANT
 from .test_recipes import check_pages, create_rose, listed, write_template
 
 RunSite = Callable[..., dict[str, Any]]
@@ -77,6 +77,7 @@ def test_open_store_opens_another_file(run_site: RunSite) -> None:
     names["store"].add(ROSE_PLANT)
     other = open_store(names["app"].config["SQLALCHEMY_DATABASE_URI"])
     assert (len(other), len(names["store"])) == (0, 1)
+    other.add(LILY)
     assert Path("site.db").exists()
     assert Path("instance/site.db").exists()
     other.close()

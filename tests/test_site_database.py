@@ -215,7 +215,7 @@ def test_closed_connection_of_a_site_fails_once(engine: Engine) -> None:
     own = {"postgresql": "SELECT pg_backend_pid()", "mysql": "SELECT CONNECTION_ID()"}
     kill = {"postgresql": "SELECT pg_terminate_backend(:id)", "mysql": "KILL :id"}
     embedded = SQLStore(engine)
-    embedded.ping()
+    embedded.add_all([])
     with embedded._connections.connect() as connection:  # noqa: SLF001
         id = connection.scalar(text(own[engine.dialect.name]))
     with engine.connect() as connection:
@@ -303,7 +303,7 @@ def test_uncommitted_write_of_a_site_hook_on_sqlite(
         db.session.execute(text("CREATE TABLE visits (path TEXT)"))
         db.session.commit()
         store = SQLStore(db.engine)
-    store.ping()
+    store.add_all([])
 
     @site.before_request
     def count_visit() -> None:

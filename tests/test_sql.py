@@ -135,7 +135,7 @@ LOGGING = {
 
 def test_duplicate_in_another_table(store: SQLStore, engine: Engine) -> None:
     """If a trigger of the site writes a duplicate to another table, it is not PlantExists."""
-    store.ping()
+    store.add_all([])
     with engine.begin() as connection:
         connection.execute(text("CREATE TABLE garden_plants (id BIGINT PRIMARY KEY)"))
         connection.execute(text("INSERT INTO garden_plants VALUES (11)"))
@@ -167,7 +167,7 @@ def test_message_of_the_driver_is_one_line_in_the_log(
     store: SQLStore, engine: Engine, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A message of the database that has several lines is one line in the log."""
-    store.ping()
+    store.add_all([])
     with engine.begin() as connection:
         connection.execute(text(TRIGGERS[engine.dialect.name].format("'no roses\nhere'")))
     check_error(create(make_site(store=store).test_client(), ROSE), 50303)
@@ -238,7 +238,7 @@ def test_concurrent_duplicate_during_add_all(
         # On a busy machine the commit below may take longer than the lock timeout of one second.
         longer = "SET innodb_lock_wait_timeout = 60"
         event.listen(store._connections.engine, "connect", lambda it, _: it.query(longer))  # noqa: SLF001
-    store.ping()
+    store.add_all([])
     many = [Plant(id, "own") for id in range(300)]
     with engine.connect() as other, lock_waits(engine) as waiting:
         other.execute(text("INSERT INTO plants (id, name) VALUES (150, 'other')"))
@@ -259,7 +259,7 @@ def test_concurrent_duplicate_during_add_all(
 @only(mariadb)
 def test_add_is_retried_after_a_lock_timeout(store: SQLStore, engine: Engine) -> None:
     """An add that waits for a lock succeeds after the rollback of the other transaction."""
-    store.ping()
+    store.add_all([])
     with engine.connect() as other, lock_waits(engine) as waiting:
         other.execute(text("INSERT INTO plants (id, name) VALUES (1, 'other')"))
         with started(lambda: store.add(ROSE_PLANT)) as (adding,):
@@ -272,7 +272,7 @@ def test_add_is_retried_after_a_lock_timeout(store: SQLStore, engine: Engine) ->
 @only(mariadb)
 def test_deadlock_is_retried(store: SQLStore, engine: Engine) -> None:
     """Two adds of one id that deadlock end as one success and one duplicate."""
-    store.ping()
+    store.add_all([])
     with engine.connect() as other, lock_waits(engine) as waiting:
         other.execute(text("INSERT INTO plants (id, name) VALUES (1, 'other')"))
         with started(lambda: store.add(ROSE_PLANT), lambda: store.add(ROSE_PLANT)) as adding:

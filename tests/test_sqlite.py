@@ -1,11 +1,12 @@
 """SQLite files: journal modes, locks, and adds of concurrent threads."""
 
 import logging
+import os
 import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -249,7 +250,7 @@ def test_concurrent_first_use_with_a_write_ahead_log(tmp_path: Path) -> None:
 def test_nested_add_does_not_deadlock(tmp_path: Path) -> None:
     """An SQLAlchemy event during an add may add another plant to the same file."""
     store = open_sql(f"sqlite:///{tmp_path}/plants.db")
-    store.ping()
+    store.add_all([])
     adds = iter([lambda: store.add(LILY)])
     event.listen(
         store._connections.engine,  # noqa: SLF001
@@ -301,7 +302,7 @@ def test_file_that_is_no_database(tmp_path: Path) -> None:
 def test_sqlite_timeout_in_the_url(tmp_path: Path) -> None:
     """A locked file is StoreUnavailable after the timeout of the URL."""
     store = open_sql(f"sqlite:///{tmp_path}/plants.db?timeout=0.1")
-    store.ping()
+    store.add_all([])
     other = sqlite3.connect(tmp_path / "plants.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     for add in (lambda: store.add(ROSE_PLANT), lambda: store.add_all([ROSE_PLANT])):
@@ -339,7 +340,7 @@ def check_full_disk(store: SQLStore) -> None:
     """Check that a store on a full disk refuses a large plant, and still takes a small one."""
     store.add(ROSE_PLANT)
     for add in (store.add, lambda plant: store.add_all([LILY, plant])):
-        with pytest.raises(StoreUnavailable, match="full"):
+        with pytest.raises(StoreUnavailable, match=r"full: .*plants.db$"):
             add(Plant(3, "x" * 1_000_000))
     assert list(store) == [ROSE_PLANT]
     store.add(LILY)
@@ -399,7 +400,7 @@ def test_read_only_file_can_be_read(
     event.listen(engine, "connect", _Setup(1, mode))
     store = SQLStore(engine)
     assert list(store) == [ROSE_PLANT]
-    with pytest.raises(StoreUnavailable, match="readonly"):
+    with pytest.raises(StoreUnavailable, match=r"readonly database: .*plants.db$"):
         store.add(LILY)
     engine.dispose()
 
@@ -434,3 +435,135 @@ def test_first_use_with_a_listener_that_needs_the_request(url: str) -> None:
         store.add(ROSE_PLANT)
     assert {*seen} == {"site"}
     store.close()
+
+
+# Names of files with characters that have a meaning in a URL or in a URI.
+NAMES = ["plants.db", "my plants.db", "a#b.db", "100%.db", "a%3Fb.db", "a@b:c.db", "pläne 🌹.db"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_mode_of_the_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """With mode=rw, a missing file is an error and is not created; an existing one is used.
+
+    The file is the same as without the option, also by a relative path.
+    """
+    (tmp_path / "folder").mkdir()
+    monkeypatch.chdir(tmp_path / "folder")
+    (tmp_path / "link").symlink_to("folder")
+    for folder in ("", f"{tmp_path}/", "../", "../link/../"):
+        url = f"sqlite:///{folder}{name}"
+        with open_sql(f"{url}?mode=rw") as store:
+            for use in (store.ping, lambda store=store: store.add(ROSE_PLANT)):
+                with pytest.raises(StoreUnavailable, match=r"\.db \(the file does not exist\)"):
+                    use()
+        assert [*Path("..").rglob("*.db*")] == []
+        with open_sql(url) as store:
+            store.add(ROSE_PLANT)
+        (file,) = Path("..").rglob("*.db")
+        with open_sql(f"{url}?mode=rwc") as store, open_sql(f"{url}?mode=rw") as other:
+            other.add(LILY)
+            assert list(store) == [ROSE_PLANT, LILY]
+        for made in file.parent.glob("*.db*"):
+            made.unlink()
+
+
+@pytest.mark.parametrize("old", [*MODES, "delete"])
+@pytest.mark.parametrize("wanted", MODES)
+def test_mode_rw_keeps_the_journal_mode(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, old: str, wanted: str
+) -> None:
+    """With mode=rw, the file keeps its journal mode, and there is no warning."""
+    file = tmp_path / "plants.db"
+    with in_use(file, old):
+        pass
+    before = file.read_bytes()
+    with open_store(f"sqlite:///{file}?mode=rw&journal_mode={wanted}") as store:
+        assert list(store) == []
+        assert file.read_bytes() == before
+        store.add(ROSE_PLANT)
+        assert journal_mode(file) == ("wal" if old == "wal" else "truncate")
+    assert not caplog.records
+
+
+def test_mode_rw_with_an_empty_file(tmp_path: Path) -> None:
+    """With mode=rw, an empty file is an empty database."""
+    file = tmp_path / "plants.db"
+    file.touch()
+    with open_store(f"sqlite:///{file}?mode=rw") as store:
+        assert list(store) == []
+        assert file.read_bytes() == b""
+        store.add(ROSE_PLANT)
+        assert list(store) == [ROSE_PLANT]
+
+
+def test_only_an_add_creates_the_file(url: str, tmp_path: Path) -> None:
+    """Reading a file that does not exist creates nothing: the store is empty."""
+    with open_sql(url) as store:
+        store.ping()
+        assert (store.get(1), list(store), len(store)) == (None, [], 0)
+        assert [*tmp_path.iterdir()] == []
+        store.add(ROSE_PLANT)
+    assert (tmp_path / "plants.db").exists()
+
+
+def make_text(file: Path) -> None:
+    """Create a file that is no database."""
+    file.write_text("Rose, Lily, Tulip" * 100)
+
+
+@pytest.mark.parametrize(
+    ("prepare", "reason"),
+    [
+        (make_text, "file is not a database: {file}"),
+        (Path.mkdir, "unable to open database file: {file} (check its permissions, "),
+        (lambda file: file.parent.rmdir(), "{file} (the folder {folder} does not exist)"),
+        (lambda file: (file.parent.rmdir(), file.parent.touch()), "{folder} does not exist)"),
+    ],
+    ids=["text", "folder", "missing folder", "file as folder"],
+)
+def test_error_names_the_file(
+    tmp_path: Path, prepare: Callable[[Path], object], reason: str
+) -> None:
+    """An error that concerns the file names the file, and says if its folder is missing."""
+    folder = tmp_path / "my garden"
+    folder.mkdir()
+    prepare(folder / "plants.db")
+    with open_sql(f"sqlite:///{folder}/plants.db") as store:
+        for use in (store.ping, lambda: store.add(ROSE_PLANT)):
+            with pytest.raises(StoreUnavailable) as caught:
+                use()
+            assert reason.format(file=folder / "plants.db", folder=folder) in str(caught.value)
+
+
+def test_error_names_a_damaged_file(tmp_path: Path) -> None:
+    """An error that concerns the content of the file or the disk names the file."""
+    file = tmp_path / "plants.db"
+    with open_sql(f"sqlite:///{file}?journal_mode=truncate") as store:
+        store.add_all(Plant(id, "x" * 500) for id in range(100))
+    os.truncate(file, 9000)
+    # The first page of this file cannot be read.
+    for path, error in ((file, "malformed"), (Path("/proc/self/mem"), "disk I/O error")):
+        named = pytest.raises(StoreUnavailable, match=f"{error}: {path}$")
+        with open_sql(f"sqlite:///{path}?mode=rw") as store, named:
+            list(store)
+
+
+def test_error_names_a_file_that_cannot_be_created(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If this user cannot create the file, the error says so and names the file."""
+    monkeypatch.setattr("os.access", lambda *_: False)  # root may write to every folder.
+    store = open_sql(f"sqlite:///{tmp_path}/plants.db?mode=rw")
+    with pytest.raises(StoreUnavailable, match=rf"{tmp_path}/plants.db .*cannot create it"):
+        store.ping()
+
+
+def test_error_on_the_engine_of_a_site_names_the_file(tmp_path: Path) -> None:
+    """An error of SQLite names the file on the engine of a site too, also if its URL has a URI."""
+    file = tmp_path / "plants.db"
+    for url in (f"sqlite:///{file}", f"sqlite:///file:{file}?uri=true"):
+        make_text(file)
+        engine = create_engine(url)
+        with pytest.raises(StoreUnavailable, match=rf"not a database: {file}$"):
+            SQLStore(engine).add(ROSE_PLANT)
+        engine.dispose()

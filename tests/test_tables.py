@@ -1,7 +1,6 @@
 """The table of a SQL store: its name, and the refusal of a table that cannot store every plant."""
 
 import re
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from sqlalchemy import (
     Table,
     create_engine,
     exc,
+    inspect,
     text,
 )
 
@@ -22,12 +22,12 @@ from plantstore import (
     SQLStore,
     StoreMisconfigured,
     StoreUnavailable,
-    open_store,
 )
 
 from .conftest import check_error, create
 from .databases import FILES, Place, mariadb, only, postgresql
 from .sites import LILY, ROSE_PLANT, make_site
+from .test_sql import open_sql
 
 # Definitions of tables that cannot store every plant, and a pattern of what is wrong with each.
 WRONG = {
@@ -220,8 +220,9 @@ def test_encoding_of_postgresql(place: Place, engine: Engine) -> None:
             text("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
         )
     latin = create_engine(engine.url.set(database="latin"))
-    with pytest.raises(StoreMisconfigured, match="the encoding of the database must be UTF8"):
-        SQLStore(latin).add(ROSE_PLANT)
+    for use in (SQLStore(latin).ping, lambda: SQLStore(latin).add(ROSE_PLANT)):
+        with pytest.raises(StoreMisconfigured, match="the encoding of the database must be UTF8"):
+            use()
     latin.dispose()
 
 
@@ -275,8 +276,8 @@ def test_column_that_becomes_too_short(place: Place, engine: Engine) -> None:
         "mysql": "ALTER TABLE plants MODIFY name VARCHAR(5) NOT NULL",
         "postgresql": "ALTER TABLE plants ALTER name TYPE VARCHAR(5)",
     }
-    with closing(open_store(place.url)) as store:
-        store.ping()
+    with open_sql(place.url) as store:
+        store.add_all([])
         with engine.begin() as connection:
             connection.execute(text(alter[engine.dialect.name]))
         for problem in ("it refuses an operation", "the column name must be"):
@@ -375,3 +376,120 @@ def test_engine_with_the_dialect_mariadb(place: Place, metadata: bool) -> None:
     assert "ENGINE=InnoDB" in definition
     assert definition.count("longtext CHARACTER SET utf8mb4") == 2
     engine.dispose()
+
+
+def read_all(store: SQLStore) -> None:
+    """Check that each operation but an add treats a missing table as an empty one."""
+    store.ping()
+    assert (store.get(1), list(store), len(store)) == (None, [], 0)
+    with pytest.raises(KeyError):
+        store.remove(1)
+
+
+@pytest.mark.parametrize("opened_by", ["url", "engine of a site"])
+@pytest.mark.parametrize("add", ["add", "add_all"])
+def test_only_an_add_creates_the_table(
+    place: Place, engine: Engine, opened_by: str, add: str
+) -> None:
+    """Before the first add or add_all, the store is empty, and reading creates no table."""
+    store = open_sql(place.url) if opened_by == "url" else SQLStore(engine)
+    with store:
+        read_all(store)
+        assert not inspect(engine).has_table("plants")
+        store.add(ROSE_PLANT) if add == "add" else store.add_all([ROSE_PLANT])
+        assert list(store) == [ROSE_PLANT]
+
+
+def test_table_that_another_store_creates(place: Place) -> None:
+    """A store that has found no table sees the plants of another store that creates it."""
+    with open_sql(place.url) as store, open_sql(place.url) as other:
+        read_all(store)
+        other.add(ROSE_PLANT)
+        assert (store.get(1), list(store), len(store)) == (ROSE_PLANT, [ROSE_PLANT], 1)
+        store.add(LILY)
+
+
+def test_dropped_table(place: Place, engine: Engine) -> None:
+    """When the table is dropped under a store, one read fails, and the store is then empty."""
+    with open_sql(place.url) as store:
+        store.add(ROSE_PLANT)
+        with engine.begin() as connection:
+            connection.execute(text("DROP TABLE plants"))
+        with pytest.raises(StoreUnavailable):
+            store.get(1)
+        read_all(store)
+        store.add(LILY)
+        assert list(store) == [LILY]
+
+
+def test_wrong_table_is_not_taken_for_a_missing_one(engine: Engine) -> None:
+    """Reading from a table that is not one of plants is StoreMisconfigured, and changes nothing."""
+    create_plants(engine, "(title VARCHAR(9) PRIMARY KEY)")
+    store = SQLStore(engine)
+    for read in (store.ping, lambda: store.get(1), lambda: list(store), lambda: len(store)):
+        with pytest.raises(StoreMisconfigured, match="it has no column id and no column name"):
+            read()
+    with pytest.raises(StoreMisconfigured):
+        store.remove(1)
+
+
+@only(mariadb)
+def test_table_that_cannot_be_described(engine: Engine) -> None:
+    """A view whose own table is missing is StoreMisconfigured, not an empty store."""
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE garden_plants (id BIGINT PRIMARY KEY)"))
+        connection.execute(text("CREATE VIEW plants AS SELECT id FROM garden_plants"))
+        connection.execute(text("DROP TABLE garden_plants"))
+    store = SQLStore(engine)
+    try:
+        for use in (store.ping, lambda: store.add(ROSE_PLANT)):
+            with pytest.raises(StoreUnavailable, match="references invalid table"):
+                use()
+    finally:
+        with engine.begin() as connection:
+            connection.execute(text("DROP VIEW plants"))
+
+
+@only(mariadb, postgresql)
+def test_reading_without_the_right_to_create(place: Place, engine: Engine) -> None:
+    """A user who may only read can read a missing table and an existing one, and add to neither."""
+    with engine.begin() as connection:
+        for statement in READER[engine.dialect.name]:
+            connection.execute(text(statement))
+    url = engine.url.set(username="shy", password="hunter2")
+    with open_sql(url.render_as_string(hide_password=False)) as reader:
+        read_all(reader)
+        with pytest.raises(StoreUnavailable, match=r"(?i)denied"):
+            reader.add(ROSE_PLANT)
+        SQLStore(engine).add(ROSE_PLANT)
+        assert list(reader) == [ROSE_PLANT]
+        with pytest.raises(StoreUnavailable, match=r"(?i)denied"):
+            reader.add(LILY)
+
+
+@only(postgresql)
+def test_role_that_may_use_no_schema(place: Place, engine: Engine) -> None:
+    """A role that may use no schema gets StoreMisconfigured, not an empty store."""
+    SQLStore(engine).add(ROSE_PLANT)
+    with engine.begin() as connection:
+        connection.execute(text("CREATE ROLE outsider LOGIN"))
+        connection.execute(text("REVOKE USAGE ON SCHEMA public FROM PUBLIC"))
+    url = engine.url.set(username="outsider").render_as_string(hide_password=False)
+    with open_sql(url) as outsider:
+        for use in (outsider.ping, lambda: len(outsider)):
+            with pytest.raises(StoreMisconfigured, match="the right to use a schema"):
+                use()
+    with engine.begin() as connection:
+        connection.execute(text("GRANT USAGE ON SCHEMA public TO PUBLIC"))
+
+
+READER = {
+    "mysql": (
+        "CREATE OR REPLACE USER shy@'%' IDENTIFIED BY 'hunter2'",
+        "GRANT SELECT ON plants.* TO shy@'%'",
+    ),
+    "postgresql": (
+        "CREATE ROLE shy LOGIN PASSWORD 'hunter2'",
+        "ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO shy",
+    ),
+}

@@ -2,16 +2,20 @@
 
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
+import hypothesis.strategies as st
 import pytest
-from sqlalchemy import Engine, text
+from hypothesis import given
+from sqlalchemy import Engine, create_engine, text
 
 from plantstore import Plant, SettingsError, StoreUnavailable
 from plantstore.settings import Settings
 
-from .conftest import invoke
+from .conftest import OpenPlace, invoke
 from .databases import Place, mariadb, only, postgresql
 from .serving import LIMIT
 from .sites import ROSE_PLANT
@@ -122,7 +126,123 @@ def test_invalid_address_is_refused(url: str) -> None:
     assert "sqlite:///plants.db" in refusal(url)
 
 
-@pytest.mark.parametrize("password", ["a?b", "a?b=&c", "a&b"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "me:hunter2@b/c@host/db",
+        "me:hunter2@host/db@2",
+        "me:a@hunter2?b=c@host/db",
+        "me:a@hunter2:5/x@host/db",
+        "me:12/hunter2@host/db",
+        "me:12?hunter2@host/db",
+        "me/you:hunter2@host/db",
+        "me?you:hunter2@host/db",
+        "me:hunter2@host/db?application_name=a@b",
+        "host:5432/db?password=a@hunter2",
+        "host/db?password=a@hunter2",
+        "[::1]:5432/db?password=a@hunter2",
+        "me:hunter2@hö..st/db",
+        f"me:hunter2@{'x' * 70}/db",
+        "me:hunter2\udcff@host/db",
+    ],
+)
+@pytest.mark.parametrize("scheme", ["postgresql", "mysql"])
+def test_ambiguous_address_is_refused(scheme: str, address: str) -> None:
+    """A URL of which a part of the password may be another part is refused.
+
+    The message shows no part of the password, and says how to write @ and /.
+    """
+    message = refusal(f"{scheme}://{address}")
+    assert "@ as %40 and / as %2F" in message
+    assert address not in message
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "password=a&hunter2",
+        "password=a&hunter2=b",
+        "sslpassword=a&hunter2=b",
+        "password=&hunter2=b",
+    ],
+)
+def test_password_in_the_options_is_not_shown(options: str) -> None:
+    """If a URL has a password among its options, what may be a part of it is not shown."""
+    for url in (POSTGRESQL, MYSQL):
+        assert refusal(url + options).endswith("in a password write & as %26")
+
+
+# Passwords of characters that have a meaning in a URL, and of letters that no message has.
+PASSWORDS = st.text("@/#?:%[]\\ '\"&=+QZXJqzxj12é", min_size=4, max_size=20)
+
+
+@given(PASSWORDS, st.sampled_from(["postgresql", "mysql"]), st.sampled_from(["", "?bad=1"]))
+def test_no_message_shows_a_part_of_a_password(password: str, scheme: str, options: str) -> None:
+    """No message shows four characters of a password, however its characters are written.
+
+    If the URL is accepted, the password is the whole password.
+    """
+    parts = {text[i : i + 4] for text in (password, unquote(password)) for i in range(len(text))}
+    url = f"{scheme}://me:{password}@127.0.0.1:1/db{options}"
+    try:
+        with open_sql(url) as store:
+            used = store._connections.engine.url  # noqa: SLF001
+            assert (used.host, used.password) == ("127.0.0.1", unquote(password))
+            store.ping()
+    except (ValueError, StoreUnavailable) as error:
+        message = str(error)
+    assert [part for part in parts if len(part) == 4 and part in message] == []
+
+
+@pytest.mark.parametrize("start", [postgresql, mariadb])
+def test_wrong_password(start: OpenPlace) -> None:
+    """A wrong password is StoreUnavailable, and the message does not show it.
+
+    The right one may have any characters.
+    """
+    right, wrong = "é🌹@/ %:?#[]", "hünter2@/ %:?#[]"
+    with start() as place, closing_engine(place) as engine:
+        create_user(place, engine, right)
+        for password in (wrong, right):
+            url = engine.url.set(username="shy", password=password)
+            with open_sql(url.render_as_string(hide_password=False)) as store:
+                if password == right:
+                    store.ping()
+                    continue
+                with pytest.raises(
+                    StoreUnavailable, match=r"(?i)password.*shy|shy.*password"
+                ) as it:
+                    store.ping()
+                assert "nter2" not in str(it.value)
+
+
+@contextmanager
+def closing_engine(place: Place) -> Iterator[Engine]:
+    """Provide an engine for a place, and dispose of it."""
+    engine = create_engine(place.site_url)
+    yield engine
+    engine.dispose()
+
+
+def create_user(place: Place, engine: Engine, password: str) -> None:
+    """Create the user shy, who needs the password."""
+    create = {
+        "postgresql": f"CREATE ROLE shy LOGIN PASSWORD '{password}'",
+        "mysql": f"CREATE USER shy@'%%' IDENTIFIED BY '{password}'",
+    }[engine.dialect.name]
+    with engine.begin() as connection:
+        connection.exec_driver_sql(create.replace("%", "%%").replace("%%%%", "%%"))
+        if engine.dialect.name == "mysql":
+            connection.exec_driver_sql("GRANT ALL ON plants.* TO shy@'%%'")
+            return
+        rules = Path(place.server.options["cwd"]) / "data" / "pg_hba.conf"
+        rules.write_text(f"host all shy all scram-sha-256\n{rules.read_text()}")
+        connection.exec_driver_sql("SELECT pg_reload_conf()")
+
+
+@pytest.mark.parametrize(
+    "password", ["a?b", "a/b", "a:b", "a#b", "a[b", "a]b", "a b", "a%b", "a\\b", "a?b=&c", "a&b"]
+)
 def test_password_is_not_taken_for_options(password: str) -> None:
     """A password may contain the characters that separate options."""
     open_sql(f"postgresql://me:{password}@127.0.0.1/db").close()

@@ -18,6 +18,7 @@ __all__ = [
     "StoreMisconfigured",
     "StoreUnavailable",
     "open_store",
+    "public_url",
 ]
 
 # The group of the entry points by which other packages add stores. The name of an entry point is
@@ -94,6 +95,24 @@ def open_store(url: str) -> Store:
         packages = ", ".join(sorted(map(_package, entries)))
         raise ValueError(f"several packages have a store for {scheme}://, keep one: {packages}")
     return _open_installed(next(iter(entries)), url)
+
+
+def public_url(url: str) -> str:
+    """Return the URL of a store without anything secret, for a message.
+
+    :param url: a URL that :func:`open_store` accepts.
+    :returns: the URL without its password and its options. Of the URL for a store of another
+        package, only the scheme is known to be public, such as ``shelf://…``.
+    :raises ValueError: if it is not the URL of a database. The message does not show it.
+    """
+    scheme = url.partition("://")[0]
+    if scheme == "memory":
+        return "memory://"
+    if scheme not in _OPENERS:
+        return f"{scheme}://…"
+    from .engines import public_url
+
+    return public_url(url)
 
 
 def _schemes() -> list[str]:

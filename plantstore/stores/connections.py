@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from copy import copy
 from functools import cached_property
 from threading import BoundedSemaphore, Lock, RLock
 from typing import Any, TypeVar
@@ -118,7 +119,7 @@ class Connections:
         except self._failures as error:
             if self._refuses(error):
                 raise
-            raise StoreUnavailable(_describe(error)) from error
+            raise self._unavailable(error) from error
 
     def add(self, statements: Statements, plant: Plant) -> None:
         """Insert a plant, and return when the database has committed it.
@@ -149,6 +150,10 @@ class Connections:
         """Return whether an operation can be repeated after a concurrent transaction."""
         cause = error.__cause__
         return isinstance(cause, exc.DBAPIError) and self.backend.is_conflict(cause)
+
+    def is_new(self) -> bool:
+        """Return whether the first connection would create the database."""
+        return self.backend.is_new(self.engine.url)
 
     def first_use(self, function: Callable[[], None]) -> None:
         """Call a function before the first use of a table, once for all threads that wait for it.
@@ -230,21 +235,23 @@ class Connections:
                 if driver.in_transaction:
                     driver.execute("ROLLBACK")
                 elif inserted:  # It is not known whether the commit has failed completely.
-                    _finish(group, error)
+                    _finish(group, self._unavailable(error))
             except BaseException:
                 if inserted and not driver.in_transaction:
                     _finish(group)  # The thread was interrupted after the commit.
                 raise
 
+    def _unavailable(self, error: Exception) -> StoreUnavailable:
+        return StoreUnavailable(self.backend.describe(error, self.engine.url))
+
     def _refuses(self, error: BaseException) -> bool:
         return isinstance(error, exc.DBAPIError) and self.backend.is_refusal(error)
 
 
-def _finish(group: list[Add], error: BaseException | None = None) -> None:
+def _finish(group: list[Add], error: StoreUnavailable | None = None) -> None:
     """Set the outcome of adds whose transaction has ended."""
     for add in group:
-        if error is not None:
-            add.error = StoreUnavailable(_describe(error))
+        add.error = copy(error)  # Each thread needs an exception of its own.
         add.done = True
 
 
@@ -293,13 +300,3 @@ if sys.platform != "win32":  # pragma: no branch
 def in_transaction(connection: Connection) -> bool:
     """Return whether a connection to SQLite is in a transaction."""
     return bool(connection.connection.dbapi_connection.in_transaction)  # type: ignore[union-attr]
-
-
-def _describe(error: BaseException) -> str:
-    text = " ".join(str(getattr(error, "orig", error)).split())
-    if "is locked" not in text:
-        return text
-    return (
-        f"{text}: another connection has an open transaction in this SQLite file. If a hook or the"
-        " token check of a site uses the file in the same request, it must commit or roll back."
-    )

@@ -1,10 +1,11 @@
 """Plants in a SQL database, through SQLAlchemy Core: one store for every engine."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
-from sqlalchemy import Engine, MetaData, exc
+from sqlalchemy import Connection, Engine, MetaData, exc
 
 from ..arguments import type_error
 from .base import BulkStore, Plant, StoreMisconfigured, StoreUnavailable
@@ -12,7 +13,9 @@ from .bulk import PAGE, WEIGHT, Import, SourceError, weight
 from .connections import connections_of
 from .deadline import deadline, remaining
 from .statements import Statements
-from .tables import define_table, misconfigured
+from .tables import TableMissing, define_table, misconfigured, table_missing
+
+_T = TypeVar("_T")
 
 
 class SQLStore(BulkStore):
@@ -26,7 +29,8 @@ class SQLStore(BulkStore):
     :param engine: the engine of the database. It may be the engine of a site; then its timeouts
         apply, and the store uses up to five connections of its own.
     :param metadata: the metadata of a site. The table is added to it, and the migrations of the
-        site create the table. By default, the store creates the table at first use.
+        site create the table. By default, the first :meth:`add` or :meth:`add_all` creates the
+        table, and the store has no plants before that.
     :param table: the name of the table.
     :raises TypeError: if an argument has the wrong type.
     :raises ValueError: if ``metadata`` has another table with this name, if the name is empty
@@ -53,7 +57,7 @@ class SQLStore(BulkStore):
         :raises StoreMisconfigured: if the plant violates a constraint of the site, or if a column
             of the site is too short.
         """
-        with self._operation():
+        with deadline(self._connections.timeout), self._checked(self._create_table):
             self._connections.add(self._statements, plant)
 
     def add_all(self, plants: Iterable[Plant], *, skip_existing: bool = False) -> int:
@@ -66,7 +70,7 @@ class SQLStore(BulkStore):
         :raises PlantExists: if an id exists or is repeated, and ``skip_existing`` is false.
         """
         try:
-            with self._checked():
+            with self._checked(self._create_table):
                 return Import(self._connections, self._statements, skip_existing).add_all(plants)
         except SourceError as error:
             (original,) = error.args
@@ -76,8 +80,7 @@ class SQLStore(BulkStore):
         """Return the plant with this id, or ``None`` when there is none."""
         if not _in_int64(id):
             return None
-        with self._operation(), self._connections.connect() as connection:
-            return self._statements.find(connection, id)
+        return self._execute(lambda connection: self._statements.find(connection, id), None)
 
     def remove(self, id: int) -> None:
         """Remove the plant with this id.
@@ -86,17 +89,14 @@ class SQLStore(BulkStore):
         """
         if not _in_int64(id):
             raise KeyError(id)
-        with self._operation():
-            removed = self._connections.retry(lambda one: self._statements.remove(one, id))
-        if not removed:
+        if not self._execute(lambda connection: self._statements.remove(connection, id), False):
             raise KeyError(id)
 
     def __iter__(self) -> Iterator[Plant]:
         """Yield the plants in the order of their ids, with one page in memory."""
         after, size = None, PAGE // 8  # Small at first: names may be long.
         while True:
-            with self._operation(), self._connections.connect() as connection:
-                page = self._statements.page(connection, after, size)
+            page = self._page(after, size)
             yield from page
             if len(page) < size:
                 return
@@ -105,30 +105,41 @@ class SQLStore(BulkStore):
 
     def __len__(self) -> int:
         """Return the number of plants."""
-        with self._operation(), self._connections.connect() as connection:
-            return self._statements.count(connection)
+        return self._execute(self._statements.count, 0)
 
     def ping(self) -> None:
-        """Check that the database responds and that its table can store plants."""
+        """Check that the database responds, and that its table can store plants if it exists."""
         self.get(0)
 
     def close(self) -> None:
         """Close the idle connections of the store. Those of a site stay open."""
         self._connections.close()
 
-    @contextmanager
-    def _operation(self) -> Iterator[None]:
-        """Set the deadline of an operation, and check the table if necessary."""
-        with deadline(self._connections.timeout), self._checked():
-            yield
+    def _page(self, after: int | None, size: int) -> list[Plant]:
+        return self._execute(
+            lambda connection: self._statements.page(connection, after, size), list[Plant]()
+        )
+
+    def _execute(self, statement: Callable[[Connection], _T], without_table: _T) -> _T:
+        """Execute a statement that creates nothing.
+
+        :param without_table: the result if the store has not created its table yet.
+        """
+        try:
+            with deadline(self._connections.timeout), self._checked(self._check_table):
+                return self._connections.retry(statement)
+        except TableMissing:
+            if self._site_creates_table:
+                raise
+            return without_table
 
     @contextmanager
-    def _checked(self) -> Iterator[None]:
+    def _checked(self, check: Callable[[], None]) -> Iterator[None]:
         """Check the table before its first use, and also after an error."""
         try:
             if not self._table_is_checked:
                 with deadline(self._connections.timeout):
-                    self._connections.first_use(self._check_table)
+                    self._connections.first_use(check)
             yield
         except StoreUnavailable:
             # If a slow server needs more time, another check would delay all threads.
@@ -140,11 +151,18 @@ class SQLStore(BulkStore):
             raise self._refused(error) from error
 
     def _check_table(self) -> None:
-        if self._table_is_checked:
-            return  # Another thread has just checked it.
-        create = not self._site_creates_table
-        self._connections.retry(lambda connection: self._statements.check(connection, create))
-        self._table_is_checked = True
+        if self._connections.is_new():
+            raise table_missing(self._statements.table)
+        self._first_use(self._statements.check)
+
+    def _create_table(self) -> None:
+        site = self._site_creates_table
+        self._first_use(self._statements.check if site else self._statements.create)
+
+    def _first_use(self, statement: Callable[[Connection], None]) -> None:
+        if not self._table_is_checked:  # Another thread may have just checked it.
+            self._connections.retry(statement)
+            self._table_is_checked = True
 
     def _refused(self, error: exc.DBAPIError) -> StoreMisconfigured:
         return misconfigured(

@@ -28,14 +28,20 @@ class Statements:
         self._select_one = self._select.where(table.c.id == bindparam("id"))
         self._delete = delete(table).where(table.c.id == bindparam("id"))
 
-    def check(self, connection: Connection, create: bool) -> None:
-        """Check the table. Must be called before any other method.
+    def create(self, connection: Connection) -> None:
+        """Create the table if it is missing, and check it.
 
-        :param create: whether the table is created if it is missing.
         :raises StoreMisconfigured: if the table cannot store every plant.
         """
-        if create:
-            create_table(connection, self.table)
+        create_table(connection, self.table)
+        self.check(connection)
+
+    def check(self, connection: Connection) -> None:
+        """Check the table. Must be called before any other method.
+
+        :raises TableMissing: if the table does not exist.
+        :raises StoreMisconfigured: if the table cannot store every plant.
+        """
         check_table(connection, self.table, self._backend)
         self._keys = {*self._backend.keys(connection, self.table)}
         connection.commit()

@@ -25,6 +25,10 @@ from .engines import Backend
 _TEXT = Text().with_variant(LONGTEXT(charset="utf8mb4"), "mysql", "mariadb")
 
 
+class TableMissing(StoreMisconfigured):
+    """The table does not exist. The store may create it, or has no plants."""
+
+
 def define_table(name: str, metadata: MetaData, engine: Engine) -> Table:
     """Return the table of plants, the same for every engine.
 
@@ -82,14 +86,19 @@ def check_table(connection: Connection, table: Table, backend: Backend) -> None:
 
     The table may have other columns too, if the database fills them.
 
+    :raises TableMissing: if it does not exist.
     :raises StoreMisconfigured: if it cannot. The message says why.
     """
+    problems = [*_database_faults(connection, table, backend)]
     try:
-        problem = "; ".join(_faults(connection, table, backend))
-    except (exc.NoSuchTableError, exc.UnreflectableTableError):
-        problem = "it does not exist; run the migrations of the site, such as flask db upgrade"
-    if problem:
-        raise misconfigured(table, problem)
+        problems += _faults(connection, table, backend)
+    except exc.NoSuchTableError:
+        if not problems:
+            raise table_missing(table) from None
+    except exc.UnreflectableTableError as error:
+        problems.append(" ".join(str(error).split()))
+    if problems:
+        raise misconfigured(table, "; ".join(problems))
 
 
 def misconfigured(table: Table, problem: str) -> StoreMisconfigured:
@@ -97,8 +106,23 @@ def misconfigured(table: Table, problem: str) -> StoreMisconfigured:
     return StoreMisconfigured(f"table {table.name}: {problem}")
 
 
+def table_missing(table: Table) -> TableMissing:
+    """Return the exception for a table that does not exist."""
+    return TableMissing(
+        f"table {table.name}: it does not exist; run the migrations of the site, such as flask db"
+        " upgrade"
+    )
+
+
 def _exists(connection: Connection, table: Table) -> bool:
     return inspect(connection).has_table(table.name, connection.schema_for_object(table))
+
+
+def _database_faults(connection: Connection, table: Table, backend: Backend) -> Iterator[str]:
+    values = {"schema": connection.schema_for_object(table), "table": table.name}
+    for problem, query in backend.table_checks.items():
+        if connection.execute(text(query), values).first():
+            yield problem
 
 
 def _faults(connection: Connection, table: Table, backend: Backend) -> Iterator[str]:
@@ -116,10 +140,6 @@ def _faults(connection: Connection, table: Table, backend: Backend) -> Iterator[
     for column in columns.values():
         if not column["nullable"] and not _is_filled(column):
             yield f"the column {column['name']} must be nullable or have a default"
-    values = {"schema": schema, "table": table.name}
-    for problem, query in backend.table_checks.items():
-        if connection.execute(text(query), values).first():
-            yield problem
 
 
 def _id_faults(column: ReflectedColumn, backend: Backend) -> Iterator[str]:

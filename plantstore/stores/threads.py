@@ -51,9 +51,13 @@ def finished(future: Future[Any]) -> bool:
 
 
 class Background:
-    """Calls functions in threads. Concurrent callers of one function share one call of it."""
+    """Calls functions in threads, one after the other.
+
+    Concurrent callers of one function share one call of it.
+    """
 
     def __init__(self) -> None:
+        self._turn = Lock()
         self._lock = Lock()
         self._running: dict[Callable[[], None], Future[None]] = {}
 
@@ -74,7 +78,8 @@ class Background:
 
     def _run(self, function: Callable[[], None]) -> None:
         try:
-            function()
+            with self._turn:
+                function()
         finally:
             with self._lock:
                 self._running.pop(function, None)

@@ -20,7 +20,7 @@ from plantstore import Plant, open_store
 
 from ..databases import FILES, Place, children, only
 from ..serving import LIMIT, Gunicorn, post
-from ..test_sql import environment
+from ..test_sql import environment, open_sql
 from ..waiting import wait_until
 from .test_kill import Clients
 
@@ -73,8 +73,8 @@ def plants(connection: sqlite3.Connection) -> set[Plant]:
 @contextmanager
 def loaded(place: Place, app: str) -> Iterator[Load]:
     """Run a service under load; at the end, all plants that were acknowledged must be stored."""
-    with open_store(place.url) as store:
-        store.ping()  # Creates the table, also for a service that stores its plants later.
+    with open_sql(place.url) as store:
+        store.add_all([])  # Creates the table, also for a service that stores its plants later.
     with Gunicorn("-w", "2", app, **environment(place)) as server, Clients(server.port) as clients:
         clients.wait_for_creations()
         load = Load(place, server, clients)

@@ -33,7 +33,7 @@ def store(place: Place) -> Iterator[SQLStore]:
 @only(*SERVERS)
 def test_lock_timeout_is_store_unavailable(store: SQLStore, engine: Engine) -> None:
     """An add raises StoreUnavailable while another transaction still holds the lock on its id."""
-    store.ping()
+    store.add_all([])
     with engine.connect() as other:
         other.execute(text("INSERT INTO plants (id, name) VALUES (1, 'other')"))
         with started(lambda: store.add(ROSE_PLANT)) as (adding,):
@@ -50,7 +50,7 @@ def test_sqlite_lock_timeout_of_concurrent_adds(tmp_path: Path) -> None:
     They wait at the same time, not one after the other.
     """
     store = open_sql(f"sqlite:///{tmp_path}/plants.db")
-    store.ping()
+    store.add_all([])
     other = sqlite3.connect(tmp_path / "plants.db")
     other.execute("BEGIN IMMEDIATE")
     with started(*[lambda: store.add(ROSE_PLANT)] * 8) as adding:

@@ -1,16 +1,21 @@
 """The engines of databases: one entry for each, with everything in which it differs."""
 
 import re
+from contextlib import suppress
 from urllib.parse import unquote
 
 from sqlalchemy import URL, Engine, exc, make_url
 
-from .backend import POOL_SIZE, Backend
+from .backend import POOL_SIZE, Backend, shown
 from .mysql import MySQL
 from .postgresql import PostgreSQL
 from .sqlite import SQLite
 
-__all__ = ["POOL_SIZE", "Backend", "backend_of", "make_engine"]
+__all__ = ["POOL_SIZE", "Backend", "backend_of", "make_engine", "public_url"]
+
+# What follows the scheme in the URL of a server, if it has an @. Only the password may contain
+# other separators. But what looks like a port and a database may be the address of the server.
+_CREDENTIALS = re.compile(r"[^:/?#@\[\]]*(:(?![0-9]*[/?#])[^@]*)?@[^@]*")
 
 # The entries by the name of the engine in a URL, which is also the name of SQLAlchemy's dialect.
 _BACKENDS: dict[str, Backend] = {
@@ -50,23 +55,54 @@ def make_engine(url: str) -> Engine:
     return _BACKENDS[parsed.get_backend_name()].make_engine(parsed)
 
 
+def public_url(url: str) -> str:
+    """Return the URL of a database without its password and its options.
+
+    :raises ValueError: if it is not the URL of a database.
+    """
+    parsed = _parse(url)
+    if parsed.drivername == "sqlite":
+        return url.partition("?")[0]
+    return URL.create(
+        parsed.drivername,
+        username=parsed.username,
+        host=parsed.host,
+        port=parsed.port,
+        database=parsed.database,
+    ).render_as_string()
+
+
 def _parse(url: str) -> URL:
-    try:
+    with suppress(exc.ArgumentError, ValueError):
         parsed = make_url(url)
-    except (exc.ArgumentError, ValueError):
-        parsed = None
-    if parsed is None or not _is_valid(parsed) or "\0" in unquote(url):
-        raise ValueError(
-            "not the URL of a database, such as sqlite:///plants.db or"
-            " postgresql://user:password@host/name; in the password write @ as %40 and / as %2F"
-        )
-    return parsed
+        if _is_valid(parsed) and _is_certain(url) and "\0" not in unquote(url):
+            return parsed
+    raise ValueError(
+        "not the URL of a database, such as sqlite:///plants.db or"
+        " postgresql://user:password@host/name; in the password write @ as %40 and / as %2F"
+    )
 
 
 def _is_valid(url: URL) -> bool:
-    # An @ in the host would be the end of a password.
-    host, port = url.host or "", 1 if url.port is None else url.port
-    return url.database not in {None, "", ":memory:"} and "@" not in host and 0 < port < 2**16
+    """Return whether the parts of a URL are valid.
+
+    :raises UnicodeError: if the name of the host is invalid. The drivers would raise it later.
+    """
+    (url.host or "").encode("idna")
+    port = 1 if url.port is None else url.port
+    return url.database not in {None, "", ":memory:"} and 0 < port < 2**16
+
+
+def _is_certain(url: str) -> bool:
+    """Return whether no part of a password can be taken for another part of the URL.
+
+    :raises UnicodeEncodeError: if the URL of a server is not Unicode.
+    """
+    scheme, _, rest = url.partition("://")
+    if scheme == "sqlite":
+        return True  # It has no password, and a path of any bytes.
+    rest.encode()
+    return "@" not in rest or _CREDENTIALS.fullmatch(rest) is not None
 
 
 def _check_complete(url: str, parsed: URL) -> None:
@@ -74,4 +110,6 @@ def _check_complete(url: str, parsed: URL) -> None:
     with_values = make_url(re.sub("(?<=[?&])([^=&]+)=?(?=&|$)", r"\1=-", url))
     empty = sorted(with_values.query.keys() - parsed.query.keys())
     if empty:
-        raise ValueError(f"the URL has an option without a value: {empty[0]!r}")
+        raise ValueError(
+            f"the URL has an option without a value: {shown(empty[0], with_values.query)}"
+        )

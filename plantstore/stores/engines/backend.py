@@ -2,7 +2,7 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from inspect import signature
 from typing import Any, ClassVar
 
@@ -45,7 +45,8 @@ class Backend(ABC):
     text_types: ClassVar[tuple[type[TypeEngine[Any]], ...]] = (Text, VARCHAR)
     #: The name of the type of the columns name and tag.
     text_name: ClassVar[str] = "TEXT"
-    #: What else can be wrong with a table, with a query that returns a row if it is wrong.
+    #: What else can be wrong with a table, with a query that returns a row if it is wrong. They
+    #: are executed also if the table is missing.
     table_checks: ClassVar[Mapping[str, str]] = {}
 
     @abstractmethod
@@ -76,6 +77,14 @@ class Backend(ABC):
     def is_refusal(self, error: exc.DBAPIError) -> bool:
         """Return whether an operation fails until an operator has corrected something."""
         return isinstance(error, exc.IntegrityError | exc.DataError)
+
+    def is_new(self, url: URL) -> bool:
+        """Return whether the first connection would create the database. Only SQLite does that."""
+        return False
+
+    def describe(self, error: Exception, url: URL) -> str:
+        """Return the message of an error in one line, with what an operator needs to know."""
+        return " ".join(str(getattr(error, "orig", error)).split())
 
     def limit_waiting(  # noqa: B027  # Only SQLite needs it.
         self, connection: Connection
@@ -146,17 +155,23 @@ def convert(
     :param types: for each option, a function that raises ValueError for an invalid value.
     :raises ValueError: if an option is unknown, invalid, or occurs twice. The message names it.
     """
-    return {name: _converted(name, value, types) for name, value in options.items()}
+    unknown = sorted(options.keys() - types.keys())
+    if unknown:
+        raise ValueError(f"the URL has an unknown option: {shown(unknown[0], options)}")
+    return {name: _converted(name, value, types[name]) for name, value in options.items()}
 
 
-def _converted(
-    name: str, value: str | Sequence[str], types: Mapping[str, Callable[[str], Any]]
-) -> Any:
-    if name not in types:
-        raise ValueError(f"the URL has an unknown option: {name!r}")
+def shown(name: str, options: Iterable[str]) -> str:
+    """Return the name of an option, unless it may be a part of a password with a raw &."""
+    if any("passw" in option for option in options):
+        return "in a password write & as %26"
+    return repr(name)
+
+
+def _converted(name: str, value: str | Sequence[str], convert_one: Callable[[str], Any]) -> Any:
     if not isinstance(value, str):
         raise ValueError(f"the URL has the option {name} more than once")
     try:
-        return types[name](value)
+        return convert_one(value)
     except (OSError, ValueError):
         raise ValueError(f"the option {name} of the URL has an invalid value") from None

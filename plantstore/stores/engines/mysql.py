@@ -95,6 +95,8 @@ class MySQL(Backend):
             "charset": "utf8mb4",
             "init_command": _INIT_COMMAND,
         }
+        if url.password:
+            arguments["password"] = url.password.encode()  # PyMySQL would encode it as Latin-1.
         url = url.set(drivername="mysql+pymysql").difference_update_query(_OPTIONS)
         engine = own_engine(url, arguments)
         connection_class = _connection_class()

@@ -64,6 +64,10 @@ class PostgreSQL(Backend):
             "SELECT 1 FROM pg_rules WHERE schemaname = COALESCE(:schema, current_schema())"
             " AND tablename = :table AND definition LIKE '%ON INSERT%DO INSTEAD%'"
         ),
+        # Such a role sees no table, also if there is one.
+        "the role must have the right to use a schema of its search_path": (
+            "SELECT 1 WHERE COALESCE(:schema, current_schema()) IS NULL"
+        ),
     }
 
     def make_engine(self, url: URL) -> Engine:

@@ -1,13 +1,16 @@
 """SQLite files."""
 
 import logging
+import os
 import re
 import sqlite3
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from itertools import chain
+from pathlib import Path
 from typing import Any, ClassVar
+from urllib.parse import unquote, urlsplit
 
 from sqlalchemy import URL, Connection, Engine, Integer, Table, event, exc
 from sqlalchemy.types import TypeEngine
@@ -26,6 +29,20 @@ _WAL_WARNING = (
     "SQLite %s has the WAL-reset bug, which can very rarely corrupt a file with a write-ahead log."
     " Use SQLite 3.51.3 or later, or journal_mode=truncate."
 )
+# What usually locks the file for too long.
+_LOCKED = (
+    "another connection has an open transaction in this SQLite file. If a hook or the token check"
+    " of a site uses the file in the same request, it must commit or roll back."
+)
+# The codes of errors that concern the file itself.
+_FILE_ERRORS = {
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_CORRUPT,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_NOTADB,
+    sqlite3.SQLITE_READONLY,
+}
 
 
 def has_wal_reset_bug(version: tuple[int, ...]) -> bool:
@@ -43,11 +60,37 @@ def _warn_of_wal_reset_bug() -> None:
     _log.warning(_WAL_WARNING, sqlite3.sqlite_version)
 
 
+def _file(url: URL) -> str:
+    """Return the path of the file. The database of a URL may be a URI."""
+    database = url.database or ""
+    return unquote(urlsplit(database).path) if database.startswith("file:") else database
+
+
+def _why_closed(file: str) -> str:
+    """Return why a file cannot be opened, as far as this can be known."""
+    folder = os.path.dirname(file)
+    if not os.path.isdir(folder):
+        return f"the folder {folder} does not exist"
+    if os.path.exists(file):
+        return "check its permissions, those of its folder, and the limit of open files"
+    if os.access(folder, os.W_OK):
+        return "the file does not exist"
+    return "the file does not exist, and this user cannot create it"
+
+
 def _seconds(value: str) -> float:
     """Return a number of seconds from 0 to an hour."""
     if not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,9})?", value) or float(value) > 3600:
         raise ValueError
     return float(value)
+
+
+_OPTIONS: dict[str, Callable[[str], Any]] = {
+    "timeout": _seconds,
+    "journal_mode": one_of("truncate", "wal"),
+    # After a crash, a file that is open with mode=ro could not be recovered.
+    "mode": one_of("rw", "rwc"),
+}
 
 
 class SQLite(Backend):
@@ -67,6 +110,7 @@ class SQLite(Backend):
 
         The option ``timeout`` is the number of seconds to wait for a lock. ``journal_mode`` is
         ``wal`` or ``truncate``. The default is ``wal`` if this version of SQLite is safe with it.
+        With ``mode=rw``, the file must exist, and keeps its journal mode. The default is ``rwc``.
         """
         buggy = has_wal_reset_bug(sqlite3.sqlite_version_info)
         if url.host is not None or url.username is not None:
@@ -74,15 +118,20 @@ class SQLite(Backend):
                 "the URL of an SQLite file has three slashes before a relative path, such as"
                 " sqlite:///plants.db, and four before an absolute path"
             )
-        modes = one_of("truncate", "wal")
-        options = convert(url.query, {"timeout": _seconds, "journal_mode": modes})
+        options = convert(url.query, _OPTIONS)
         lock_timeout: float = options.get("timeout", _LOCK_TIMEOUT)
-        mode: str = options.get("journal_mode", "truncate" if buggy else "wal")
+        access: str = options.get("mode", "rwc")
+        mode: str | None = None
+        if access == "rwc":
+            mode = options.get("journal_mode", "truncate" if buggy else "wal")
         if buggy and mode == "wal":
             _warn_of_wal_reset_bug()
         # The time for everything else is the same as by default.
         timeout = TIMEOUT + max(0, lock_timeout - _LOCK_TIMEOUT)
-        engine = own_engine(url.set(drivername="sqlite", query={}), {}, timeout)
+        uri = Path(os.path.abspath(url.database or "")).as_uri()
+        query = {"uri": "true", "mode": access}
+        url = url.set(drivername="sqlite", database=uri, query=query)
+        engine = own_engine(url, {}, timeout)
         event.listen(engine, "connect", _Setup(lock_timeout, mode))
         return engine
 
@@ -97,6 +146,22 @@ class SQLite(Backend):
         code = getattr(error.orig, "sqlite_errorcode", None)
         _, _, key = str(error.orig).rpartition(": ")
         return code == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY and key in keys
+
+    def is_new(self, url: URL) -> bool:
+        """Return whether the file does not exist, but its folder does, and the URL creates it."""
+        file = _file(url)
+        in_folder = os.path.isdir(os.path.dirname(file))
+        return url.query.get("mode") == "rwc" and in_folder and not os.path.exists(file)
+
+    def describe(self, error: Exception, url: URL) -> str:
+        """Return the message of an error in one line, with the file or the cause."""
+        message, file = super().describe(error, url), _file(url)
+        code = getattr(getattr(error, "orig", error), "sqlite_errorcode", 0) & 0xFF
+        if "is locked" in message:
+            return f"{message}: {_LOCKED}"
+        if code == sqlite3.SQLITE_CANTOPEN:
+            return f"{message}: {file} ({_why_closed(file)})"
+        return f"{message}: {file}" if code in _FILE_ERRORS else message
 
     def insert_together(self, connection: Connection, table: Table, plants: Sequence[Plant]) -> int:
         """Insert plants by one statement, and return how many were inserted."""
@@ -121,7 +186,7 @@ class SQLite(Backend):
 class _Setup:
     """Sets the lock timeout, the syncs and the journal mode of every new connection."""
 
-    def __init__(self, lock_timeout: float, mode: str) -> None:
+    def __init__(self, lock_timeout: float, mode: str | None) -> None:
         self._lock_timeout = lock_timeout
         self._mode = mode
         self._logged = ""  # The mode that the log has named last.
@@ -154,17 +219,21 @@ class _Setup:
 
     def _log(self, mode: str) -> None:
         if mode != self._logged:
-            level = logging.INFO if mode == self._mode else logging.WARNING
+            level = logging.INFO if self._mode in {mode, None} else logging.WARNING
             _log.log(level, "The journal mode of the SQLite file is %s.", mode)
             self._logged = mode
 
 
-def _try_mode(connection: sqlite3.Connection, wanted: str, may_keep: bool) -> str:
+def _try_mode(connection: sqlite3.Connection, wanted: str | None, may_keep: bool) -> str:
     """Set the journal mode, or keep that of the file, and return the mode in force.
 
     A journal that is deleted instead of truncated can reappear after a power failure and undo a
-    commit.
+    commit. The file does not keep the mode ``truncate``: that is one of the connection.
+
+    :param wanted: the journal mode, or ``None`` for that of the file.
     """
+    if wanted is None:
+        wanted = "wal" if _journal(connection) == "wal" else "truncate"
     try:
         return _journal(connection, f"={wanted}")
     except sqlite3.OperationalError as error:
