@@ -7,7 +7,7 @@ from codecs import BOM_UTF8, getwriter
 from collections.abc import Callable, Iterable, Iterator
 from typing import IO, Any, NamedTuple
 
-import orjson
+import msgspec
 from marshmallow import ValidationError
 
 from .errors import describe_faults
@@ -56,7 +56,7 @@ def _write_jsonl(plants: Iterable[Plant], file: IO[bytes]) -> None:
 
 def as_json(plant: Plant) -> bytes:
     """Return a plant as one line of JSON, a NewPlant."""
-    return orjson.dumps(
+    return msgspec.json.encode(
         {member: value for member, value in plant._asdict().items() if value is not None}
     )
 
