@@ -5,6 +5,7 @@ import re
 import sys
 from codecs import BOM_UTF8, getwriter
 from collections.abc import Callable, Iterable, Iterator
+from json import JSONDecodeError
 from typing import IO, Any, NamedTuple
 
 import msgspec
@@ -116,8 +117,9 @@ def _load(number: int, load: Callable[[Any], dict[str, Any]], line: Any) -> Plan
         return Plant(**load(line))
     except ValidationError as error:
         raise BadLine(number, describe_faults(error)) from None
-    except ValueError:
-        raise BadLine(number, "The line is not one JSON text in UTF-8.") from None
+    except JSONDecodeError as error:
+        fault = f"Not JSON: {error.msg}, at column {error.pos + 1}."
+        raise BadLine(number, fault) from None
 
 
 #: The formats by name.

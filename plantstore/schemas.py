@@ -98,7 +98,8 @@ class PlantSchema(Schema):
     def handle_error(self, error: ValidationError, data: Any, **kwargs: Any) -> None:
         """Say what was sent instead of an object."""
         if error.messages == {SCHEMA: [self.error_messages["type"]]}:
-            error.messages = {SCHEMA: [f"Must be a JSON object, not {_kind(data)}."]}
+            expected = "a list of JSON objects" if kwargs["many"] else "a JSON object"
+            error.messages = {SCHEMA: [f"Must be {expected}, not {_kind(data)}."]}
 
 
 class NewPlantSchema(PlantSchema):

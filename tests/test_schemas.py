@@ -197,11 +197,11 @@ def test_hooks_and_options_that_change_a_plant(
         (WithRequiredTag(), {"tag": ...}, "tag: Missing data for required field."),
         (WithKey(), {}, "number: Missing data for required field."),
         (WithErrorHandler(), {"name": 5}, "name: No."),
-        (NewPlantSchema(many=True), {}, "body: Not a JSON object."),
+        (NewPlantSchema(many=True), {}, "body: Must be a list of JSON objects, not an object."),
         (WithMoreFields(), {"height": "x"}, "height: Not a valid integer."),
         (WithMoreFields(), {"leaves": [1, "x"]}, "leaves.1: Not a valid integer."),
         (WithMoreFields(), {"pot": {}}, "pot.name: Missing data for required field."),
-        (WithMoreFields(), {"pot": 5}, "pot.body: Not a JSON object."),
+        (WithMoreFields(), {"pot": 5}, "pot.body: Must be a JSON object, not a number."),
     ],
 )
 def test_hooks_and_options_that_refuse_a_plant(
