@@ -130,6 +130,8 @@ def _syntax_error(error: DecodeError, text: bytes | bytearray) -> JSONDecodeErro
     reason, at = fault[1], int(fault[2])
     if reason in {"unexpected end of hex escape", "invalid utf-16 surrogate pair"}:
         return _error("a lone surrogate", text, at - len(r"\ud800"))
+    if reason == "trailing characters":
+        at -= 1
     # In a string, only control characters are invalid.
     if reason == "invalid character" and text[at] >= 32 and text[:at].rstrip()[-1:] in b"[,:":
         reason = "expected a value"
