@@ -113,6 +113,7 @@ def test_malformed_json_is_refused(client: FlaskClient, body: bytes) -> None:
     ("body", "fault"),
     [
         (b'{"id":1,"name":"Rose"', "it ends too early, at line 1, column 22."),
+        (b'{"id":-', "it ends too early, at line 1, column 8."),
         (b'{\n"id":1,}', "trailing comma in object, at line 2, column 8: }"),
         (b'{"id":1}\n{}', "trailing characters, at line 2, column 1: {}"),
         (b'{"id" 1}', "expected ':', at line 1, column 7: 1}"),
