@@ -97,4 +97,4 @@ def _handle_routing_errors(app: Flask, blueprint: OperationsBlueprint) -> None:
         # The blueprint has a rule for each HTTP method, so this request is for a WebSocket.
         if request.method in HTTPMethod.__members__:
             return error_response(40005)
-        return error_response(40501, headers=[blueprint.allow_header()])
+        return blueprint.refuse_method()

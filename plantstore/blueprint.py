@@ -11,7 +11,13 @@ from werkzeug.local import LocalProxy
 from .arguments import type_error
 from .auth import VerifyToken, authenticate, check_verify_token
 from .body import DEFAULT_MAX_BODY, read_body
-from .errors import Refused, describe_faults, error_response, site_error_response
+from .errors import (
+    Refused,
+    describe_faults,
+    describe_json_error,
+    error_response,
+    site_error_response,
+)
 from .methods import OperationsBlueprint
 from .responses import JSONResponse
 from .schemas import new_plant_schema, plant_schema
@@ -104,8 +110,8 @@ def _load(body: bytes) -> dict[str, Any]:
         new_plant: dict[str, Any] = new_plant_schema.loads(body)
     except ValidationError as error:
         raise Refused(40003, describe_faults(error)) from None
-    except JSONDecodeError:
-        raise Refused(40002) from None
+    except JSONDecodeError as error:
+        raise Refused(40002, describe_json_error(error)) from None
     return new_plant
 
 

@@ -72,10 +72,10 @@ def _read_some(request: Request, declared: int | None, limit: int) -> bytes:
     # Reading beyond the end of the body could block forever, unless the server marks the end.
     if not request.environ.get("wsgi.input_terminated") and (opened or not declared):
         return request.get_data() if declared else b""
-    body, size = b"", limit + 1 if declared is None else declared
-    while len(body) < size and (more := stream.read(size - len(body))):
-        body += more
+    pieces, size = bytearray(), limit + 1 if declared is None else declared
+    while len(pieces) < size and (more := stream.read(size - len(pieces))):
+        pieces += more  # A bytearray grows in place: thousands of small pieces stay cheap.
     if opened:
         request.stream = BytesIO()  # get_data then returns only what it has cached for the site.
-        body = request.get_data(cache=False) + body
-    return body
+        return request.get_data(cache=False) + pieces
+    return bytes(pieces)

@@ -1,6 +1,7 @@
 """The numbered errors, and the response of each (interface section 7)."""
 
 from collections.abc import Iterable
+from json import JSONDecodeError
 from typing import Any
 
 from marshmallow import ValidationError
@@ -33,7 +34,7 @@ ERRORS: dict[int, tuple[str, dict[str, str]]] = {
         "The bearer token is malformed or not accepted.",
         {"WWW-Authenticate": 'Bearer realm="plantstore", error="invalid_token"'},
     ),
-    40401: ("There is nothing at this path.", {}),
+    40401: ("There is nothing at this path. Plants are created with POST /plants.", {}),
     40501: ("There is no such operation on this path.", {}),
     41301: ("The body is larger than the limit of this service.", {}),
     50001: ("The service failed. The reason is in its log.", {}),
@@ -107,8 +108,31 @@ def _response(number: int, message: str, headers: Iterable[tuple[str, str]]) -> 
 
 
 def describe_faults(error: ValidationError) -> str:
-    """Return, in one line, what is wrong with each invalid field, in alphabetical order."""
-    return _describe("", {**error.messages_dict})
+    """Return what is wrong with each invalid field, in alphabetical order.
+
+    It is one line of at most 500 characters.
+    """
+    return _one_line(_describe("", {**error.messages_dict}))
+
+
+def describe_json_error(error: JSONDecodeError) -> str:
+    """Return what is wrong with a text that is not JSON, and where.
+
+    It is one line of at most 500 characters, with at most 20 characters of the text.
+    """
+    if not error.doc or error.doc.isspace():
+        return "The body is empty. Send a JSON object."
+    text = f"The body is not valid JSON: {error.msg}, at line {error.lineno}, column {error.colno}"
+    found = error.doc[error.pos : error.pos + 20]
+    return _one_line(f"{text}: {found}" if found else f"{text}.")
+
+
+def _one_line(text: str) -> str:
+    """Return the start of a text, with characters that are not printable as escapes."""
+    start = text[:500]
+    if not start.isprintable():
+        start = "".join(one if one.isprintable() else repr(one)[1:-1] for one in start)
+    return start if len(start) <= 500 and len(text) <= 500 else f"{start[:499]}…"
 
 
 def _describe(field: str, messages: Any) -> str:

@@ -5,9 +5,10 @@ import re
 import sys
 from codecs import BOM_UTF8, getwriter
 from collections.abc import Callable, Iterable, Iterator
+from json import JSONDecodeError
 from typing import IO, Any, NamedTuple
 
-import orjson
+import msgspec
 from marshmallow import ValidationError
 
 from .errors import describe_faults
@@ -56,7 +57,7 @@ def _write_jsonl(plants: Iterable[Plant], file: IO[bytes]) -> None:
 
 def as_json(plant: Plant) -> bytes:
     """Return a plant as one line of JSON, a NewPlant."""
-    return orjson.dumps(
+    return msgspec.json.encode(
         {member: value for member, value in plant._asdict().items() if value is not None}
     )
 
@@ -116,8 +117,9 @@ def _load(number: int, load: Callable[[Any], dict[str, Any]], line: Any) -> Plan
         return Plant(**load(line))
     except ValidationError as error:
         raise BadLine(number, describe_faults(error)) from None
-    except ValueError:
-        raise BadLine(number, "The line is not one JSON text in UTF-8.") from None
+    except JSONDecodeError as error:
+        fault = f"Not JSON: {error.msg}, at column {error.pos + 1}."
+        raise BadLine(number, fault) from None
 
 
 #: The formats by name.

@@ -52,9 +52,12 @@ class OperationsBlueprint(Blueprint):
         for path, methods in operations.items():
             # werkzeug tries a rule with a converter after an operation or a page of the site.
             other = f"/<any(plants):plantstore_path>{path}"
-            state.add_url_rule(other, "other_methods", self._refuse, methods=[*HTTPMethod])
+            state.add_url_rule(other, "other_methods", self.refuse_method, methods=[*HTTPMethod])
             allowed = ", ".join(sorted(methods | {"OPTIONS"}))
             self._allow[start + path] = self._allow[prefix + other] = allowed
 
-    def _refuse(self, **_: Any) -> Response:
-        return error_response(40501, headers=[self.allow_header()])
+    def refuse_method(self, **_: Any) -> Response:
+        """Return the Error for a method that the requested path has no operation for."""
+        header = self.allow_header()
+        message = f"There is no such operation on this path. Its methods are {header[1]}."
+        return error_response(40501, message, [header])

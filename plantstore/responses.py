@@ -3,11 +3,21 @@
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-import orjson
 from flask import Response
+from msgspec.json import Encoder
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
+
+
+def _builtin(value: Any) -> Any:
+    """Return a string of a subclass, such as a lazy translation, as a str."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    raise TypeError(f"A {type(value).__name__} is not JSON.")
+
+
+_encode = Encoder(enc_hook=_builtin).encode
 
 
 class JSONResponse(Response):
@@ -24,7 +34,7 @@ class JSONResponse(Response):
     def __init__(
         self, data: Any, status: int = 200, headers: Iterable[tuple[str, str]] = ()
     ) -> None:
-        self._body = orjson.dumps(data)
+        self._body = _encode(data)
         super().__init__(self._body, status, headers, content_type="application/json")
         self._original = [self._body], self.status, [*self.headers]
 

@@ -1,13 +1,29 @@
 """The schemas of the interface (section 2)."""
 
-import json
-from decimal import Context, Decimal
+from decimal import Decimal
+from functools import cached_property
 from math import isfinite
 from typing import Any
 
-import orjson
-from marshmallow import EXCLUDE, Schema, fields, missing
+from marshmallow import EXCLUDE, Schema, ValidationError, fields, missing
+from marshmallow.exceptions import SCHEMA
 from marshmallow.validate import Range
+
+from .decoding import SHALLOW, ObjectDecoder
+
+# What a client has sent instead of the right type. A bool is not a number in JSON.
+_KINDS: dict[type, str] = {
+    bool: "a boolean",
+    dict: "an object",
+    list: "a list",
+    str: "a string",
+    type(None): "null",
+    **dict.fromkeys((int, float, Decimal), "a number"),
+}
+
+
+def _kind(value: object) -> str:
+    return _KINDS.get(type(value), type(value).__name__)
 
 
 class Int64(fields.Integer):
@@ -18,6 +34,8 @@ class Int64(fields.Integer):
     """
 
     default_error_messages: dict[str, Any] = {
+        "invalid": "Must be an integer, not {kind}.",
+        "null": "Must be an integer, not null.",
         "range": "Must be between -2^63 and 2^63-1. Beyond 2^53, write it without a decimal point"
         " or an exponent.",
     }
@@ -25,8 +43,10 @@ class Int64(fields.Integer):
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> int:
         if type(value) is int:
             return self._within(value, -(2**63), 2**63 - 1)
-        if type(value) not in {float, Decimal} or not isfinite(value) or value != int(value):
-            raise self.make_error("invalid")
+        if type(value) not in {float, Decimal}:
+            raise self.make_error("invalid", kind=_kind(value))
+        if not isfinite(value) or value != int(value):
+            raise self.make_error("invalid", kind="a fraction")
         return self._within(int(value), -(2**53), 2**53)
 
     def _within(self, value: int, lowest: int, highest: int) -> int:
@@ -39,13 +59,15 @@ class Text(fields.String):
     """A string that every store can keep: no U+0000, no lone surrogate. It may be empty."""
 
     default_error_messages: dict[str, Any] = {
+        "invalid": "Must be a string, not {kind}.",
+        "null": "Must be a string, not null.",
         "nul": "Must not contain U+0000.",
         "surrogate": "Must not contain a lone surrogate.",
     }
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> str:
         if type(value) is not str:
-            raise self.make_error("invalid")
+            raise self.make_error("invalid", kind=_kind(value))
         if "\0" in value:
             raise self.make_error("nul")
         try:
@@ -69,7 +91,15 @@ class PlantSchema(Schema):
     error_messages: dict[str, str] = {"type": "Not a JSON object."}
 
     name: Text = Text(required=True)
-    tag: Text = Text()
+    tag: Text = Text(
+        error_messages={"null": "Must be a string, not null. Without a tag, leave it out."}
+    )
+
+    def handle_error(self, error: ValidationError, data: Any, **kwargs: Any) -> None:
+        """Say what was sent instead of an object."""
+        if error.messages == {SCHEMA: [self.error_messages["type"]]}:
+            expected = "a list of JSON objects" if kwargs["many"] else "a JSON object"
+            error.messages = {SCHEMA: [f"Must be {expected}, not {_kind(data)}."]}
 
 
 class NewPlantSchema(PlantSchema):
@@ -80,18 +110,46 @@ class NewPlantSchema(PlantSchema):
     def loads(self, json_data: str | bytes | bytearray, /, **kwargs: Any) -> Any:
         """Return a NewPlant from JSON text, without rounding its id.
 
+        Members that are not loaded are skipped. If the schema has hooks, or if its option
+        ``unknown`` is not ``EXCLUDE``, all members are decoded.
+
         :param json_data: the JSON text; bytes are UTF-8.
         :param kwargs: options of :meth:`marshmallow.Schema.load`.
         :returns: a dict of ``id``, ``name``, and ``tag`` if the plant has one.
-        :raises json.JSONDecodeError: if ``json_data`` is not one JSON text (RFC 8259), or is
-            nested too deeply.
+        :raises json.JSONDecodeError: if ``json_data`` is not one JSON text (RFC 8259), is
+            nested too deeply, or has a number beyond the range of a 64-bit float in a member
+            that is decoded.
         :raises marshmallow.ValidationError: if the JSON text is not a NewPlant.
         """
-        data = orjson.loads(json_data)
-        key = self.fields["id"].data_key or "id"
-        if isinstance(data, dict) and isinstance(data.get(key), float):
-            data[key] = _exact_number(json_data, key)
-        return self.load(data, **kwargs)
+        unknown, many = kwargs.get("unknown") or self.unknown, kwargs.get("many")
+        decoder = self._decoder if unknown == EXCLUDE else self._full_decoder
+        return self.load(decoder.decode(json_data, self.many if many is None else many), **kwargs)
+
+    @cached_property
+    def _decoder(self) -> ObjectDecoder:
+        if any(self._hooks.values()):  # A hook may look at everything that was sent.
+            return self._full_decoder
+        shallow = {Int64, Text}  # A subclass may accept lists and objects.
+        types = {
+            key: SHALLOW if type(self._loaded[key]) in shallow else Any for key in self._loaded
+        }
+        return ObjectDecoder(types, self._integers)
+
+    @cached_property
+    def _full_decoder(self) -> ObjectDecoder:
+        return ObjectDecoder({}, self._integers, every=True)
+
+    @cached_property
+    def _loaded(self) -> dict[str, Any]:
+        """The fields that are loaded, by their names in JSON."""
+        return {
+            name if field.data_key is None else field.data_key: field
+            for name, field in self.load_fields.items()
+        }
+
+    @property
+    def _integers(self) -> list[str]:
+        return [key for key in self._loaded if isinstance(self._loaded[key], fields.Integer)]
 
 
 class ErrorSchema(Schema):
@@ -101,16 +159,6 @@ class ErrorSchema(Schema):
         strict=True, required=True, validate=Range(-(2**31), 2**31 - 1)
     )
     message: fields.String = fields.String(required=True)
-
-
-def _exact_number(text: str | bytes | bytearray, field: str) -> Decimal:
-    """Return a field's number as it is written. A float would be rounded."""
-    try:
-        numbers = json.loads(text, parse_float=str)
-    except RecursionError:
-        raise json.JSONDecodeError("nested too deeply", "", 0) from None
-    # Without traps, a number that Decimal cannot represent is NaN instead of an exception.
-    return Decimal(numbers[field], Context(traps=[]))
 
 
 #: Loads a request body.

@@ -1,6 +1,7 @@
 """Reading a request body: errors 40001, 40002 and 41301."""
 
 import gzip
+import tracemalloc
 from collections.abc import Callable
 from io import BytesIO
 from json import loads
@@ -95,7 +96,7 @@ def test_content_encoding_is_refused(client: FlaskClient, coding: str) -> None:
         gzip.compress(ROSE_JSON),
         b"id=1&name=Rose",
         b"[" * 100_000,
-        b"[" * 5000 + b"]" * 5000,
+        b"[" * 100_000 + b"]" * 100_000,
         b'{"a":' * 100_000 + b"1" + b"}" * 100_000,
     ],
 )
@@ -106,6 +107,60 @@ def test_malformed_json_is_refused(client: FlaskClient, body: bytes) -> None:
     """
     check_error(send(client, body), 40002)
     assert send(client, ROSE_JSON).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "fault"),
+    [
+        (b'{"id":1,"name":"Rose"', "it ends too early, at line 1, column 22."),
+        (b'{"id":-', "it ends too early, at line 1, column 8."),
+        (b'{\n"id":1,}', "trailing comma in object, at line 2, column 8: }"),
+        (b'{"id":1}\n{}', "trailing characters, at line 2, column 1: {}"),
+        (b'{"id" 1}', "expected ':', at line 1, column 7: 1}"),
+        (b'{"id":1 "name":""}', "expected ',' or '}', at line 1, column 9: \"name\":\"\"}"),
+        (b"[1 2]", "expected ',' or ']', at line 1, column 4: 2]"),
+        (b"{'id':1}", "expected '\"', at line 1, column 2: 'id':1}"),
+        (b'{"id":NaN}', "expected a value, at line 1, column 7: NaN}"),
+        (b'{"id": ,', "expected a value, at line 1, column 8: ,"),
+        (b"id=1&name=Rose", "expected a value, at line 1, column 1: id=1&name=Rose"),
+        (b'{"name":"a\nb"}', r'invalid character, at line 1, column 11: \nb"}'),
+        (b'{"name":"a,\n"}', r'invalid character, at line 1, column 12: \n"}'),
+        (b'{"name":"\\ud800"}', r'a lone surrogate, at line 1, column 10: \ud800"}'),
+        ('{"früh":1,}'.encode(), "trailing comma in object, at line 1, column 11: }"),
+        ('{"früh":"'.encode() + b"\xff", "it is not UTF-8, at line 1, column 10: \ufffd"),
+        (
+            b'{"id":1,"tag":1e999}',
+            'a number is beyond the range of a 64-bit float, at line 1, column 9: "tag":1e999}',
+        ),
+        (b"1e999", "a number is beyond the range of a 64-bit float, at line 1, column 1: 1e999"),
+        (b"[" * 100_000, f"it is nested too deeply, at line 1, column 1: {'[' * 20}"),
+        (b"\xef\xbb\xbf{}", r"expected a value, at line 1, column 1: \ufeff{}"),
+    ],
+)
+def test_message_says_where_the_body_is_not_json(
+    client: FlaskClient, body: bytes, fault: str
+) -> None:
+    """The message of 40002 says what is wrong with the body, and in which line and column."""
+    assert check_error(send(client, body), 40002) == f"The body is not valid JSON: {fault}"
+
+
+@pytest.mark.parametrize("body", [b"", b" ", b"\r\n\t " * 1000])
+def test_message_for_an_empty_body(client: FlaskClient, body: bytes) -> None:
+    """If there is no body, or only white space, the message says that the body is empty."""
+    message = check_error(send(client, body), 40002)
+    assert message == "The body is empty. Send a JSON object."
+
+
+@pytest.mark.parametrize("character", ["x", "\0", "\x1b", "\u202e", "\U0001f600", "\x85", "\\"])
+def test_message_repeats_at_most_20_characters(client: FlaskClient, character: str) -> None:
+    """A message repeats at most 20 characters of the body, and none that is not printable."""
+    message = check_error(send(client, b"1" + character.encode() * 1000), 40002)
+    fault, _, found = message.partition("column 2: ")
+    assert message.isprintable()
+    assert len(message) <= 500
+    assert character.encode("unicode_escape").decode() * 21 not in message
+    assert found.count(character) in {0, 20}
+    assert fault.startswith("The body is not valid JSON: ")
 
 
 def test_white_space_around_json_is_accepted(client: FlaskClient) -> None:
@@ -170,6 +225,64 @@ def test_body_in_small_reads_is_complete(client: FlaskClient) -> None:
         body = b'{"id":%d,"name":"Rose"}' % len(environ)
         pieces = {"wsgi.input": SmallReads(body)}
         assert send(client, body, environ_overrides=environ | pieces).status_code == 200
+
+
+def fill(start: bytes, unit: bytes, end: bytes) -> bytes:
+    """Return a body of about one MiB."""
+    return start + unit * ((2**20 - len(start) - len(end)) // len(unit)) + end
+
+
+NEW = b'{"id":1,"name":"Rose",'
+# Bodies whose values take much memory, or whose faults do.
+LARGE = {
+    "lists": fill(NEW + b'"x":[', b"[],", b"1]}"),
+    "lists in name": fill(b'{"id":1,"name":[', b"[],", b"1]}"),
+    "lists in id": fill(b'{"name":"","id":[', b"[],", b"1]}"),
+    "lists in a list": fill(b"[", b"[],", b"1]"),
+    "lists and a float": fill(b'{"id":1.0,"name":"","x":[', b"[],", b"1]}"),
+    "objects": fill(NEW + b'"x":[', b"{},", b"1]}"),
+    "objects in name": fill(b'{"id":1,"name":{"x":[', b"{},", b"1]}}"),
+    "members": NEW + b"".join(b'"a%d":1,' % number for number in range(90_000)) + b'"b":1}',
+    "members in id": b'{"id":{' + b"".join(b'"a%d":1,' % n for n in range(90_000)) + b'"b":1}}',
+    "one member": fill(b"{", b'"id":1,', b'"name":""}'),
+    "numbers": fill(NEW + b'"x":[', b"1,", b"1]}"),
+    "escapes": fill(b'{"id":1,"name":"', rb"\u0001", b'"}'),
+    "emoji": fill('{"id":1,"name":"🌹'.encode(), b"a", b'"}'),
+    "emoji in another member": fill(NEW + '"x":"🌹'.encode(), b"a", b'"}'),
+    "digits": fill(b'{"name":"","id":', b"9", b"}"),
+    "fraction": fill(b'{"name":"","id":-0.', b"0", b"1}"),
+    "zeros": fill(b'{"name":"","id":1.', b"0", b"}"),
+    "exponent": b'{"name":"","id":1e999999999}'.ljust(2**20),
+    "white space": b" " * 2**20,
+    "incomplete": fill('{"id":1,"name":"🌹'.encode(), b"a", b""),
+    "bad end": fill('{"id":1,"name":"🌹'.encode(), b"a", b'"]'),
+    "not UTF-8": fill("🌹".encode(), b"a", b"\xff"),
+    "deep": b"[" * 2**20,
+}
+
+
+def peak_memory(client: FlaskClient, body: bytes, **environ: Any) -> int:
+    """Return how many bytes of memory a request takes at most."""
+    send(client, b"")  # What is initialised only once does not count.
+    tracemalloc.start()
+    try:
+        send(client, body, environ_overrides=environ)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("body", LARGE.values(), ids=LARGE)
+def test_memory_of_a_large_body(client: FlaskClient, body: bytes) -> None:
+    """A request takes at most ten times the memory of its body, whatever is in the body."""
+    assert len(body) <= 2**20
+    assert peak_memory(client, body) <= 10 * 2**20 + 100_000
+
+
+def test_memory_of_small_reads(client: FlaskClient) -> None:
+    """A body that the server delivers in small pieces takes as much memory as in one piece."""
+    body = ROSE_JSON.ljust(100_000)
+    assert peak_memory(client, body, **{"wsgi.input": SmallReads(body)}) <= 5 * len(body)
 
 
 class FailingInput(BytesIO):

@@ -1,15 +1,19 @@
 """Random input from hypothesis never causes a 500, and is never changed."""
 
 import json
+from collections.abc import Callable
 from decimal import Decimal
+from json import JSONDecodeError
 from typing import Any
 
+import orjson
 from hypothesis import given
 from hypothesis import strategies as st
+from marshmallow import EXCLUDE, INCLUDE, RAISE, ValidationError
 from werkzeug.test import TestResponse
 
 from plantstore import MemoryStore, Plant
-from plantstore.schemas import error_schema, plant_schema
+from plantstore.schemas import NewPlantSchema, error_schema, new_plant_schema, plant_schema
 
 from .serving import Gunicorn, post
 from .sites import BEARER, ROSE_JSON, TOKEN, make_site
@@ -18,6 +22,12 @@ from .sites import BEARER, ROSE_JSON, TOKEN, make_site
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+# Characters that change the meaning of a JSON text.
+SYNTAX = '[]{},:"\\u01d8.-e tag'
+# An object with any values of the members.
+NEARLY_NEW = st.fixed_dictionaries(
+    {}, optional=dict.fromkeys(("id", "name", "tag", "x"), ANYTHING | st.text() | st.integers())
 )
 # Integers near the limits of int32, of exact floats, of int64 and of uint64.
 AROUND = st.sampled_from([0, 2**31, 2**53, 2**63, 2**64]).flatmap(
@@ -51,6 +61,40 @@ class Service:
         return response
 
 
+def outcome(load: Callable[[bytes], Any], body: bytes) -> Any:
+    """Return what a function loads from a body, or the kind of its error."""
+    try:
+        return load(body)
+    except ValidationError as error:
+        return error.messages
+    except JSONDecodeError:
+        return JSONDecodeError
+
+
+def decode(body: bytes, **options: Any) -> Any:
+    """Return the value of a body that orjson accepts. Python's json does not round integers."""
+    orjson.loads(body)
+    return json.loads(body, **options)
+
+
+@given(st.integers(0, len(ROSE_JSON)), st.integers(0, 9), st.text(SYNTAX, max_size=5))
+def test_loads_equals_orjson_for_a_mutated_body(at: int, cut: int, put: str) -> None:
+    """Of a valid body with any few characters replaced, loads returns what orjson would."""
+    body = ROSE_JSON[:at] + put.encode() + ROSE_JSON[at + cut :]
+    schema = new_plant_schema
+    expected = outcome(lambda text: schema.load(decode(text, parse_float=Decimal)), body)
+    assert outcome(schema.loads, body) == expected
+
+
+@given(NEARLY_NEW | st.lists(NEARLY_NEW) | ANYTHING, st.sampled_from([EXCLUDE, INCLUDE, RAISE]))
+def test_loads_equals_load(value: Any, unknown: Any) -> None:
+    """From any JSON value, loads returns what load returns, for every option ``unknown``."""
+    schema = NewPlantSchema(unknown=unknown, many=isinstance(value, list))
+    body = json.dumps(value).encode()
+    expected = outcome(lambda text: schema.load(decode(text)), body)
+    assert outcome(schema.loads, body) == expected
+
+
 @given(st.binary())
 def test_any_bytes_as_body(body: bytes) -> None:
     """Any bytes as a body are a plant or a client error, never a 500."""
@@ -69,7 +113,7 @@ def test_any_json_as_body(value: Any) -> None:
     Service().post(json.dumps(value).encode())
 
 
-@given(st.fixed_dictionaries({}, optional=dict.fromkeys(("id", "name", "tag", "x"), ANYTHING)))
+@given(NEARLY_NEW)
 def test_any_values_of_the_members(new: dict[str, Any]) -> None:
     """An object with any values of the members is a plant or a client error, never a 500."""
     Service().post(json.dumps(new).encode())

@@ -7,8 +7,11 @@ from typing import Any
 import orjson
 import pytest
 from flask import Flask, Response, request
+from markupsafe import Markup
 from werkzeug.datastructures import Headers
 from werkzeug.test import TestResponse
+
+from plantstore.responses import JSONResponse
 
 from .sites import BEARER, ROSE, ROSE_RESPONSE
 
@@ -169,3 +172,14 @@ def test_response_class_of_the_site(site: Flask) -> None:
     response = send(site, lambda response: None)
     assert (response.status_code, response.data) == (200, BODY)
     assert response.headers["Content-Type"] == "application/json"
+
+
+def test_string_of_a_subclass_is_sent() -> None:
+    """A string of a subclass, such as Markup, is sent as a string."""
+    assert JSONResponse({"name": Markup("<b>Rose</b>")}).data == b'{"name":"<b>Rose</b>"}'
+
+
+def test_value_that_json_has_no_type_for() -> None:
+    """A value that JSON has no type for raises TypeError."""
+    with pytest.raises(TypeError, match="A complex is not JSON"):
+        JSONResponse({"name": 1j})

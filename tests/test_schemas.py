@@ -1,5 +1,6 @@
 """What a developer adds to NewPlantSchema works over HTTP."""
 
+import json
 from typing import Any
 
 import pytest
@@ -197,11 +198,11 @@ def test_hooks_and_options_that_change_a_plant(
         (WithRequiredTag(), {"tag": ...}, "tag: Missing data for required field."),
         (WithKey(), {}, "number: Missing data for required field."),
         (WithErrorHandler(), {"name": 5}, "name: No."),
-        (NewPlantSchema(many=True), {}, "body: Not a JSON object."),
+        (NewPlantSchema(many=True), {}, "body: Must be a list of JSON objects, not an object."),
         (WithMoreFields(), {"height": "x"}, "height: Not a valid integer."),
         (WithMoreFields(), {"leaves": [1, "x"]}, "leaves.1: Not a valid integer."),
         (WithMoreFields(), {"pot": {}}, "pot.name: Missing data for required field."),
-        (WithMoreFields(), {"pot": 5}, "pot.body: Not a JSON object."),
+        (WithMoreFields(), {"pot": 5}, "pot.body: Must be a JSON object, not a number."),
     ],
 )
 def test_hooks_and_options_that_refuse_a_plant(
@@ -220,6 +221,99 @@ def test_id_with_another_key_is_not_rounded(site: Flask, monkeypatch: pytest.Mon
         site.test_client().post("/garden/plants", data=body, headers=headers), 40003
     )
     assert message.startswith("number: Must be between -2^63 and 2^63-1.")
+
+
+NUMBERS = b'{"id":9007199254740993.0,"name":"Rose","number":9007199254740993.0}'
+
+
+@pytest.mark.parametrize("options", [{}, {"unknown": RAISE}, {"many": True}, {"partial": True}])
+@pytest.mark.parametrize("schema", [NewPlantSchema, WithKey, WithPreLoad, WithMoreFields])
+def test_id_is_not_rounded_with_any_option(schema: type[Schema], options: Any) -> None:
+    """An id is never rounded, whatever the schema and the options of loads are."""
+    body = b"[%s]" % NUMBERS if "many" in options else NUMBERS
+    with pytest.raises(ValidationError, match="Must be between"):
+        schema().loads(body, **options)
+
+
+def test_id_field_of_another_class_is_not_rounded() -> None:
+    """An id is not rounded if a developer replaces its field by one of marshmallow's."""
+
+    class WithInteger(NewPlantSchema):
+        id = fields.Integer()  # type: ignore[assignment]
+
+    assert WithInteger().loads(NUMBERS)["id"] == 2**53 + 1
+
+
+NESTED = {"id": 1, "name": "Rose", "x": [{"y": [1, 2.5]}]}
+
+
+@pytest.mark.parametrize("hook", [pre_load, post_load(pass_original=True)])
+def test_hooks_see_every_member(hook: Any) -> None:
+    """A hook that receives what was sent receives every member completely."""
+    seen = []
+
+    class WithHook(NewPlantSchema):
+        @hook  # type: ignore[untyped-decorator]
+        def look(self, data: Any, original: Any = None, **kwargs: Any) -> Any:
+            seen.append(original or data)
+            return data
+
+    WithHook().loads(json.dumps(NESTED))
+    assert seen == [NESTED]
+
+
+def test_pre_load_of_another_type() -> None:
+    """A pre_load hook receives a text that is not an object completely."""
+
+    class WithEnvelope(NewPlantSchema):
+        @pre_load
+        def unwrap(self, data: Any, **kwargs: Any) -> Any:
+            return data[0]
+
+    assert WithEnvelope().loads(json.dumps([NEW_PLANT])) == NEW_PLANT
+
+
+def test_option_unknown_of_one_call() -> None:
+    """The option unknown of one call overrides that of the schema."""
+    schema, body = NewPlantSchema(), json.dumps(NESTED)
+    assert schema.loads(body, unknown=INCLUDE) == NESTED
+    assert schema.loads(body) == {"id": 1, "name": "Rose"}
+    with pytest.raises(ValidationError, match="Unknown field"):
+        schema.loads(body, unknown=RAISE)
+
+
+def test_field_that_accepts_a_list() -> None:
+    """A subclass of Text may accept a list."""
+
+    class Words(Text):
+        def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> str:
+            return " ".join(value)
+
+    class WithWords(NewPlantSchema):
+        name = Words()
+
+    assert WithWords().loads(b'{"id":1,"name":["Red","Rose"]}')["name"] == "Red Rose"
+
+
+@pytest.mark.parametrize("text", ['{"id":1,"name":"früh"}', '{"id":1,"name":"\ud800"}'])
+@pytest.mark.parametrize("kind", [str, lambda text: bytearray(text, "utf-8", "surrogatepass")])
+def test_loads_accepts_str_and_bytearray(kind: Any, text: str) -> None:
+    """Loads accepts a str and a bytearray, and refuses a lone surrogate in both."""
+    if "früh" in text:
+        assert NewPlantSchema().loads(kind(text)) == {"id": 1, "name": "früh"}
+    else:
+        with pytest.raises(json.JSONDecodeError) as error:
+            NewPlantSchema().loads(kind(text))
+        assert (error.value.lineno, error.value.colno) == (1, 17)
+
+
+@pytest.mark.parametrize("name", ["x" * 1_000_000, "\x1b" * 300, "\n\x1b[31m\u202e" * 10_000])
+def test_message_for_a_long_member_name(
+    site: Flask, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A message that names a member is one printable line of at most 500 characters."""
+    response = send(site, monkeypatch, WithStrictFields(), **{name: 1})
+    assert check_error(response, 40003).isprintable()
 
 
 def test_value_error_of_a_hook_is_not_the_fault_of_the_client(
