@@ -102,7 +102,7 @@ def existing(url: str) -> str:
 
     :param url: the URL of a store. If it already has the option mode, it is returned unchanged.
     """
-    if not url.startswith("sqlite:") or re.search("[?&]mode=", url):
+    if not url.startswith("sqlite:") or re.search("[?&]mode(=|&|$)", url):
         return url
     return f"{url}{'&' if '?' in url else '?'}mode=rw"
 
@@ -137,7 +137,7 @@ _with_existing_store = partial(_with_store, url_to_open=existing)
 
 
 def _failed(problem: str, error: StoreUnavailable) -> click.ClickException:
-    return click.ClickException(f"{problem}: {' '.join(str(error).split())}")
+    return click.ClickException(f"{problem}: {printable(' '.join(str(error).split()))}")
 
 
 def _open(url: str) -> Store:
@@ -281,17 +281,15 @@ def _refuse_database(file: str) -> None:
 
 
 def _output(file: str) -> AbstractContextManager[IO[bytes]]:
-    if file == "-" or _is_standard_output(file):
+    # A file that standard output is redirected to must not be replaced or truncated.
+    if file == "-" or _is_open_as(1, file):
         return click.open_file("-", "wb")
     return replacing(file)
 
 
-def _is_standard_output(file: str) -> bool:
-    """Return whether a regular file is standard output, which for example /dev/stdout names."""
-    try:
-        return os.path.isfile(file) and os.path.samestat(os.stat(file), os.fstat(1))
-    except OSError:
-        return False
+def _is_open_as(descriptor: int, file: str) -> bool:
+    """Return whether a name, such as /dev/stdout, is that of an open file."""
+    return os.path.exists(file) and os.path.samestat(os.stat(file), os.fstat(descriptor))
 
 
 @main.command(
@@ -325,6 +323,8 @@ def import_(store: Store, file: str, format: Format, skip_existing: bool) -> Non
                 recent.append((line, plant.id))
                 yield plant
 
+    if _is_open_as(0, file) and not os.path.isfile(file):
+        file = "-"  # /dev/stdin may be closed.
     size = None if file == "-" else os.path.getsize(file)
     try:
         with (

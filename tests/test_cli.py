@@ -168,7 +168,9 @@ def in_a_shell(command: str) -> tuple[int, str, str]:
         ("--version >&-", "standard output: Bad file descriptor"),
         ("list --store URL >&-", "standard output: Bad file descriptor"),
         ("export --store URL >&-", "standard output: Bad file descriptor"),
+        ("export /dev/stdout --store URL >&-", "standard output: Bad file descriptor"),
         ("import - --store URL <&-", "standard input: Bad file descriptor"),
+        ("import /dev/stdin --store URL <&-", "standard input: Bad file descriptor"),
     ],
 )
 def test_closed_or_full_stream_is_exit_code_1(
@@ -255,7 +257,12 @@ def test_add_and_import_create_a_database(run: Run, command: str) -> None:
 
 def test_mode_of_an_existing_database() -> None:
     """Only the URL of an SQLite file gets mode=rw, unless it has a mode."""
-    for url in ("postgresql://me@host/db", "sqlite:///a.db?mode=rwc", "sqlite:///a?b=1&mode=rw"):
+    for url in (
+        "postgresql://me@host/db",
+        "sqlite:///a.db?mode=rwc",
+        "sqlite:///a.db?timeout=1&mode=rw",
+        "sqlite:///a.db?mode",
+    ):
         assert existing(url) == url
     assert existing("sqlite:///mode=.db") == "sqlite:///mode=.db?mode=rw"
     assert existing("sqlite:///a.db?timeout=1") == "sqlite:///a.db?timeout=1&mode=rw"
@@ -268,6 +275,12 @@ def test_server_with_several_addresses_is_unreachable(run: Run) -> None:
     assert message.count("\n") == 1
     assert "127.0.0.2" in message
     assert "hunter2" not in message
+
+
+def test_control_characters_in_a_message_are_escaped(run: Run) -> None:
+    """A message shows control characters of the URL or of the database as escapes."""
+    message = failure(run("count", "--store", "sqlite:///a\x1b[2J\nb/plants.db"), 1)
+    assert message.rstrip("\n").isprintable()
 
 
 HELP = [[], *([name] for name in main.commands)]

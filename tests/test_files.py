@@ -217,9 +217,9 @@ def test_import_skip_existing(run: Run, url: str) -> None:
     ("failure", "code"),
     [
         ("raise StoreUnavailable('down')", 1),
-        ("os.kill(os.getpid(), signal.SIGINT)", 1),
-        ("os.kill(os.getpid(), signal.SIGTERM)", 143),
-        ("os.kill(os.getpid(), signal.SIGHUP)", 129),
+        ("raise OSError(28, 'full')", 1),
+        ("raise KeyboardInterrupt", 1),
+        ("signal.raise_signal(signal.SIGTERM)", 143),
     ],
 )
 def test_failed_export_keeps_the_file(
@@ -237,7 +237,7 @@ def test_failed_export_keeps_the_file(
 
 # A store whose iteration fails in the middle, when the first plants are on the disk.
 HALF = """
-import os, signal
+import signal
 from plantstore import MemoryStore, Plant, StoreUnavailable
 
 class Half(MemoryStore):
@@ -332,6 +332,12 @@ def test_export_to_standard_output_by_name(run: Run, url: str, tmp_path: Path) -
     subprocess.run(["bash", "-c", shell], check=True)
     assert Path("both").read_bytes() == b'first\n{"id":1,"name":"Monstera"}\n'
     assert invoke("export", "new.jsonl", "--store", url).exit_code == 0
+
+
+def test_import_of_standard_input_by_name(run: Run, url: str) -> None:
+    """/dev/stdin is standard input, also if it is not a file."""
+    assert run("import", "/dev/stdin", input=JSONL).output == "2 added\n"
+    assert plants(url) == BOTH
 
 
 @pytest.mark.parametrize("by_name", [False, True])

@@ -51,25 +51,32 @@ def test_failed_block_changes_nothing(tmp_path: Path, error: type[BaseException]
     assert old.read_text() == "old"
 
 
+@contextmanager
+def handler(number: signal.Signals, action: signal.Handlers) -> Iterator[None]:
+    """Set the handler of a signal. The program that runs the tests may ignore the signal."""
+    before = signal.signal(number, action)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_signal_removes_the_new_file(tmp_path: Path, number: signal.Signals) -> None:
     """A signal that ends the process leaves no file; afterwards, it has its default effect."""
-    with pytest.raises(SystemExit) as caught, replacing(str(tmp_path / "new")):
-        signal.raise_signal(number)
+    with handler(number, signal.SIG_DFL):
+        with pytest.raises(SystemExit) as caught, replacing(str(tmp_path / "new")):
+            signal.raise_signal(number)
+        assert signal.getsignal(number) is signal.SIG_DFL
     assert caught.value.code == 128 + number
     assert [*tmp_path.iterdir()] == []
-    assert signal.getsignal(number) is signal.SIG_DFL
 
 
 def test_ignored_signal_stays_ignored(tmp_path: Path) -> None:
     """SIGHUP does not end a process that nohup has started."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with replacing(str(tmp_path / "new")) as file:
-            signal.raise_signal(signal.SIGHUP)
-            file.write(b"new")
-    finally:
-        signal.signal(signal.SIGHUP, before)
+    with handler(signal.SIGHUP, signal.SIG_IGN), replacing(str(tmp_path / "new")) as file:
+        signal.raise_signal(signal.SIGHUP)
+        file.write(b"new")
     assert (tmp_path / "new").read_bytes() == b"new"
 
 
