@@ -3,7 +3,6 @@
 import json
 import os
 import sys
-from contextlib import suppress
 from typing import IO, Any
 
 import click
@@ -33,8 +32,7 @@ class Program(click.Group):
         try:
             return super().main(*args, **extra)
         except OSError as error:
-            with suppress(OSError):
-                click.echo(f"Error: {_describe(error)}", err=True)
+            click.echo(f"Error: {_describe(error)}", err=True)
             sys.exit(1)
         finally:
             for stream in streams:

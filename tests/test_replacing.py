@@ -3,10 +3,12 @@
 import os
 import signal
 import stat
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -78,6 +80,44 @@ def test_ignored_signal_stays_ignored(tmp_path: Path) -> None:
         signal.raise_signal(signal.SIGHUP)
         file.write(b"new")
     assert (tmp_path / "new").read_bytes() == b"new"
+
+
+@contextmanager
+def watching(*functions: object, call: Callable[[object], None]) -> Iterator[None]:
+    """Call a function before each call of these functions of the os module."""
+
+    def profile(_: FrameType, event: str, function: object) -> None:
+        if event == "c_call" and function in functions:
+            call(function)
+
+    sys.setprofile(profile)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+
+
+def test_file_is_on_the_disk_before_it_replaces_the_old_one(tmp_path: Path) -> None:
+    """After a failure of the machine, either the whole old file or the whole new file exists."""
+    calls: list[object] = []
+    with watching(os.fsync, os.replace, call=calls.append):
+        replace(tmp_path / "file")
+    assert calls == [os.fsync, os.replace, os.fsync]
+
+
+def test_new_file_is_private_at_first(tmp_path: Path) -> None:
+    """No other user can open the new file before it has the permissions of the old one."""
+    path = tmp_path / "file"
+    path.write_text("old")
+    modes = []
+
+    def note(_: object) -> None:
+        (other,) = (it for it in tmp_path.iterdir() if it != path)
+        modes.append(stat.S_IMODE(other.stat().st_mode))
+
+    with watching(os.fchown, os.fchmod, call=note):
+        replace(path)
+    assert {*modes} == {0o600}
 
 
 def test_old_file_exists_until_the_end(tmp_path: Path) -> None:
