@@ -1,14 +1,14 @@
 """The ``plantstore`` command."""
 
-import json
 import os
+import re
 import secrets
 import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing
-from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from contextlib import AbstractContextManager, closing
+from functools import partial, wraps
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 from marshmallow import ValidationError
@@ -17,6 +17,7 @@ from . import __version__
 from .auth import token_digest
 from .errors import describe_faults
 from .files import FORMATS, BadLine, Format, as_json
+from .replacing import naming, replacing
 from .schemas import new_plant_schema
 from .settings import DEFAULT_STORE
 from .stores import (
@@ -28,6 +29,7 @@ from .stores import (
     StoreUnavailable,
     open_store,
 )
+from .streams import Program, printable, printable_line
 
 if TYPE_CHECKING:
     from click._termui_impl import ProgressBar
@@ -45,7 +47,31 @@ _NEGATIVE_ID = {"ignore_unknown_options": True}
 _REMEMBERED = 1000
 
 
-@click.group()
+def _examples(*lines: str) -> str:
+    """Return the examples at the end of a command's help."""
+    # Without \b, click would join the lines.
+    return "\n  ".join(["\b\nExamples:" if len(lines) > 1 else "\b\nExample:", *lines])
+
+
+_SETTINGS = """\b
+Settings in the environment:
+  PLANTSTORE_STORE        the URL of the database, such as sqlite:///plants.db
+  PLANTSTORE_TOKENS       the tokens of the service, separated by commas
+  PLANTSTORE_TOKENS_FILE  a file of such tokens, one per line
+  PLANTSTORE_MAX_BODY     the largest request body of the service, in bytes
+
+"""
+
+
+@click.group(
+    cls=Program,
+    epilog=_SETTINGS
+    + _examples(
+        "plantstore token",
+        "plantstore add 1 Monstera --tag indoor --store sqlite:///plants.db",
+        "plantstore list --help",
+    ),
+)
 @click.version_option(__version__, prog_name="plantstore", message="%(prog)s %(version)s")
 @click.option(
     "--store",
@@ -58,9 +84,9 @@ def main(store: str) -> None:
     """Make access tokens, and manage the plants of a database."""
 
 
-@main.command()
+@main.command(epilog=_examples("plantstore token"))
 def token() -> None:
-    """Make a new access token.
+    """Make a new access token. No setting is needed.
 
     The first line is the token: give it to the client. The second line is its digest: put it
     into PLANTSTORE_TOKENS or PLANTSTORE_TOKENS_FILE. The service then accepts the token without
@@ -71,7 +97,17 @@ def token() -> None:
     click.echo(f"sha256:{token_digest(made).hex()}")
 
 
-def _with_store(command: _Command) -> _Command:
+def existing(url: str) -> str:
+    """Return the URL of a store that never creates a database: SQLite then needs an existing file.
+
+    :param url: the URL of a store. If it already has the option mode, it is returned unchanged.
+    """
+    if not url.startswith("sqlite:") or re.search("[?&]mode(=|&|$)", url):
+        return url
+    return f"{url}{'&' if '?' in url else '?'}mode=rw"
+
+
+def _with_store(command: _Command, url_to_open: Callable[[str], str] = str) -> _Command:
     """Pass the store to a command, and report its errors in one line."""
 
     @click.option(
@@ -84,30 +120,24 @@ def _with_store(command: _Command) -> _Command:
     def run(store: str | None, **arguments: Any) -> None:
         given = click.get_current_context().find_root().params["store"]
         try:
-            with _open(given if store is None else store) as opened:
+            with _open(url_to_open(given if store is None else store)) as opened:
                 command(opened, **arguments)
-                _flush()
-        except BrokenPipeError:
-            raise  # The program that reads the output has ended. click then exits silently.
         except StoreMisconfigured as error:
-            raise click.ClickException(f"the store is not set up for plants: {error}") from None
+            raise _failed("the store is not set up for plants", error) from None
         except StoreUnavailable as error:
-            raise click.ClickException(f"the store is unavailable: {error}") from None
+            raise _failed("the store is unavailable", error) from None
         except PlantExists as error:
             raise click.ClickException(f"plant {error} already exists.") from None
-        except OSError as error:
-            raise click.ClickException(str(error)) from None
 
     return run
 
 
-def _flush() -> None:
-    """Flush standard output. After an error Python must not flush it again at exit."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise
+# A command that only reads or removes plants must not create a database at a mistyped path.
+_with_existing_store = partial(_with_store, url_to_open=existing)
+
+
+def _failed(problem: str, error: StoreUnavailable) -> click.ClickException:
+    return click.ClickException(f"{problem}: {printable(' '.join(str(error).split()))}")
 
 
 def _open(url: str) -> Store:
@@ -125,7 +155,10 @@ def _open(url: str) -> Store:
     return store
 
 
-@main.command(context_settings=_NEGATIVE_ID)
+@main.command(
+    context_settings=_NEGATIVE_ID,
+    epilog=_examples("plantstore add 1 Monstera --tag indoor --store sqlite:///plants.db"),
+)
 @click.argument("id", type=_ID)
 @click.argument("name")
 @click.option(
@@ -133,7 +166,10 @@ def _open(url: str) -> Store:
 )
 @_with_store
 def add(store: Store, id: int, name: str, tag: str | None) -> None:
-    """Add a plant with this ID and this NAME."""
+    """Add a plant with this ID and this NAME.
+
+    If an SQLite file is missing, it is created.
+    """
     new_plant = {"id": id, "name": name} | ({} if tag is None else {"tag": tag})
     try:
         store.add(Plant(**new_plant_schema.load(new_plant)))
@@ -141,41 +177,48 @@ def add(store: Store, id: int, name: str, tag: str | None) -> None:
         raise click.UsageError(describe_faults(error)) from None
 
 
-@main.command(context_settings=_NEGATIVE_ID)
+@main.command(
+    context_settings=_NEGATIVE_ID, epilog=_examples("plantstore show 1 --store sqlite:///plants.db")
+)
 @click.argument("id", type=_ID)
-@_with_store
+@_with_existing_store
 def show(store: Store, id: int) -> None:
     """Print the plant with this ID as JSON."""
     plant = store.get(id)
     if plant is None:
         raise _not_found(id)
-    click.echo(_printable(as_json(plant).decode()))
+    # Bytes, because the encoding of the terminal may lack a character.
+    click.echo(printable(as_json(plant).decode()).encode())
 
 
-@main.command("list")
-@_with_store
+@main.command("list", epilog=_examples("plantstore list --store sqlite:///plants.db"))
+@_with_existing_store
 def list_(store: Store) -> None:
     """Print all plants in the order of their ids.
 
-    Each line is the id, the name and the tag of a plant, separated by tabs.
+    Each line is the id, the name and the tag of a plant, separated by tabs. Control characters,
+    such as line breaks, are escaped.
     """
     for plant in store:
         cells = (str(plant.id), plant.name, plant.tag or "")
-        sys.stdout.buffer.write("\t".join(map(_printable, cells)).encode() + b"\n")
+        sys.stdout.buffer.write("\t".join(map(printable, cells)).encode() + b"\n")
 
 
-@main.command()
-@_with_store
+@main.command(epilog=_examples("plantstore count --store sqlite:///plants.db"))
+@_with_existing_store
 def count(store: Store) -> None:
-    """Print the number of plants."""
+    """Print the number of plants in the database."""
     click.echo(len(store))
 
 
-@main.command(context_settings=_NEGATIVE_ID)
+@main.command(
+    context_settings=_NEGATIVE_ID,
+    epilog=_examples("plantstore remove 1 --store sqlite:///plants.db"),
+)
 @click.argument("id", type=_ID)
-@_with_store
+@_with_existing_store
 def remove(store: Store, id: int) -> None:
-    """Remove the plant with this ID."""
+    """Remove the plant with this ID from the database."""
     try:
         store.remove(id)
     except KeyError:
@@ -198,30 +241,64 @@ def _with_format(command: _Command) -> _Command:
     return run
 
 
-@main.command()
-@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True), default="-")
+@main.command(
+    epilog=_examples(
+        "plantstore export plants.jsonl --store sqlite:///plants.db",
+        "plantstore export - --format csv --store sqlite:///plants.db",
+    )
+)
+@click.argument(
+    "file", type=click.Path(dir_okay=False, writable=True, allow_dash=True), default="-"
+)
 @_with_format
-@_with_store
+@_with_existing_store
 def export(store: Store, file: str, format: Format) -> None:
-    """Write all plants to FILE, by default to standard output (-). An existing file is replaced."""
-    store.ping()  # Before the file is truncated.
+    """Write all plants to FILE, by default to standard output (-).
+
+    If FILE exists, it is replaced when the new file is complete. If the export fails or is
+    interrupted, FILE is unchanged.
+    """
     _refuse_database(file)
-    with click.open_file(file, "wb") as output:
-        visible = sys.stderr.isatty() and not output.isatty()
+    with _output(file) as output:
+        terminal = output.isatty()
+        visible = sys.stderr.isatty() and not terminal
         plants = len(store) if visible else 0
         with closing(_progress(store, "Exporting", plants, 1000, visible)) as counted:
-            format.write(counted, output)
+            lines = format.lines(counted)
+            output.writelines(map(printable_line, lines) if terminal else lines)
 
 
 def _refuse_database(file: str) -> None:
-    """Refuse to overwrite a file of SQLite, such as that of the store itself."""
-    if os.path.isfile(file):
-        with open(file, "rb") as existing:
-            if existing.read(15) == b"SQLite format 3":
-                raise click.UsageError(f"{file} is an SQLite database. Choose another file.")
+    """Refuse to replace a file of an SQLite database, such as that of the store itself."""
+    target = os.path.realpath(file)
+    for path in (target, re.sub("-(wal|shm|journal)$", "", target)):
+        if os.path.isfile(path):
+            with open(path, "rb") as existing:
+                if existing.read(15) == b"SQLite format 3":
+                    raise click.UsageError(
+                        f"{file} belongs to an SQLite database. Choose another file."
+                    )
 
 
-@main.command("import")
+def _output(file: str) -> AbstractContextManager[IO[bytes]]:
+    # A file that standard output is redirected to must not be replaced or truncated.
+    if file == "-" or _is_open_as(1, file):
+        return click.open_file("-", "wb")
+    return replacing(file)
+
+
+def _is_open_as(descriptor: int, file: str) -> bool:
+    """Return whether a name, such as /dev/stdout, is that of an open file."""
+    return os.path.exists(file) and os.path.samestat(os.stat(file), os.fstat(descriptor))
+
+
+@main.command(
+    "import",
+    epilog=_examples(
+        "plantstore import plants.jsonl --store sqlite:///plants.db",
+        "plantstore import plants.csv --skip-existing --store sqlite:///plants.db",
+    ),
+)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option("--skip-existing", is_flag=True, help="Skip each plant whose id already exists.")
 @_with_format
@@ -240,11 +317,14 @@ def import_(store: Store, file: str, format: Format, skip_existing: bool) -> Non
 
     def plants(lines: Iterable[bytes]) -> Iterator[Plant]:
         nonlocal seen
-        for line, plant in format.read(lines):
-            seen += 1
-            recent.append((line, plant.id))
-            yield plant
+        with naming("standard input" if file == "-" else file):
+            for line, plant in format.read(lines):
+                seen += 1
+                recent.append((line, plant.id))
+                yield plant
 
+    if _is_open_as(0, file) and not os.path.isfile(file):
+        file = "-"  # /dev/stdin may be closed.
     size = None if file == "-" else os.path.getsize(file)
     try:
         with (
@@ -293,10 +373,3 @@ def _progress(
 
 def _not_found(id: int) -> click.ClickException:
     return click.ClickException(f"there is no plant {id}.")
-
-
-def _printable(text: str) -> str:
-    """Escape, as JSON does, the characters that would control a terminal."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)

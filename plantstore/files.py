@@ -3,10 +3,12 @@
 import csv
 import re
 import sys
-from codecs import BOM_UTF8, getwriter
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from json import JSONDecodeError
-from typing import IO, Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import msgspec
 from marshmallow import ValidationError
@@ -37,11 +39,12 @@ class Format(NamedTuple):
     In CSV, however, an empty tag is read as no tag.
 
     ``read`` yields the plants of the lines, each with the number of its line, and raises
-    :exc:`BadLine`. ``write`` writes plants to a binary file.
+    :exc:`BadLine`. ``lines`` yields the lines of a file of the plants: one line for each plant,
+    which in CSV contains the line breaks of its name and tag.
     """
 
     read: Callable[[Iterable[bytes]], Iterator[_Numbered]]
-    write: Callable[[Iterable[Plant], IO[bytes]], None]
+    lines: Callable[[Iterable[Plant]], Iterator[bytes]]
 
 
 def _read_jsonl(lines: Iterable[bytes]) -> Iterator[_Numbered]:
@@ -50,9 +53,9 @@ def _read_jsonl(lines: Iterable[bytes]) -> Iterator[_Numbered]:
             yield number, _load(number, new_plant_schema.loads, line)
 
 
-def _write_jsonl(plants: Iterable[Plant], file: IO[bytes]) -> None:
+def _jsonl_lines(plants: Iterable[Plant]) -> Iterator[bytes]:
     for plant in plants:
-        file.write(as_json(plant) + b"\n")
+        yield as_json(plant) + b"\n"
 
 
 def as_json(plant: Plant) -> bytes:
@@ -92,18 +95,23 @@ def _rows(lines: Iterable[bytes]) -> Iterator[tuple[int, list[str]]]:
 
 def _load_cells(cells: dict[str, str]) -> dict[str, Any]:
     members: dict[str, Any] = {**cells}
-    if re.fullmatch("-?[0-9]{1,30}", cells["id"]) is not None:
-        members["id"] = int(cells["id"])
+    number = re.fullmatch("(-?)0*([0-9]+)", cells["id"])
+    if number is not None:
+        sign, digits = number.groups()
+        # Python refuses to convert thousands of digits. 20 digits are beyond the range too.
+        members["id"] = int(sign + digits[:20])
     if cells.get("tag") == "":
         del members["tag"]
     loaded: dict[str, Any] = new_plant_schema.load(members)
     return loaded
 
 
-def _write_csv(plants: Iterable[Plant], file: IO[bytes]) -> None:
-    writer = csv.writer(getwriter("utf-8")(file))
-    writer.writerow(Plant._fields)
-    writer.writerows(plants)
+def _csv_lines(plants: Iterable[Plant]) -> Iterator[bytes]:
+    # writerow returns what the write method returns.
+    encoder: Any = SimpleNamespace(write=str.encode)
+    writer = csv.writer(encoder)
+    for row in chain([Plant._fields], plants):
+        yield writer.writerow(row)
 
 
 def _without_bom(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
@@ -123,4 +131,4 @@ def _load(number: int, load: Callable[[Any], dict[str, Any]], line: Any) -> Plan
 
 
 #: The formats by name.
-FORMATS = {"jsonl": Format(_read_jsonl, _write_jsonl), "csv": Format(_read_csv, _write_csv)}
+FORMATS = {"jsonl": Format(_read_jsonl, _jsonl_lines), "csv": Format(_read_csv, _csv_lines)}

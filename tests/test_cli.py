@@ -1,18 +1,27 @@
 """The plantstore command."""
 
+import shlex
 import sqlite3
 import subprocess
 import sys
 from contextlib import closing
 from hashlib import sha256
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
 from click.testing import Result
 
 from plantstore import StaticTokens, __version__
+from plantstore.cli import existing, main
 
 from .conftest import Run, invoke
+from .installing import install
+from .serving import ROOT
+
+# The command as another process; the working directory may be any folder.
+MAIN = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from plantstore.cli import main; main()"
+COMMAND = [sys.executable, "-c", MAIN]
 
 
 def test_token_command_makes_a_random_token() -> None:
@@ -139,4 +148,187 @@ def test_store_option_overrides_the_environment(run: Run, tmp_path: Path) -> Non
     other = f"sqlite:///{tmp_path}/other.db"
     assert run("--store", other, "add", "1", "Monstera").exit_code == 0
     assert run("count", "--store", other).output == "1\n"
-    assert run("count").output == "0\n"
+    assert run("remove", "1", "--store", other).exit_code == 0
+    assert run("add", "1", "Rose").exit_code == 0
+    assert run("count", "--store", other).output == "0\n"
+
+
+def in_a_shell(command: str) -> tuple[int, str, str]:
+    """Run the plantstore command with redirections; return its exit code and both outputs."""
+    shell = f"{shlex.join(COMMAND)} {command}"
+    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("token >/dev/full", "standard output: No space left on device"),
+        ("--help >/dev/full", "standard output: No space left on device"),
+        ("list --help >&-", "standard output: Bad file descriptor"),
+        ("--version >&-", "standard output: Bad file descriptor"),
+        ("list --store URL >&-", "standard output: Bad file descriptor"),
+        ("export --store URL >&-", "standard output: Bad file descriptor"),
+        ("export /dev/stdout --store URL >&-", "standard output: Bad file descriptor"),
+        ("import - --store URL <&-", "standard input: Bad file descriptor"),
+        ("import /dev/stdin --store URL <&-", "standard input: Bad file descriptor"),
+    ],
+)
+def test_closed_or_full_stream_is_exit_code_1(
+    run: Run, url: str, command: str, message: str
+) -> None:
+    """If a standard stream is closed or full, a command fails with one line."""
+    assert run("add", "1", "Monstera").exit_code == 0
+    assert in_a_shell(command.replace("URL", url)) == (1, "", f"Error: {message}\n")
+
+
+def test_message_cannot_be_written(run: Run, url: str) -> None:
+    """If standard error is full, a failed command only has its exit code."""
+    assert in_a_shell(f"show 2 --store {url} 2>/dev/full") == (1, "", "")
+
+
+def test_output_is_never_written_to_the_database(run: Run, url: str) -> None:
+    """With closed standard streams, neither output nor messages get into the database."""
+    assert in_a_shell(f"add 1 Monstera --store {url} >&- 2>&- <&-") == (0, "", "")
+    file = Path(url.removeprefix("sqlite:///"))
+    before = file.read_bytes()
+    for command in ("list", "add 1 x"):
+        assert in_a_shell(f"{command} --store {url} >&- 2>&- <&-")[0] == 1
+    assert file.read_bytes() == before
+
+
+def test_closed_streams_of_this_process(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command whose closed streams are replaced runs, and fails only when it uses them."""
+    assert invoke("add", "1", "Monstera", "--store", url).exit_code == 0
+    for name in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(sys, name, None)
+    main.main(["remove", "1", "--store", url], standalone_mode=False)
+    with pytest.raises(SystemExit):
+        main.main(["count", "--store", url], standalone_mode=False)
+    assert invoke("count", "--store", url).output == "0\n"
+
+
+def test_encoding_that_lacks_a_character(
+    run: Run, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Plants are written in UTF-8, whatever the encoding of the terminal is."""
+    assert run("add", "1", "🌵", "--tag", "é").exit_code == 0
+    for command, output in (
+        (["show", "1"], '{"id":1,"name":"🌵","tag":"é"}\n'),
+        (["list"], "1\t🌵\té\n"),
+    ):
+        stdout = BytesIO()
+        monkeypatch.setattr(sys, "stdout", TextIOWrapper(stdout, encoding="latin-1"))
+        main.main([*command, "--store", url], standalone_mode=False)
+        assert stdout.getvalue().decode() == output
+
+
+READING = ["list", "show 1", "count", "export", "export plants.jsonl", "remove 1"]
+
+
+@pytest.mark.parametrize("command", READING)
+@pytest.mark.parametrize("options", ["", "?timeout=1", "?mode=rw"])
+def test_reading_never_creates_a_database(
+    run: Run, tmp_path: Path, command: str, options: str
+) -> None:
+    """Without its SQLite file, a command other than add and import fails, and names the file."""
+    message = failure(run(*command.split(), "--store", f"sqlite:///typo.db{options}"), 1)
+    assert message.startswith("Error: the store is unavailable: ")
+    assert "typo.db" in message
+    assert message.count("\n") == 1
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize("command", READING)
+def test_reading_never_creates_a_table(run: Run, url: str, tmp_path: Path, command: str) -> None:
+    """A command that reads an empty SQLite file finds no plants, and does not change the file."""
+    file = tmp_path / "plants.db"
+    file.touch()
+    missing = command in {"show 1", "remove 1"}
+    assert run(*command.split()).exit_code == (1 if missing else 0)
+    assert file.read_bytes() == b""
+
+
+@pytest.mark.parametrize("command", ["add 1 Rose", "import -"])
+def test_add_and_import_create_a_database(run: Run, command: str) -> None:
+    """A new SQLite file is created by add and by import."""
+    assert run(*command.split(), input=b'{"id":1,"name":"Rose"}\n').exit_code == 0
+    assert run("count").output == "1\n"
+
+
+def test_mode_of_an_existing_database() -> None:
+    """Only the URL of an SQLite file gets mode=rw, unless it has a mode."""
+    for url in (
+        "postgresql://me@host/db",
+        "sqlite:///a.db?mode=rwc",
+        "sqlite:///a.db?timeout=1&mode=rw",
+        "sqlite:///a.db?mode",
+    ):
+        assert existing(url) == url
+    assert existing("sqlite:///mode=.db") == "sqlite:///mode=.db?mode=rw"
+    assert existing("sqlite:///a.db?timeout=1") == "sqlite:///a.db?timeout=1&mode=rw"
+
+
+def test_server_with_several_addresses_is_unreachable(run: Run) -> None:
+    """If a server has several addresses, and none can be reached, there is still one line."""
+    url = "postgresql://me:hunter2@/plants?host=127.0.0.1:1&host=127.0.0.2:1"
+    message = failure(run("count", "--store", url), 1)
+    assert message.count("\n") == 1
+    assert "127.0.0.2" in message
+    assert "hunter2" not in message
+
+
+def test_control_characters_in_a_message_are_escaped(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The message of a store is one line, whose control characters are escaped."""
+    source = r"""
+from plantstore import StoreUnavailable
+def open(url):
+    raise StoreUnavailable("first\x1b[2J\n  second")
+"""
+    install(monkeypatch, tmp_path, "plantstore-shelf", "shelf", source)
+    message = failure(run("count", "--store", "shelf://"), 1)
+    assert message == r"Error: the store is unavailable: first\u001b[2J second" + "\n"
+
+
+HELP = [[], *([name] for name in main.commands)]
+
+
+def examples(text: str) -> list[list[str]]:
+    """Return the arguments of the examples at the end of a help text."""
+    _, *lines = text.partition("\n  Example")[2].splitlines()
+    return [shlex.split(line) for line in lines]
+
+
+@pytest.mark.parametrize("command", HELP, ids=" ".join)
+def test_help_has_an_example(run: Run, tmp_path: Path, command: list[str]) -> None:
+    """The help of every command ends with examples of correct usage, each on a line of its own."""
+    for name in ("plants.jsonl", "plants.csv"):
+        (tmp_path / name).touch()
+    text = run(*command, "--help").output
+    assert max(map(len, text.splitlines())) <= 80
+    found = examples(text)
+    assert found
+    for program, name, *arguments in found:
+        assert program == "plantstore"
+        assert [name] == (command or [name])
+        main.commands[name].make_context(name, [it for it in arguments if it != "--help"])
+
+
+def test_examples_of_the_help_succeed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The examples of the commands for plants succeed, one after the other, in an empty folder.
+
+    They need no environment variable.
+    """
+    monkeypatch.chdir(tmp_path)
+    for name in ("token", "add", "show", "list", "count", "export", "remove"):
+        for _, *arguments in examples(invoke(name, "--help").output):
+            assert invoke(*arguments).exit_code == 0, arguments
+
+
+def test_help_names_the_settings(run: Run) -> None:
+    """`plantstore --help` names every setting."""
+    text = run("--help").output
+    for name in ("TOKENS", "TOKENS_FILE", "STORE", "MAX_BODY"):
+        assert f"\n    PLANTSTORE_{name} " in text

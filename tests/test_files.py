@@ -1,5 +1,6 @@
 """Plants in files, and the commands import and export."""
 
+import json
 import os
 import pty
 import re
@@ -22,17 +23,15 @@ from plantstore.files import FORMATS
 
 from .conftest import Run, invoke
 from .databases import Place
-from .serving import LIMIT, ROOT
+from .installing import install
+from .serving import LIMIT
+from .test_cli import COMMAND
 from .test_stores import PLANTS
 
 JSONL = b'{"id":-1,"name":"Rose"}\n{"id":2,"name":"Lily","tag":"white"}\n'
 CSV = b"id,name,tag\r\n-1,Rose,\r\n2,Lily,white\r\n"
 # The plants of JSONL and of CSV.
 BOTH = [Plant(-1, "Rose"), Plant(2, "Lily", "white")]
-
-# The command as another process; the working directory may be any folder.
-MAIN = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from plantstore.cli import main; main()"
-COMMAND = [sys.executable, "-c", MAIN]
 
 
 def plants(url: str) -> list[Plant]:
@@ -47,17 +46,17 @@ def plants(url: str) -> list[Plant]:
 @given(plants=st.lists(PLANTS))
 def test_jsonl_round_trip(plants: list[Plant]) -> None:
     """Plants that were written as JSON Lines are read back unchanged."""
-    file = BytesIO()
-    FORMATS["jsonl"].write(plants, file)
-    assert [plant for _, plant in FORMATS["jsonl"].read(BytesIO(file.getvalue()))] == plants
+    lines = [*FORMATS["jsonl"].lines(plants)]
+    assert len(lines) == len(plants)
+    assert [plant for _, plant in FORMATS["jsonl"].read(BytesIO(b"".join(lines)))] == plants
 
 
 @given(plants=st.lists(PLANTS))
 def test_csv_round_trip(plants: list[Plant]) -> None:
     """Plants that were written as CSV are read back unchanged; an empty tag becomes no tag."""
-    file = BytesIO()
-    FORMATS["csv"].write(plants, file)
-    read = [plant for _, plant in FORMATS["csv"].read(BytesIO(file.getvalue()))]
+    lines = [*FORMATS["csv"].lines(plants)]
+    assert len(lines) == len(plants) + 1
+    read = [plant for _, plant in FORMATS["csv"].read(BytesIO(b"".join(lines)))]
     assert read == [plant._replace(tag=plant.tag or None) for plant in plants]
 
 
@@ -119,6 +118,7 @@ def test_format_option_and_file_name(
         ("csv", CSV.replace(b"\r\n", b"\n\n,,\n")),
         ("csv", CSV.replace(b"name,tag", b" Name, TAG")),
         ("csv", b'tag,age,name,id\n,7,"Rose",-01\n"white",,Lily,"2"'),
+        ("csv", CSV.replace(b"2,", b"0" * 5000 + b"2,")),
     ],
 )
 def test_import_of_files_from_other_programs(
@@ -137,11 +137,17 @@ def test_import_of_files_from_other_programs(
         ("jsonl", b'{"id":3,"name":"\xff"}\n', "line 2: Not JSON: it is not UTF-8, at column 17."),
         ("jsonl", b'{"id":3,"name":"x","tag":null}\n', "line 2: tag: "),
         ("jsonl", b'{"id":9223372036854775808,"name":"x"}\n', "line 2: id: "),
+        ("jsonl", b'{"id":-9223372036854775809,"name":"x"}\n', "line 2: id: "),
+        ("jsonl", b'{"id":%s,"name":"x"}\n' % (b"9" * 5000), "line 2: "),
+        ("jsonl", b'{"id":-%s,"name":"x"}\n' % (b"9" * 5000), "line 2: "),
         ("jsonl", b'{"id":-1,"name":"x"}\n', "line 2: plant -1 already exists, or occurs twice"),
         ("csv", b"3,a\n", "line 3: There are 2 cells, but 3 in the header."),
         ("csv", b'4,"a\nb",\nfive,c,\n', "line 5: id: Must be an integer, not a string."),
         ("csv", b"9223372036854775808,a,\n", "line 3: id: Must be between"),
-        ("csv", b"9" * 5000 + b",a,\n", "line 3: id: Must be an integer, not a string."),
+        ("csv", b"-9223372036854775809,a,\n", "line 3: id: Must be between"),
+        ("csv", b"9" * 5000 + b",a,\n", "line 3: id: Must be between"),
+        ("csv", b"-" + b"9" * 5000 + b",a,\n", "line 3: id: Must be between"),
+        ("csv", "٣,a,\n".encode(), "line 3: id: Must be an integer, not a string."),
         ("csv", b'4,"a"b,\n', "line 3: Not CSV in UTF-8: "),
         ("csv", b"4,\xff,\n", "line 3: Not CSV in UTF-8: "),
         ("csv", b"4,\x00,\n", "line 3: name: Must not contain U+0000."),
@@ -159,6 +165,7 @@ def test_import_error_names_the_line(
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith(f"Error: {fault}")
     assert result.stderr.endswith(" Nothing was imported.\n")
+    assert result.stderr.count("\n") == 1
     assert plants(url) == []
 
 
@@ -206,30 +213,70 @@ def test_import_skip_existing(run: Run, url: str) -> None:
     assert plants(url)[1] == Plant(1, "Monstera")
 
 
-def test_failed_export_keeps_the_file(run: Run, tmp_path: Path) -> None:
-    """An export from an unavailable store leaves the file unchanged."""
-    file = tmp_path / "plants.jsonl"
-    file.write_text("precious")
-    result = run("--store", f"sqlite:///{tmp_path}/missing/plants.db", "export", str(file))
-    assert result.exit_code == 1
-    assert file.read_text() == "precious"
+@pytest.mark.parametrize(
+    ("failure", "code"),
+    [
+        ("raise StoreUnavailable('down')", 1),
+        ("raise OSError(28, 'full')", 1),
+        ("raise KeyboardInterrupt", 1),
+        ("signal.raise_signal(signal.SIGTERM)", 143),
+    ],
+)
+def test_failed_export_keeps_the_file(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: str, code: int
+) -> None:
+    """An export that fails or is interrupted leaves the old file, and no other file."""
+    install(monkeypatch, tmp_path, "plantstore-half", "half", HALF.replace("FAILURE", failure))
+    (tmp_path / "plants.jsonl").write_text("precious")
+    before = sorted(os.listdir())
+    for file in ("plants.jsonl", "new.jsonl"):
+        assert run("export", file, "--store", "half://").exit_code == code
+    assert (tmp_path / "plants.jsonl").read_text() == "precious"
+    assert [it for it in sorted(os.listdir()) if it != "__pycache__"] == before
 
 
-def test_export_never_overwrites_a_database(run: Run, url: str) -> None:
-    """An export refuses to overwrite an SQLite database."""
+# A store whose iteration fails in the middle, when the first plants are on the disk.
+HALF = """
+import signal
+from plantstore import MemoryStore, Plant, StoreUnavailable
+
+class Half(MemoryStore):
+    one_process = False
+
+    def __iter__(self):
+        for id in range(10_000):
+            yield Plant(id, "x" * 100)
+        FAILURE
+
+def open(url):
+    return Half()
+"""
+
+
+def test_export_never_overwrites_a_database(run: Run, url: str, tmp_path: Path) -> None:
+    """An export refuses to overwrite a file of an SQLite database, also by a link."""
     assert run("add", "1", "Monstera").exit_code == 0
-    assert run("export", url.removeprefix("sqlite:///")).exit_code == 2
+    os.symlink("plants.db", "link")
+    os.symlink("plants.db-journal", "other")
+    for name in ("plants.db", "link", "plants.db-wal", "plants.db-shm", "other"):
+        result = run("export", name)
+        assert (result.exit_code, result.stdout) == (2, ""), name
+        assert "Choose another file" in result.stderr
     assert plants(url) == [Plant(1, "Monstera")]
 
 
 def test_output_to_a_full_disk_is_exit_code_1(run: Run, url: str) -> None:
     """A full disk fails the command with a message of one line."""
     assert run("add", "1", "Monstera").exit_code == 0
-    for command in ("export /dev/full", "export > /dev/full", "list > /dev/full"):
+    for command, place in (
+        ("export /dev/full", "/dev/full"),
+        ("export > /dev/full", "standard output"),
+        ("list > /dev/full", "standard output"),
+    ):
         shell = f"{shlex.join([*COMMAND, '--store', url])} {command}"
         done = subprocess.run(["bash", "-c", shell], capture_output=True, check=False)
         assert done.returncode == 1
-        assert done.stderr == b"Error: [Errno 28] No space left on device\n"
+        assert done.stderr == f"Error: {place}: No space left on device\n".encode()
 
 
 def test_failed_output_is_not_flushed_again(
@@ -247,11 +294,80 @@ def test_failed_output_is_not_flushed_again(
         monkeypatch.undo()
 
 
-def test_export_into_a_missing_folder(run: Run) -> None:
-    """An export into a missing folder fails with a message of one line."""
-    result = run("export", "missing/plants.jsonl")
-    assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
-    assert "missing/plants.jsonl" in result.stderr
+@pytest.mark.parametrize(
+    "name", ["missing/plants.jsonl", "plants/", "old.jsonl/", "missing/../plants", "x" * 256]
+)
+def test_export_to_an_impossible_name(run: Run, tmp_path: Path, name: str) -> None:
+    """An export into a missing folder, for example, fails with a message of one line."""
+    assert run("add", "1", "Monstera").exit_code == 0
+    assert run("export", "old.jsonl").exit_code == 0
+    before = sorted(os.listdir())
+    result = run("export", name)
+    assert result.exit_code == 1
+    assert re.fullmatch(f"Error: {re.escape(name)}: .+\n", result.stderr)
+    assert sorted(os.listdir()) == before
+
+
+def test_file_names_that_are_not_printable(run: Run, url: str) -> None:
+    """A file name may be any bytes. In a message, control characters are escaped."""
+    assert run("add", "1", "Monstera").exit_code == 0
+    name = os.fsdecode(b"a b\xff\x1b\n.csv")
+    assert run("export", name).exit_code == 0
+    assert run("import", name, "--skip-existing").output == "0 added, 1 skipped\n"
+    result = run("export", f"missing/{name}")
+    assert result.stderr.startswith(r"Error: missing/a b\udcff\u001b\n.csv: ")
+
+
+def test_import_of_an_unreadable_file(run: Run) -> None:
+    """If a file cannot be read, the message is one line that names it."""
+    result = run("import", "/proc/self/mem")
+    assert (result.exit_code, result.stderr) == (1, "Error: /proc/self/mem: Input/output error\n")
+
+
+def test_export_to_standard_output_by_name(run: Run, url: str, tmp_path: Path) -> None:
+    """An export to /dev/stdout keeps what standard output already contains."""
+    assert run("add", "1", "Monstera").exit_code == 0
+    shell = f"(echo first; {shlex.join([*COMMAND, '--store', url])} export /dev/stdout) > both"
+    subprocess.run(["bash", "-c", shell], check=True)
+    assert Path("both").read_bytes() == b'first\n{"id":1,"name":"Monstera"}\n'
+    assert invoke("export", "new.jsonl", "--store", url).exit_code == 0
+
+
+def test_import_of_standard_input_by_name(run: Run, url: str) -> None:
+    """/dev/stdin is standard input, also if it is not a file."""
+    assert run("import", "/dev/stdin", input=JSONL).output == "2 added\n"
+    assert plants(url) == BOTH
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_export_to_a_terminal_is_escaped(
+    run: Run, url: str, monkeypatch: pytest.MonkeyPatch, by_name: bool
+) -> None:
+    """On a terminal, an export shows control characters as escapes. JSON Lines stays JSON.
+
+    In a file, the plant is unchanged.
+    """
+    plant = Plant(1, "\x1b[2J\x9b\r\n\u202e🌵\U000e0001\n", '\n"')
+    with open_store(url) as store:
+        store.add(plant)
+    controller, terminal = pty.openpty()
+    with open(controller, "rb", buffering=0) as screen, open(terminal, "w") as stdout:
+        file = os.ttyname(terminal) if by_name else "-"
+        monkeypatch.setattr(sys, "stdout", stdout)
+        for format in FORMATS:
+            arguments = ["--store", url, "export", file, "--format", format]
+            main.main(arguments, standalone_mode=False)
+        monkeypatch.undo()
+        shown = b""
+        while shown.count(b"\n") < 3:
+            shown += screen.read(4096)
+    json_lines, header, csv_row = shown.decode().splitlines()
+    assert Plant(**json.loads(json_lines)) == plant
+    assert header == "id,name,tag"
+    assert csv_row == r'1,"\u001b[2J\u009b\r\n\u202e🌵\udb40\udc01\n","\n"""'
+    assert json_lines.isprintable()
+    assert run("export", "plants.csv").exit_code == 0
+    assert "\x1b[2J\x9b\r\n\u202e".encode() in Path("plants.csv").read_bytes()
 
 
 def test_broken_pipe_ends_the_command_without_a_message(run: Run, url: str) -> None:

@@ -193,9 +193,7 @@ def test_response_is_complete_after_unread_data(server: Gunicorn) -> None:
 @pytest.mark.parametrize(
     ("reserved", "sent"), [(128, b""), (0, b""), (0, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")]
 )
-def test_more_connections_than_file_descriptors(
-    tmp_path: Path, reserved: int, sent: bytes
-) -> None:
+def test_more_connections_than_file_descriptors(tmp_path: Path, reserved: int, sent: bytes) -> None:
     """More idle connections than file descriptors end no worker, and others are served.
 
     So no plant in memory is lost, and no id is acknowledged twice.

@@ -155,8 +155,3 @@ def _package(entry: EntryPoint) -> str:
 
 def _in_one_line(error: ImportError) -> str:
     return " ".join(str(error).split())
-
-
-def public_url(url: str) -> str:
-    """Return the URL."""
-    return url
