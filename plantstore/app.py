@@ -76,8 +76,10 @@ def _for_server(error: SettingsError) -> SettingsError:
     gunicorn: Any = sys.modules.get("gunicorn.errors")
     if gunicorn is None:
         return error
-    kind: type[SettingsError] = type("SettingsError", (SettingsError, gunicorn.AppImportError), {})
-    return kind(f"plantstore: {error}")
+    # With its option --preload, gunicorn reports only a RuntimeError in this way.
+    kinds = (SettingsError, gunicorn.AppImportError, RuntimeError)
+    kind: type[SettingsError] = type("SettingsError", kinds, {})
+    return kind(*error.args)
 
 
 def _check_host() -> Response | None:

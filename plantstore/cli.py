@@ -15,6 +15,7 @@ from marshmallow import ValidationError
 
 from . import __version__
 from .auth import token_digest
+from .check import check
 from .errors import describe_faults
 from .files import FORMATS, BadLine, Format, as_json
 from .replacing import naming, replacing
@@ -27,6 +28,7 @@ from .stores import (
     Store,
     StoreMisconfigured,
     StoreUnavailable,
+    existing,
     open_store,
 )
 from .streams import Program, printable, printable_line
@@ -41,6 +43,8 @@ _Command = Callable[..., None]
 # The type of an id. The help shows its name.
 _ID = click.IntRange(-(2**63), 2**63 - 1)
 _ID.name = "integer"
+# The type of a number of processes or threads.
+_COUNT = click.IntRange(1)
 # Otherwise click reads a negative id as an option.
 _NEGATIVE_ID = {"ignore_unknown_options": True}
 # An import remembers the line numbers of this many plants, for its message about a duplicate.
@@ -81,7 +85,7 @@ Settings in the environment:
     help="The URL of the database. By default, that of the environment variable PLANTSTORE_STORE.",
 )
 def main(store: str) -> None:
-    """Make access tokens, and manage the plants of a database."""
+    """Serve plants over HTTP, make access tokens, and manage the plants of a database."""
 
 
 @main.command(epilog=_examples("plantstore token"))
@@ -97,18 +101,8 @@ def token() -> None:
     click.echo(f"sha256:{token_digest(made).hex()}")
 
 
-def existing(url: str) -> str:
-    """Return the URL of a store that never creates a database: SQLite then needs an existing file.
-
-    :param url: the URL of a store. If it already has the option mode, it is returned unchanged.
-    """
-    if not url.startswith("sqlite:") or re.search("[?&]mode(=|&|$)", url):
-        return url
-    return f"{url}{'&' if '?' in url else '?'}mode=rw"
-
-
-def _with_store(command: _Command, url_to_open: Callable[[str], str] = str) -> _Command:
-    """Pass the store to a command, and report its errors in one line."""
+def _with_url(command: _Command) -> _Command:
+    """Pass the URL of the store to a command."""
 
     @click.option(
         "--store",
@@ -118,9 +112,63 @@ def _with_store(command: _Command, url_to_open: Callable[[str], str] = str) -> _
     )
     @wraps(command)
     def run(store: str | None, **arguments: Any) -> None:
-        given = click.get_current_context().find_root().params["store"]
+        given: str = click.get_current_context().find_root().params["store"]
+        command(given if store is None else store, **arguments)
+
+    return run
+
+
+@main.command(
+    epilog=_examples(
+        "plantstore serve --bind 0.0.0.0:8000 --store sqlite:///plants.db --workers 4",
+        "plantstore serve -- --access-logfile -",
+    )
+)
+@click.option("--bind", metavar="HOST:PORT", help="The address, by default 127.0.0.1:8000.")
+@click.option("--workers", type=_COUNT, metavar="N", help="The number of processes, by default 1.")
+@click.option("--threads", type=_COUNT, metavar="N", help="Threads of each process, by default 8.")
+@click.argument("options", nargs=-1, type=click.UNPROCESSED, metavar="[-- GUNICORN OPTIONS]")
+@_with_url
+def serve(url: str, options: tuple[str, ...], **own: object) -> None:
+    """Serve plants over HTTP with gunicorn.
+
+    PLANTSTORE_TOKENS or PLANTSTORE_TOKENS_FILE must be set. Options of gunicorn may follow two
+    dashes.
+    """
+    os.environ["PLANTSTORE_STORE"] = url
+    try:
+        from .server import serve
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "gunicorn":
+            raise
+        raise click.ClickException(
+            "gunicorn is missing: pip install 'plantstore[gunicorn]'"
+        ) from None
+    serve([*(f"--{name}={value}" for name, value in own.items() if value is not None), *options])
+
+
+@main.command("check", epilog=_examples("plantstore check --store sqlite:///plants.db"))
+@_with_url
+def check_(url: str) -> None:
+    """Check the settings and the store, and change nothing.
+
+    Each line says what is right (ok) or wrong (error). The exit code is 1 if anything is wrong.
+    """
+    findings = [*check({**os.environ, "PLANTSTORE_STORE": url})]
+    for right, text in findings:
+        click.echo(f"{'ok   ' if right else 'error'}  {printable(text)}")
+    if not all(finding.is_right for finding in findings):
+        click.get_current_context().exit(1)
+
+
+def _with_store(command: _Command, url_to_open: Callable[[str], str] = str) -> _Command:
+    """Pass the store to a command, and report its errors in one line."""
+
+    @_with_url
+    @wraps(command)
+    def run(url: str, **arguments: Any) -> None:
         try:
-            with _open(url_to_open(given if store is None else store)) as opened:
+            with _open(url_to_open(url)) as opened:
                 command(opened, **arguments)
         except StoreMisconfigured as error:
             raise _failed("the store is not set up for plants", error) from None

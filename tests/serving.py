@@ -61,14 +61,17 @@ class Response(NamedTuple):
 
 
 class Server(AbstractContextManager["Server"]):
-    """`python -m COMMAND` in the project's folder, with additional environment variables."""
+    """`python -m COMMAND` in the project's folder, with additional environment variables.
 
-    def __init__(self, *command: str, **environment: str) -> None:
+    :param cwd: another folder.
+    """
+
+    def __init__(self, *command: str, cwd: Path = ROOT, **environment: str) -> None:
         # A file: a pipe that is not read would block the server when it is full.
         self._log = tempfile.NamedTemporaryFile(prefix="server-")  # noqa: SIM115
         self.process = subprocess.Popen(
             [sys.executable, "-m", *command],
-            cwd=ROOT,
+            cwd=cwd,
             env={**os.environ, **environment},
             stdout=self._log,
             stderr=self._log,
@@ -133,14 +136,14 @@ class Server(AbstractContextManager["Server"]):
 class Gunicorn(Server):
     """`gunicorn ARGUMENTS`."""
 
-    def __init__(self, *arguments: str, **environment: str) -> None:
+    def __init__(self, *arguments: str, **environment: Any) -> None:
         super().__init__("gunicorn", "--bind", "127.0.0.1:0", *arguments, **environment)
 
 
 class Granian(Server):
     """`granian ARGUMENTS wsgi:app`."""
 
-    def __init__(self, *arguments: str, **environment: str) -> None:
+    def __init__(self, *arguments: str, **environment: Any) -> None:
         port = str(free_port())
         command = ("granian", "--interface", "wsgi", "--port", port, *arguments, "wsgi:app")
         super().__init__(*command, **environment)

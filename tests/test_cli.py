@@ -13,7 +13,8 @@ import pytest
 from click.testing import Result
 
 from plantstore import StaticTokens, __version__
-from plantstore.cli import existing, main
+from plantstore.cli import main
+from plantstore.stores import existing
 
 from .conftest import Run, invoke
 from .installing import install

@@ -1,6 +1,8 @@
 """The configuration of gunicorn, for `plantstore serve` and for `gunicorn -c python:...`."""
 
 import os
+import re
+from logging import LogRecord
 from threading import Thread
 from typing import Any
 
@@ -55,12 +57,19 @@ def post_worker_init(worker: Any) -> None:
 
 def nworkers_changed(server: Any, new_value: int, old_value: int | None) -> None:
     """Keep one worker after SIGTTIN if the store allows only one."""
+    server.log.error_log.addFilter(_hide_environment)  # The first hook that gunicorn calls.
     # A worker that is added later then sees that it is one of several.
     server.cfg.set("workers", new_value)
     added = old_value is not None and new_value > 1
     if added and _serves_settings(server) and _one_process():
         server.log.error(_ONE_WORKER)
         server.num_workers = 1
+
+
+def _hide_environment(record: LogRecord) -> bool:
+    """Hide the variables of the option --env, such as tokens, at the level debug."""
+    record.msg = re.sub(r"raw_env: .*", "raw_env: ...", str(record.msg))
+    return True
 
 
 def _test_store(worker: Any) -> None:

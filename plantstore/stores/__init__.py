@@ -1,5 +1,6 @@
 """The stores, and open_store."""
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -17,6 +18,7 @@ __all__ = [
     "Store",
     "StoreMisconfigured",
     "StoreUnavailable",
+    "existing",
     "open_store",
     "public_url",
 ]
@@ -95,6 +97,16 @@ def open_store(url: str) -> Store:
         packages = ", ".join(sorted(map(_package, entries)))
         raise ValueError(f"several packages have a store for {scheme}://, keep one: {packages}")
     return _open_installed(next(iter(entries)), url)
+
+
+def existing(url: str) -> str:
+    """Return the URL of a store that never creates a database: SQLite then needs an existing file.
+
+    :param url: the URL of a store. If it already has the option mode, it is returned unchanged.
+    """
+    if not url.startswith("sqlite:") or re.search("[?&]mode(=|&|$)", url):
+        return url
+    return f"{url}{'&' if '?' in url else '?'}mode=rw"
 
 
 def public_url(url: str) -> str:

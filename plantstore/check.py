@@ -1,0 +1,56 @@
+"""The check of the settings and of the store. It changes neither."""
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from . import __version__
+from .settings import Settings, SettingsError
+from .stores import StoreUnavailable, existing, open_store, public_url
+
+
+class Finding(NamedTuple):
+    """A line of the report: whether something is right, and a text about it."""
+
+    is_right: bool
+    text: str
+
+
+def check(source: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield what is right and what is wrong with the settings and the store, and change nothing.
+
+    :param source: the values of the settings by name, such as ``os.environ``.
+    """
+    settings = Settings(source)
+    yield Finding(True, f"plantstore {__version__}")
+    for describe in (_names, _tokens, _max_body, _store):
+        try:
+            yield Finding(True, describe(settings))
+        except (SettingsError, StoreUnavailable) as error:
+            yield Finding(False, " ".join(str(error).split()))
+
+
+def _names(settings: Settings) -> str:
+    settings.check_names()
+    return "Settings: all names are known"
+
+
+def _tokens(settings: Settings) -> str:
+    return f"Tokens: {settings.token_sources}"
+
+
+def _max_body(settings: Settings) -> str:
+    return f"Largest request body: {settings.max_body} bytes"
+
+
+def _store(settings: Settings) -> str:
+    settings.open_store().close()
+    url, name = settings.store_url, public_url(settings.store_url)
+    # Without its option, SQLite could change the journal mode of the file.
+    is_file = os.path.exists(name.removeprefix("sqlite:///"))
+    try:
+        with open_store(existing(url) if is_file else url) as store:
+            store.ping()
+    except StoreUnavailable as error:
+        raise StoreUnavailable(f"Store: {name} cannot be used now: {error}") from error
+    return f"Store: {name} can be used"
