@@ -6,7 +6,7 @@ import ssl
 import struct
 import time
 from collections.abc import Iterator
-from selectors import EVENT_READ, EVENT_WRITE
+from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from gunicorn.http.body import ChunkedReader
@@ -31,7 +31,7 @@ _MAX_TRAILERS = 8192
 
 
 class Connection(TConn):
-    """A connection that closes without blocking, and that knows what its client must do next.
+    """A connection that closes without blocking, and whose head is read without waiting.
 
     :param worker: the worker that has accepted it.
     :param sock: its socket.
@@ -43,9 +43,10 @@ class Connection(TConn):
         super().__init__(worker.cfg, sock, client, server)
         #: When the worker stops waiting for the client, by the monotonic clock; 0 if it does not.
         self.deadline: float = 0
+        #: The event that the client must cause before a thread handles the connection, or 0.
+        self.awaited_event = 0
         self.data_ready = True  # The worker waits for the first byte, not a thread.
         self._worker = worker
-        self._low_water_mark = 1  # The bytes that must have arrived before the socket is readable.
         _set_timeout(sock, socket.SO_RCVTIMEO, READ_TIMEOUT)
         _set_timeout(sock, socket.SO_SNDTIMEO, _SEND_TIMEOUT)
 
@@ -66,46 +67,19 @@ class Connection(TConn):
         else:
             super().close()
 
-    def awaited_event(self) -> int:
-        """Return the event to wait for, so that no thread waits for the client.
+    def is_read(self) -> bool:
+        """Return whether the client reads the responses: there is room for another one."""
+        poll = select.poll()
+        poll.register(self.sock, select.POLLOUT)
+        return bool(poll.poll(0))
 
-        :returns: ``EVENT_WRITE`` if the client must read earlier responses first, ``EVENT_READ`` if
-            the head of its request is not complete, or 0 if a thread can handle the request.
-        """
-        if self.initialized and not _is_ready(self.sock, select.POLLOUT):
-            return EVENT_WRITE
-        return 0 if self._has_request() else EVENT_READ
 
-    def _has_request(self) -> bool:
-        buffered = self.parser.unreader.buf.getvalue() if self.initialized else b""
-        # A head inside TLS cannot be examined, and Unix sockets ignore SO_RCVLOWAT.
-        if self.cfg.is_ssl or self.sock.family == socket.AF_UNIX:
-            return bool(buffered) or _is_ready(self.sock, select.POLLIN)
-        arrived = self._peek()
-        if arrived is None or _is_parsable(buffered + arrived, self.cfg.limit_request_line):
-            self._set_low_water_mark(1)
-            return True
-        self._set_low_water_mark(len(arrived) + 1)
-        return False
-
-    def _peek(self) -> bytes | None:
-        """Return what has arrived, or ``None`` if the client will send nothing more."""
-        try:
-            arrived = self.sock.recv(_MAX_HEAD, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return b""
-        except OSError:
-            return None
-        return arrived if len(arrived) >= self._low_water_mark else None
-
-    def _set_low_water_mark(self, size: int) -> None:
-        if size != self._low_water_mark:
-            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
-            self._low_water_mark = size
+class Unfinished(BaseException):
+    """The head of a request is not complete. gunicorn would catch a subclass of Exception."""
 
 
 class Unreader(SocketUnreader):
-    """Reads a request from a socket until its deadline.
+    """Reads the head of a request without waiting, and its body until a deadline.
 
     :param sock: the socket.
     """
@@ -114,46 +88,70 @@ class Unreader(SocketUnreader):
         super().__init__(sock)
         #: The number of bytes that were received from the client.
         self.received = 0
-        #: Whether a thread may wait for the client.
-        self.waits = True
-        self._deadline = 0.0
+        #: The time until which a thread may wait for the client, or ``None`` if it may not wait.
+        self.deadline: float | None = None
+        self._head: list[bytes] = []  # What has been read of the head.
 
-    def begin(self) -> None:
-        """Set the deadline of a new request."""
-        self.waits = True
-        self._deadline = time.monotonic() + READ_TIMEOUT
+    def begin_head(self) -> None:
+        """Begin to read a request."""
+        self.deadline, self._head = None, [self.buf.getvalue()]
+
+    def restore_head(self) -> None:
+        """Undo the reading of a head that is not complete."""
+        self.buf = BytesIO()
+        self.buf.write(b"".join(self._head))
+
+    def begin_body(self) -> None:
+        """Begin to read the body of the request."""
+        self.deadline, self._head = time.monotonic() + READ_TIMEOUT, []
 
     def chunk(self, size_hint: int | None = None) -> bytes:
         """Return what the client has sent.
 
-        :raises NoMoreData: if nothing arrives until the deadline.
+        :raises BlockingIOError: if it has sent nothing more, and a thread may not wait for it.
+        :raises NoMoreData: if it sends nothing until the deadline.
         """
-        seconds = self._deadline - time.monotonic()
-        if not self.waits:
-            self.sock.settimeout(0)
-        elif seconds > 0:
-            _set_timeout(self.sock, socket.SO_RCVTIMEO, seconds)
-        else:
-            raise NoMoreData
-        try:
-            data = super().chunk(size_hint)
-        except (BlockingIOError, ssl.SSLWantReadError):
-            raise NoMoreData from None
+        data = self._receive() if self.deadline is None else self._wait(self.deadline, size_hint)
         self.received += len(data)
         return data
 
+    def _receive(self) -> bytes:
+        if isinstance(self.sock, ssl.SSLSocket):
+            data = _receive_tls(self.sock, self.mxchunk)
+        else:
+            data = self.sock.recv(self.mxchunk, socket.MSG_DONTWAIT)
+        self._head.append(data)
+        return data
+
+    def _wait(self, deadline: float, size_hint: int | None) -> bytes:
+        seconds = deadline - time.monotonic()
+        if seconds <= 0:
+            raise NoMoreData
+        _set_timeout(self.sock, socket.SO_RCVTIMEO, seconds)
+        try:
+            return super().chunk(size_hint)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            raise NoMoreData from None
+
 
 class LimitedRequest(Request):
-    """A request with a deadline, whose head and chunks have a limited size."""
+    """A request whose head and chunks have a limited size.
+
+    :raises Unfinished: if its head is not complete. Another attempt can be made later.
+    """
 
     max_buffer_headers: int
 
     def __init__(self, cfg: Any, unreader: Unreader, peer_addr: Any, req_number: int = 1) -> None:
-        unreader.begin()
+        unreader.begin_head()
         try:
             super().__init__(cfg, unreader, peer_addr, req_number)
+        except BlockingIOError:
+            unreader.restore_head()
+            raise Unfinished from None
         except NoMoreData:
             raise NoMoreData from None  # Its message would have the head, which may have a token.
+        unreader.begin_body()
 
     def parse(self, unreader: Unreader) -> bytes:
         """Read the head of the request, and return what follows it."""
@@ -179,20 +177,15 @@ def _limit_framing(pieces: Iterator[bytes], unreader: Unreader) -> Iterator[byte
         yield piece
 
 
-def _is_parsable(head: bytes, longest_line: int) -> bool:
-    """Return whether gunicorn accepts or refuses a head without waiting for more of it."""
-    return (
-        b"\r\n\r\n" in head
-        or len(head) >= _MAX_HEAD
-        or head.count(b"\n") != head.count(b"\r\n")
-        or (b"\n" not in head and len(head) > longest_line + 2)
-    )
-
-
-def _is_ready(sock: socket.socket, event: int) -> bool:
-    poll = select.poll()
-    poll.register(sock, event)
-    return bool(poll.poll(0))
+def _receive_tls(sock: ssl.SSLSocket, size: int) -> bytes:
+    """Return what has arrived. A TLS socket accepts no flag for this."""
+    sock.setblocking(False)
+    try:
+        return sock.recv(size)
+    except ssl.SSLWantReadError:
+        raise BlockingIOError from None
+    finally:
+        sock.setblocking(True)
 
 
 def _set_timeout(sock: socket.socket, option: int, seconds: float) -> None:

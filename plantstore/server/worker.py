@@ -9,10 +9,11 @@ import ssl
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
-from selectors import EVENT_READ
+from selectors import EVENT_READ, EVENT_WRITE
 from typing import Any
 
 from gunicorn import util
@@ -20,7 +21,7 @@ from gunicorn.http import errors
 from gunicorn.workers.gthread import ThreadWorker
 
 from ..errors import ERRORS
-from .connection import READ_TIMEOUT, Connection
+from .connection import READ_TIMEOUT, Connection, Unfinished
 
 # File descriptors for everything but connections of clients: a SQL store has up to 16 connections,
 # each with up to three files in SQLite.
@@ -83,17 +84,7 @@ class Worker(ThreadWorker):
                 self._make_room()
             return
         self.nr_conns += 1
-        self.enqueue_req(Connection(self, sock, client, listener.getsockname()))
-
-    def enqueue_req(self, conn: Connection) -> None:
-        """Let a thread handle a connection, as soon as the thread need not wait for the client."""
-        event = conn.awaited_event()
-        if event:
-            conn.deadline = conn.deadline or time.monotonic() + READ_TIMEOUT
-            self._wait(conn, event, self.enqueue_req)
-        else:
-            conn.deadline = 0
-            super().enqueue_req(conn)
+        self._await(Connection(self, sock, client, listener.getsockname()), EVENT_READ)
 
     def linger(self, conn: Connection) -> None:
         """Close a connection as soon as its client has done so, or after some time."""
@@ -129,12 +120,31 @@ class Worker(ThreadWorker):
                     conn.sock.shutdown(socket.SHUT_RDWR)
 
     def handle(self, conn: Connection) -> bool:
-        """Handle a request on a connection, in a thread."""
+        """Handle a request on a connection, in a thread.
+
+        :returns: whether the connection stays open.
+        """
+        if conn.initialized and not conn.is_read():
+            conn.awaited_event = EVENT_WRITE
+            return True
         self._handled[conn] = time.monotonic()
         try:
             return super().handle(conn)
+        except Unfinished:
+            conn.parser.req_count -= 1
+            conn.awaited_event = EVENT_READ
+            return True
         finally:
             del self._handled[conn]
+
+    def finish_request(self, conn: Connection, fs: Future[bool]) -> None:
+        """Continue with a connection that a thread has handled."""
+        event, conn.awaited_event = conn.awaited_event, 0
+        if event:
+            self._await(conn, event)
+        else:
+            conn.deadline = 0
+            super().finish_request(conn, fs)
 
     def handle_request(self, req: Any, conn: Connection) -> bool:
         """Handle a request whose head was read, in a thread."""
@@ -161,8 +171,17 @@ class Worker(ThreadWorker):
 
         The rest of a body that was refused is discarded only if it has already arrived.
         """
-        conn.parser.unreader.waits = False
-        return super()._keepalive_after(conn, keepalive)
+        conn.parser.unreader.deadline = None
+        try:
+            return keepalive and conn.parser.finish_body(max_bytes=_LINGER_SIZE)
+        except BlockingIOError:
+            return False
+
+    def _await(self, conn: Connection, event: int) -> None:
+        """Let a thread handle a connection after an event: the client sends or reads something."""
+        seconds = READ_TIMEOUT if self.alive else _LINGER_TIMEOUT
+        conn.deadline = conn.deadline or time.monotonic() + seconds
+        self._wait(conn, event, self.enqueue_req)
 
     def _wait(self, conn: Connection, event: int, then: "_Continue") -> None:
         conn.sock.setblocking(False)
@@ -170,7 +189,9 @@ class Worker(ThreadWorker):
         self.poller.register(conn.sock, event, partial(self._continue, conn))
 
     def _continue(self, conn: Connection, _: socket.socket) -> None:
-        self._stop_waiting(conn)(conn)
+        # Another event of the same moment may have closed the connection.
+        if conn in self._waiting:
+            self._stop_waiting(conn)(conn)
 
     def _stop_waiting(self, conn: Connection) -> "_Continue":
         self.poller.unregister(conn.sock)
