@@ -50,6 +50,13 @@ def test_serve_and_add_commands(folder: Path) -> None:
         assert run(add, folder) == block("added").strip()
 
 
+def test_deployment_commands(folder: Path) -> None:
+    """The README's commands for a deployment work in a fresh copy of the project."""
+    with serving(block("deployment"), folder) as port:
+        add = block("add").replace(":8000/", f":{port}/")
+        assert run(add, folder) == block("added").strip()
+
+
 def check_backup(folder: Path) -> None:
     """Check that the README's command copies a file in use, also the plants that are in its log."""
     with open_store(f"sqlite:///{folder}/plants.db?journal_mode=wal") as store:
