@@ -99,7 +99,8 @@ class Result(NamedTuple):
 
 def environment(packages: str) -> Path:
     """Return the bin folder of an environment with these packages; create it if necessary."""
-    pinned = (HERE / "peers" / f"{packages}.txt").read_text()
+    files = (HERE / "peers" / f"{packages}.txt", ROOT / "requirements.txt")
+    pinned = "".join(file.read_text() for file in files)
     folder = ROOT / ".venv-benchmarks" / packages
     made = folder / "pinned.txt"
     if not made.exists() or made.read_text() != pinned:

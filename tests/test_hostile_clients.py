@@ -265,6 +265,14 @@ def test_malformed_http_is_an_error(server: Gunicorn, head: bytes) -> None:
         assert connection.closed()
 
 
+def test_malformed_rest_of_a_refused_body(server: Gunicorn) -> None:
+    """After a refused request, a malformed rest of its body causes no second response."""
+    with server.connect() as connection:
+        connection.send(chunked(b"s3cret\r\n").replace(b"Bearer s3cret", b"Bearer wrong"))
+        assert connection.receive().error == 40102
+        assert connection.closed()
+
+
 def test_half_request_is_not_logged(server: Gunicorn) -> None:
     """When a client disconnects in the middle of a request, the log has none of its text."""
     for part in (post(b"{}")[:-20], post(b"{}")[:-5]):

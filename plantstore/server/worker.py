@@ -162,7 +162,8 @@ class Worker(ThreadWorker):
         if status == HTTPStatus.INTERNAL_SERVER_ERROR:
             self.log.error("A request has failed", exc_info=exc)
         else:
-            self.log.warning("Invalid request from %s: %s", addr, reason)
+            address = addr[0] if isinstance(addr, tuple) else "a Unix socket"
+            self.log.warning("Invalid request from %s: %s", address, reason)
         with suppress(OSError):
             client.sendall(_refusal(status, reason))
 
@@ -174,7 +175,7 @@ class Worker(ThreadWorker):
         conn.parser.unreader.deadline = None
         try:
             return keepalive and conn.parser.finish_body(max_bytes=_LINGER_SIZE)
-        except BlockingIOError:
+        except (OSError, errors.ParseException):
             return False
 
     def _await(self, conn: Connection, event: int) -> None:
