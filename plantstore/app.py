@@ -72,7 +72,7 @@ def _make_app(
 
 
 def _for_server(error: SettingsError) -> SettingsError:
-    """Return an error that gunicorn reports in one line. For others it logs a traceback."""
+    """Return the error as a type that gunicorn reports in one line, without a traceback."""
     gunicorn: Any = sys.modules.get("gunicorn.errors")
     if gunicorn is None:
         return error

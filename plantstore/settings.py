@@ -46,8 +46,9 @@ class Settings:
         """
         for name in self.source:
             if name.startswith("PLANTSTORE_") and not _is_known(name):
-                (nearest, *_) = get_close_matches(name, NAMES, 1, 0)
-                raise SettingsError(f"{name} is not a setting. Did you mean {nearest}?")
+                (nearest, *_) = get_close_matches(name.upper(), NAMES, 1, 0)
+                shown = name if name.isprintable() else ascii(name)
+                raise SettingsError(f"{shown} is not a setting. Did you mean {nearest}?")
 
     @property
     def verify_token(self) -> StaticTokens:

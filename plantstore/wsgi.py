@@ -2,11 +2,19 @@
 
 import sys
 
+from flask import Flask
+
 from .app import create_app
 from .settings import SettingsError
 
-try:
-    app = create_app()
-except SettingsError as error:
-    print(f"plantstore: {error}", file=sys.stderr)
-    sys.exit(3)  # gunicorn then stops, instead of restarting the worker.
+
+def _create() -> Flask:
+    try:
+        return create_app()
+    except SettingsError as error:
+        print(f"plantstore: {error}", file=sys.stderr)
+        sys.exit(3)  # gunicorn then stops, instead of restarting the worker.
+
+
+#: The WSGI application.
+app: Flask = _create()

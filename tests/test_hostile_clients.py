@@ -259,7 +259,7 @@ def test_malformed_http_is_an_error(server: Gunicorn, head: bytes) -> None:
     with server.connect() as connection:
         connection.send_what_is_read(head)
         response = connection.receive()
-        assert response.error == response.status * 100
+        assert response.error // 100 == response.status
         assert response.headers["content-type"] == "application/json"
         assert b"s3cret" not in response.body
         assert connection.closed()
@@ -303,14 +303,84 @@ def test_unix_socket(tmp_path: Path) -> None:
             assert connection.receive().status == 200
 
 
-def test_tls(tmp_path: Path) -> None:
-    """The service may use TLS. A client that stops in the middle of a request blocks no other."""
-    make_certificate(tmp_path)
-    files = (f"certfile = '{tmp_path}/cert.pem'", f"keyfile = '{tmp_path}/key.pem'")
-    with configured(tmp_path, *files) as server, ExitStack() as opened:
+def test_connections_that_send_many_requests(tmp_path: Path) -> None:
+    """Connections that use up the limit, and have many requests to handle, do not keep others out.
+
+    Each of them is closed after a response.
+    """
+    requests = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * 200
+    limit = "worker_connections = 30"
+    with ExitStack() as opened, configured(tmp_path, limit) as server:
+        for _ in range(60):
+            opened.enter_context(server.connect()).send(requests)
+        for _ in range(5):
+            assert promptly(server, post(new_rose())).status == 200
+
+
+@contextmanager
+def with_tls(folder: Path, *lines: str) -> Iterator[Gunicorn]:
+    """Run the service with TLS."""
+    make_certificate(folder)
+    files = (f"certfile = '{folder}/cert.pem'", f"keyfile = '{folder}/key.pem'")
+    with configured(folder, *files, *lines) as server:
+        yield server
+
+
+@pytest.mark.parametrize("sent", [b"", b"\x16"])
+def test_tls_with_clients_that_stop_in_the_handshake(tmp_path: Path, sent: bytes) -> None:
+    """With TLS, clients that stop in the middle of the handshake do not block others."""
+    with with_tls(tmp_path) as server, ExitStack() as opened:
         for _ in range(CLIENTS):
-            opened.enter_context(server.connect())
+            opened.enter_context(server.connect()).send(sent)
         with server.connect(tls=True) as connection:
+            connection.limit(PATIENCE)
             for _ in range(2):
                 connection.send(post(new_rose()))
                 assert connection.receive().status == 200
+
+
+def test_pipelining_with_tls(tmp_path: Path) -> None:
+    """With TLS, a request after a large body gets its response."""
+    with with_tls(tmp_path) as server, server.connect(tls=True) as connection:
+        connection.limit(PATIENCE)
+        connection.send(post(new_rose().ljust(10_000)) + post(new_rose()))
+        assert [connection.receive().status for _ in range(2)] == [200, 200]
+
+
+def test_slow_body_with_tls(tmp_path: Path) -> None:
+    """With TLS, a body that takes longer to arrive than the service waits is 40002."""
+    timeout = "from plantstore.server import connection; connection.READ_TIMEOUT = 0.3"
+    with with_tls(tmp_path, timeout) as server, server.connect(tls=True) as connection:
+        connection.send(post(b"", length=9))
+        assert connection.receive().error == 40002
+
+
+def test_large_response_that_is_not_read_with_tls(tmp_path: Path) -> None:
+    """With TLS, a client that does not read a large response does not occupy a thread forever."""
+    timeout = "from plantstore.server import connection; connection._SEND_TIMEOUT = 0.3"
+    with (
+        with_tls(tmp_path, SMALL_BUFFERS, timeout, "threads = 1") as server,
+        server.connect(unread=1, tls=True) as connection,
+    ):
+        connection.send(post(b'{"id":1,"name":"%s"}' % (b"x" * 1_000_000)))
+        with server.connect(tls=True) as other:
+            other.limit(PATIENCE)
+            other.send(post(new_rose()))
+            assert other.receive().status == 200
+
+
+def test_http_to_a_tls_port(tmp_path: Path) -> None:
+    """A client that sends no TLS to a port with TLS is disconnected, and others are served."""
+    with with_tls(tmp_path) as server:
+        with server.connect() as connection:
+            connection.send(post(new_rose()))
+            assert connection.closed()
+        with server.connect(tls=True) as connection:
+            connection.send(post(new_rose()))
+            assert connection.receive().status == 200
+
+
+@pytest.mark.parametrize("hosts", [b"Host: x\r\nHost: x", b"Host: x\r\nHost: y"])
+def test_several_host_headers(server: Gunicorn, hosts: bytes) -> None:
+    """A request with several Host headers is 40005 (RFC 9112 section 3.2)."""
+    assert server.request(b"GET / HTTP/1.1\r\n" + hosts + b"\r\n\r\n").error == 40005

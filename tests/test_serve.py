@@ -65,7 +65,8 @@ def test_serve_from_any_folder(tmp_path: Path) -> None:
             f"Listening at: http://127.0.0.1:{server.port} ",
             "Store: sqlite:///plants.db",
             "Tokens: 1 from PLANTSTORE_TOKENS, 2 from PLANTSTORE_TOKENS_FILE",
-            "Workers: 2, each with 3 threads",
+            "Workers: 2",
+            "Threads of each worker: 3",
             "The store can be used.",
         ):
             server.wait_for(re.escape(f"[INFO] {line}"))
@@ -81,7 +82,7 @@ def test_options_of_gunicorn(tmp_path: Path) -> None:
     ) as server:
         assert server.request(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").status == 404
         server.wait_for('"GET / HTTP/1.1" 404')
-        assert "Workers: 1, each with 5 threads" in server.log
+        assert "Threads of each worker: 5" in server.log
         assert "plantstore.server.worker.Worker" in server.log
 
 
@@ -107,6 +108,17 @@ def test_reload_and_new_process(tmp_path: Path) -> None:
     [
         (["plantstore", "serve"], {}, "no token is configured"),
         (["plantstore", "serve", "wsgi:app"], {}, "plantstore serve has no argument wsgi:app"),
+        (["plantstore", "serve", "--bind", ""], {}, "--bind needs an address"),
+        (
+            ["plantstore", "serve", "--bind", "127.0.0.1:99999"],
+            {"PLANTSTORE_TOKENS": "t"},
+            "0-65535",
+        ),
+        (
+            ["plantstore", "serve", "--", "--certfile", "missing.pem"],
+            {"PLANTSTORE_TOKENS": "t"},
+            "missing.pem",
+        ),
         (["plantstore", "serve", "--workers", "2"], {"PLANTSTORE_TOKENS": "t"}, "only one worker"),
         (["gunicorn", "plantstore:create_app()"], {}, "no token is configured"),
         (["gunicorn", "--preload", "plantstore:create_app()"], {}, "no token is configured"),
@@ -150,6 +162,12 @@ def test_token_of_raw_env_is_not_logged() -> None:
     with Gunicorn("--env", f"PLANTSTORE_TOKENS={TOKEN}", "--log-level", "debug") as server:
         assert server.request(post(new_rose())).status == 200
         assert TOKEN not in server.log
+
+
+def test_other_worker_class_is_reported() -> None:
+    """With another worker class, the log warns that slow clients can stop the service."""
+    with Gunicorn("-k", "gthread", PLANTSTORE_TOKENS=TOKEN) as server:
+        server.wait_for(r"\[WARNING\] Slow clients can stop the service")
 
 
 def test_without_gunicorn(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,10 @@ def serve(options: Sequence[str]) -> None:
 
     :param options: options of gunicorn.
     """
-    _Service(options).run()
+    try:
+        _Service(options).run()
+    except (OSError, OverflowError, ValueError) as error:  # A wrong address, or a missing file.
+        sys.exit(f"Error: {error}")
 
 
 class _Service(WSGIApplication):
@@ -32,6 +35,8 @@ class _Service(WSGIApplication):
         """Read the options, and not a configuration file that happens to be in the folder."""
         with _arguments(["--config", _CONFIG, *self._options]):
             super().load_config()
+        if "" in self.cfg.settings["bind"].get():
+            raise ConfigError("--bind needs an address, such as 127.0.0.1:8000")
 
     def init(self, parser: object, opts: object, args: Sequence[str]) -> None:
         """Refuse the name of another application."""

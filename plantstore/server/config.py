@@ -12,13 +12,15 @@ from .. import __version__
 from ..app import create_app
 from ..settings import Settings, SettingsError
 from ..stores import public_url
+from .worker import Worker
 
 wsgi_app = "plantstore.wsgi:app"
-worker_class = "plantstore.server.worker.Worker"
+_WORKER = f"{Worker.__module__}.{Worker.__qualname__}"
+worker_class = _WORKER
 threads = 8
 http_parser = "python"  # gunicorn_h1c 0.6.9 accepts header lines that RFC 9112 forbids.
 graceful_timeout = 30  # Seconds that requests have to finish after SIGTERM.
-# gunicorn never kills a worker. With a worker, the plants in its memory would be lost.
+# gunicorn never kills a worker: the plants in its memory would be lost.
 timeout = 0
 forwarder_headers = ""  # A client cannot choose the URL prefix of the service by a header.
 control_socket_disable = True  # Nothing but the socket of the service is opened.
@@ -46,7 +48,10 @@ def when_ready(server: Any) -> None:
     if _serves_settings(server):
         server.log.info("Store: %s", public_url(settings.store_url))
         server.log.info("Tokens: %s", settings.token_sources)
-    server.log.info("Workers: %d, each with %d threads", server.num_workers, server.cfg.threads)
+    server.log.info("Workers: %d", server.num_workers)
+    server.log.info("Threads of each worker: %d", server.cfg.threads)
+    if not issubclass(server.worker_class, Worker):
+        server.log.warning("Slow clients can stop the service: its worker class is not %s", _WORKER)
 
 
 def post_worker_init(worker: Any) -> None:
@@ -57,7 +62,8 @@ def post_worker_init(worker: Any) -> None:
 
 def nworkers_changed(server: Any, new_value: int, old_value: int | None) -> None:
     """Keep one worker after SIGTTIN if the store allows only one."""
-    server.log.error_log.addFilter(_hide_environment)  # The first hook that gunicorn calls.
+    # gunicorn logs its configuration before it calls any other hook.
+    server.log.error_log.addFilter(_hide_environment)
     # A worker that is added later then sees that it is one of several.
     server.cfg.set("workers", new_value)
     added = old_value is not None and new_value > 1

@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
+from gunicorn.http import get_parser
 from gunicorn.http.body import ChunkedReader
 from gunicorn.http.errors import InvalidChunkSize, NoMoreData
 from gunicorn.http.message import Request
 from gunicorn.http.unreader import SocketUnreader
+from gunicorn.sock import is_http2_negotiated, ssl_wrap_socket
 from gunicorn.workers.gthread import TConn
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ class Connection(TConn):
         #: When the worker stops waiting for the client, by the monotonic clock; 0 if it does not.
         self.deadline: float = 0
         #: The event that the client must cause before a thread handles the connection, or 0.
-        self.awaited_event = 0
+        self.awaited_event: int = 0
         self.data_ready = True  # The worker waits for the first byte, not a thread.
         self._worker = worker
         _set_timeout(sock, socket.SO_RCVTIMEO, READ_TIMEOUT)
@@ -54,11 +56,25 @@ class Connection(TConn):
         """Prepare the connection for its first request. A thread calls this."""
         if self.initialized:
             return
+        if self.cfg.is_ssl:
+            self._handshake()
+            self.is_http2 = is_http2_negotiated(self.sock)
+            self.parser = get_parser(self.cfg, self.sock, self.client, self.is_http2)
         super().init()
         if not self.is_http2:  # pragma: no branch
             unreader = Unreader(self.sock)
             unreader.buf = self.parser.unreader.buf
             self.parser.unreader, self.parser.mesg_class = unreader, LimitedRequest
+
+    def _handshake(self) -> None:
+        """Continue with the handshake of TLS, without waiting."""
+        if not isinstance(self.sock, ssl.SSLSocket):
+            self.sock: socket.socket = ssl_wrap_socket(self.sock, self.cfg)
+        self.sock.setblocking(False)
+        try:
+            self.sock.do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise Unfinished from None
 
     def close(self, graceful: bool = False) -> None:
         """Close the connection. If ``graceful``, the client can still read the last response."""
@@ -75,7 +91,10 @@ class Connection(TConn):
 
 
 class Unfinished(BaseException):
-    """The head of a request is not complete. gunicorn would catch a subclass of Exception."""
+    """The handshake of TLS or the head of a request is not complete.
+
+    gunicorn would catch a subclass of Exception.
+    """
 
 
 class Unreader(SocketUnreader):
@@ -87,7 +106,7 @@ class Unreader(SocketUnreader):
     def __init__(self, sock: socket.socket) -> None:
         super().__init__(sock)
         #: The number of bytes that were received from the client.
-        self.received = 0
+        self.received: int = 0
         #: The time until which a thread may wait for the client, or ``None`` if it may not wait.
         self.deadline: float | None = None
         self._head: list[bytes] = []  # What has been read of the head.
@@ -98,8 +117,13 @@ class Unreader(SocketUnreader):
 
     def restore_head(self) -> None:
         """Undo the reading of a head that is not complete."""
-        self.buf = BytesIO()
+        self.buf: BytesIO = BytesIO()
         self.buf.write(b"".join(self._head))
+
+    def take_pending(self) -> None:
+        """Read what TLS has already decrypted. It no longer makes the socket readable."""
+        if isinstance(self.sock, ssl.SSLSocket) and self.sock.pending():
+            self.unread(self.sock.recv(self.sock.pending()))
 
     def begin_body(self) -> None:
         """Begin to read the body of the request."""
@@ -117,7 +141,7 @@ class Unreader(SocketUnreader):
 
     def _receive(self) -> bytes:
         if isinstance(self.sock, ssl.SSLSocket):
-            data = _receive_tls(self.sock, self.mxchunk)
+            data = self._receive_tls()
         else:
             data = self.sock.recv(self.mxchunk, socket.MSG_DONTWAIT)
         self._head.append(data)
@@ -127,11 +151,31 @@ class Unreader(SocketUnreader):
         seconds = deadline - time.monotonic()
         if seconds <= 0:
             raise NoMoreData
-        _set_timeout(self.sock, socket.SO_RCVTIMEO, seconds)
+        try:
+            if isinstance(self.sock, ssl.SSLSocket):
+                return self._wait_tls(seconds, size_hint)
+            _set_timeout(self.sock, socket.SO_RCVTIMEO, seconds)
+            return super().chunk(size_hint)
+        except (BlockingIOError, TimeoutError):
+            raise NoMoreData from None
+
+    def _receive_tls(self) -> bytes:
+        # A TLS socket accepts no flag for this.
+        self.sock.setblocking(False)
+        try:
+            return self.sock.recv(self.mxchunk)
+        except ssl.SSLWantReadError:
+            raise BlockingIOError from None
+        finally:
+            self.sock.settimeout(_SEND_TIMEOUT)
+
+    def _wait_tls(self, seconds: float, size_hint: int | None) -> bytes:
+        # A TLS socket continues to wait after the timeout of the system.
+        self.sock.settimeout(seconds)
         try:
             return super().chunk(size_hint)
-        except (BlockingIOError, ssl.SSLWantReadError):
-            raise NoMoreData from None
+        finally:
+            self.sock.settimeout(_SEND_TIMEOUT)
 
 
 class LimitedRequest(Request):
@@ -175,17 +219,6 @@ def _limit_framing(pieces: Iterator[bytes], unreader: Unreader) -> Iterator[byte
         if unreader.received - start - content > _MAX_FRAMING:
             raise InvalidChunkSize(b"too many chunks")
         yield piece
-
-
-def _receive_tls(sock: ssl.SSLSocket, size: int) -> bytes:
-    """Return what has arrived. A TLS socket accepts no flag for this."""
-    sock.setblocking(False)
-    try:
-        return sock.recv(size)
-    except ssl.SSLWantReadError:
-        raise BlockingIOError from None
-    finally:
-        sock.setblocking(True)
 
 
 def _set_timeout(sock: socket.socket, option: int, seconds: float) -> None:

@@ -2,7 +2,6 @@
 
 import errno
 import json
-import re
 import resource
 import socket
 import ssl
@@ -13,6 +12,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
+from operator import attrgetter
 from selectors import EVENT_READ, EVENT_WRITE
 from typing import Any
 
@@ -30,20 +30,33 @@ _RESERVED = 128
 # that the worker discards meanwhile (RFC 9112 section 9.6).
 _LINGER_TIMEOUT = 2.0
 _LINGER_SIZE = 65536
+# The seconds in which a new connection is not closed to make room for others.
+_GRACE = 0.5
 # The longest time in seconds that a thread may be occupied with one request.
 _LONGEST_REQUEST = 30.0
 # The errors of a connection that its client has already given up, or that another worker has taken.
 _TRANSIENT = {errno.EAGAIN, errno.EWOULDBLOCK, errno.ECONNABORTED}
-# The statuses of the exceptions by which gunicorn refuses a request. Others have the status 400.
-_STATUSES: dict[type[Exception], HTTPStatus] = {
-    errors.ForbiddenProxyRequest: HTTPStatus.FORBIDDEN,
-    errors.LimitRequestLine: HTTPStatus.REQUEST_URI_TOO_LONG,
-    errors.ExpectationFailed: HTTPStatus.EXPECTATION_FAILED,
-    errors.LimitRequestHeaders: HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
-    errors.UnsupportedTransferCoding: HTTPStatus.NOT_IMPLEMENTED,
-    errors.ConfigurationProblem: HTTPStatus.INTERNAL_SERVER_ERROR,
-    errors.InvalidResponseHeader: HTTPStatus.INTERNAL_SERVER_ERROR,
-    errors.InvalidResponseHeaderName: HTTPStatus.INTERNAL_SERVER_ERROR,
+# The Error for a fault of the service.
+_FAILED = (50001, ERRORS[50001][0])
+# The numbers and the messages of the Errors for the exceptions by which gunicorn refuses a request.
+_REFUSALS: dict[type[Exception], tuple[int, str]] = {
+    errors.ForbiddenProxyRequest: (40300, "The proxy is not allowed."),
+    errors.LimitRequestLine: (41400, "The request line is too long."),
+    errors.ExpectationFailed: (41700, "The Expect header must be 100-continue."),
+    errors.LimitRequestHeaders: (43100, "The headers are too many or too large."),
+    errors.UnsupportedTransferCoding: (50100, "The Transfer-Encoding must be chunked."),
+    errors.ConfigurationProblem: _FAILED,
+    errors.InvalidResponseHeader: _FAILED,
+    errors.InvalidResponseHeaderName: _FAILED,
+    errors.InvalidRequestLine: (40000, "The request line is invalid."),
+    errors.InvalidRequestMethod: (40000, "The method is invalid."),
+    errors.InvalidHTTPVersion: (40000, "The version of HTTP is invalid."),
+    errors.InvalidHeader: (40000, "A header is invalid."),
+    errors.InvalidHeaderName: (40000, "The name of a header is invalid."),
+    errors.ObsoleteFolding: (40000, "A header must be on one line."),
+    errors.ParseException: (40000, "The request is not valid HTTP."),
+    ssl.SSLError: (40000, "The request is not valid TLS."),
+    Exception: _FAILED,
 }
 
 
@@ -57,15 +70,17 @@ class Worker(ThreadWorker):
     """
 
     worker_connections: int
+    nr_conns: int
 
     def init_process(self) -> None:
         """Raise the limit of file descriptors, and start."""
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         most = sys.maxsize if most == resource.RLIM_INFINITY else most
         available = max(most // 2, most - _RESERVED)
         self.worker_connections = min(self.worker_connections, available)
-        self.max_keepalived = self.worker_connections - self.cfg.threads
+        self.max_keepalived: int = self.worker_connections - self.cfg.threads
         # The connections whose client the worker waits for, in the order in which this began.
         self._waiting: dict[Connection, _Continue] = {}
         # The connections that threads handle, and when this began.
@@ -81,7 +96,7 @@ class Worker(ThreadWorker):
         except OSError as error:
             if error.errno not in _TRANSIENT:
                 self._exhausted = error.strerror
-                self._make_room()
+                self._close_oldest()
             return
         self.nr_conns += 1
         self._await(Connection(self, sock, client, listener.getsockname()), EVENT_READ)
@@ -100,9 +115,9 @@ class Worker(ThreadWorker):
 
     def murder_pending(self) -> None:
         """Close connections whose client was too slow, or that use up all connections."""
-        if self._waiting and self.nr_conns >= self.worker_connections:
-            self._make_room()
         now = time.monotonic()
+        if self.nr_conns >= self.worker_connections:
+            self._make_room(now)
         if now >= self._next_check:
             self._next_check = now + 1
             self._check_connections(now)
@@ -112,8 +127,7 @@ class Worker(ThreadWorker):
             self.log.warning("Connections had to wait: %s", self._exhausted)
             self._exhausted = None
         for conn in [one for one in self._waiting if one.deadline <= now]:
-            self._stop_waiting(conn)
-            self._close(conn)
+            self._give_up(conn)
         for conn, started in self._handled.copy().items():
             if started + _LONGEST_REQUEST <= now:
                 with suppress(OSError):
@@ -131,7 +145,8 @@ class Worker(ThreadWorker):
         try:
             return super().handle(conn)
         except Unfinished:
-            conn.parser.req_count -= 1
+            if conn.initialized:
+                conn.parser.req_count -= 1
             conn.awaited_event = EVENT_READ
             return True
         finally:
@@ -148,9 +163,11 @@ class Worker(ThreadWorker):
 
     def handle_request(self, req: Any, conn: Connection) -> bool:
         """Handle a request whose head was read, in a thread."""
+        if self.nr_conns >= self.worker_connections:
+            req.force_close()  # Connections that pipeline requests must not keep others out.
         try:
             return super().handle_request(req, conn)
-        except BlockingIOError:  # gunicorn would log a traceback.
+        except (BlockingIOError, TimeoutError):  # gunicorn would log a traceback.
             raise ConnectionResetError(errno.ECONNRESET, "the response was not read") from None
 
     def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:
@@ -158,14 +175,14 @@ class Worker(ThreadWorker):
 
         gunicorn would log a part of the request, which may contain a token.
         """
-        status, reason = _status(exc), " ".join(re.findall("[A-Z]+[a-z]*", type(exc).__name__))
-        if status == HTTPStatus.INTERNAL_SERVER_ERROR:
+        number, message = _refusal(exc)
+        if number == 50001:
             self.log.error("A request has failed", exc_info=exc)
         else:
             address = addr[0] if isinstance(addr, tuple) else "a Unix socket"
-            self.log.warning("Invalid request from %s: %s", address, reason)
+            self.log.warning("Invalid request from %s: %s", address, message)
         with suppress(OSError):
-            client.sendall(_refusal(status, reason))
+            client.sendall(_response(number, message))
 
     def _keepalive_after(self, conn: Connection, keepalive: bool) -> bool:
         """Return whether the connection can have another request.
@@ -174,9 +191,12 @@ class Worker(ThreadWorker):
         """
         conn.parser.unreader.deadline = None
         try:
-            return keepalive and conn.parser.finish_body(max_bytes=_LINGER_SIZE)
+            kept = keepalive and conn.parser.finish_body(max_bytes=_LINGER_SIZE)
         except (OSError, errors.ParseException):
             return False
+        if kept:
+            conn.parser.unreader.take_pending()
+        return kept
 
     def _await(self, conn: Connection, event: int) -> None:
         """Let a thread handle a connection after an event: the client sends or reads something."""
@@ -208,14 +228,25 @@ class Worker(ThreadWorker):
         else:
             self._close(conn)
 
-    def _make_room(self) -> None:
+    def _make_room(self, now: float) -> None:
         """Close the connection that has waited for its client for the longest time."""
-        conn = next(iter(self._waiting), None)
+        conn = self._oldest()
+        if conn is not None and conn.deadline <= now + READ_TIMEOUT - _GRACE:
+            self._give_up(conn)
+
+    def _close_oldest(self) -> None:
+        conn = self._oldest()
         if conn is None:
             time.sleep(0.1)  # The listener stays readable, so the main loop does not pause.
         else:
-            self._stop_waiting(conn)
-            self._close(conn)
+            self._give_up(conn)
+
+    def _oldest(self) -> Connection | None:
+        return min(self._waiting, key=attrgetter("deadline"), default=None)
+
+    def _give_up(self, conn: Connection) -> None:
+        self._stop_waiting(conn)
+        self._close(conn)
 
     def _close(self, conn: Connection) -> None:
         self.nr_conns -= 1
@@ -232,19 +263,15 @@ class Worker(ThreadWorker):
 _Continue = Callable[[Connection], None]
 
 
-def _status(error: BaseException) -> HTTPStatus:
-    for kind, status in _STATUSES.items():
-        if isinstance(error, kind):
-            return status
-    fault_of_client = isinstance(error, errors.ParseException | ssl.SSLError)
-    return HTTPStatus.BAD_REQUEST if fault_of_client else HTTPStatus.INTERNAL_SERVER_ERROR
+def _refusal(error: BaseException) -> tuple[int, str]:
+    if isinstance(error, errors.InvalidHeader) and error.hdr == "HOST":
+        return 40005, ERRORS[40005][0]  # There are several Host headers.
+    return next(_REFUSALS[kind] for kind in _REFUSALS if isinstance(error, kind))
 
 
-def _refusal(status: HTTPStatus, reason: str) -> bytes:
-    """Return the response to a request that gunicorn itself refuses."""
-    number, message = status * 100, f"The request is not valid HTTP: {reason}."
-    if status == HTTPStatus.INTERNAL_SERVER_ERROR:
-        number, message = 50001, ERRORS[50001][0]
+def _response(number: int, message: str) -> bytes:
+    """Return the response with an Error."""
+    status = HTTPStatus(number // 100)
     body = json.dumps({"error": number, "message": message}).encode()
     head = (
         f"HTTP/1.1 {status} {status.phrase}",
