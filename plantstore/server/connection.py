@@ -58,8 +58,10 @@ class Connection(TConn):
             return
         if self.cfg.is_ssl:
             self._handshake()
-            self.is_http2 = is_http2_negotiated(self.sock)
-            self.parser = get_parser(self.cfg, self.sock, self.client, self.is_http2)
+            self.is_http2: bool = is_http2_negotiated(self.sock)
+            self.parser: Any = get_parser(self.cfg, self.sock, self.client, self.is_http2)
+            if self.is_http2:  # pragma: no cover  # gunicorn offers it only on request.
+                self.parser.initiate_connection()
         super().init()
         if not self.is_http2:  # pragma: no branch
             unreader = Unreader(self.sock)
