@@ -72,6 +72,13 @@ def nworkers_changed(server: Any, new_value: int, old_value: int | None) -> None
         server.num_workers = 1
 
 
+def pre_exec(server: Any) -> None:
+    """Keep one process after SIGUSR2 if the store allows only one."""
+    if _serves_settings(server) and _one_process():
+        server.log.error(_ONE_WORKER)
+        os._exit(1)  # This is a copy of the main process, which continues.
+
+
 def _hide_environment(record: LogRecord) -> bool:
     """Hide the variables of the option --env, such as tokens, at the level debug."""
     record.msg = re.sub(r"raw_env: .*", "raw_env: ...", str(record.msg))
