@@ -137,7 +137,7 @@ def _range_error(error: ValidationError, text: bytes | bytearray) -> JSONDecodeE
 
 def _syntax_error(error: DecodeError, text: bytes | bytearray) -> JSONDecodeError:
     """Return the error with its position, and with what is expected there."""
-    message = _fault(text) or str(error)
+    message = _fault(text, str(error))
     fault = re.fullmatch(r"JSON is malformed: (.*) \(byte (\d+)\)", message)
     reason, at = (fault[1], int(fault[2])) if fault else ("", len(text))
     if reason in _ONE_LATE:
@@ -150,14 +150,14 @@ def _syntax_error(error: DecodeError, text: bytes | bytearray) -> JSONDecodeErro
     return _error(reason, text, at)
 
 
-def _fault(text: bytes | bytearray) -> str:
-    """Return what the decoder says about the syntax of a text."""
+def _fault(text: bytes | bytearray, fault: str = "") -> str:
+    """Return what the decoder says about the syntax of a text, or else ``fault``."""
     try:
         # Without white space at the end, it takes some faults there for a text that is cut short.
         _SYNTAX.decode(text + b" " * 12)
     except DecodeError as error:
-        return str(error)
-    return ""
+        fault = str(error)
+    return fault
 
 
 def _expected(reason: str, text: bytes | bytearray, at: int) -> tuple[str, int]:
@@ -167,7 +167,7 @@ def _expected(reason: str, text: bytes | bytearray, at: int) -> tuple[str, int]:
         return ("a number must not begin with 0", at - 1) if zero else ("expected a digit", at)
     if reason == "invalid character":
         # In a string, only control characters are invalid.
-        if text[at] < 32 and "truncated" in _fault(text[:at] + b"!"):
+        if "truncated" in _fault(text[:at] + b"!"):
             return _CONTROL, at
         # The decoder reports a wrong word after its first character.
         return "expected a value", len(text[:at].rstrip(b"-tfn"))
