@@ -5,6 +5,7 @@ checked, but not built.
 """
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Mapping
 from decimal import Context, Decimal
 from json import JSONDecodeError
@@ -29,6 +30,18 @@ SHALLOW: Any = str | int | float | bool | None | _Object | _List
 
 _ITEMS = Decoder(list[Raw])
 _SYNTAX = Decoder(Raw)
+
+# Reasons of the decoder whose position is one byte late, and what replaces them.
+_ONE_LATE = {
+    "trailing characters": "expected nothing after the value",
+    "invalid character in unicode escape": "expected a hexadecimal digit",
+}
+# What the decoder says about a surrogate without its pair.
+_SURROGATES = {"unexpected end of hex escape", "invalid utf-16 surrogate pair"}
+# The reason that replaces them.
+_SURROGATE = "a lone surrogate"
+# The reason for a raw control character in a string.
+_CONTROL = r"a control character in a string must be escaped, for example as \n"
 
 
 class ObjectDecoder:
@@ -55,7 +68,8 @@ class ObjectDecoder:
         :param json_data: the JSON text; bytes are UTF-8.
         :param many: whether the text is a list of objects. By default it is one object.
         :raises json.JSONDecodeError: if it is not one JSON text (RFC 8259), is nested too deeply,
-            or has a number beyond the range of a 64-bit float in a member that is decoded.
+            or has a number beyond the range of a 64-bit float in a member that is decoded. Its
+            ``pos`` is -1 if the position is unknown.
         """
         text = _utf8(json_data)
         try:
@@ -65,7 +79,7 @@ class ObjectDecoder:
         except DecodeError as error:
             raise _syntax_error(error, text) from None
         except RecursionError:
-            raise _error("it is nested too deeply", text, 0) from None
+            raise JSONDecodeError("it is nested too deeply", text.decode(), -1) from None
 
     def _list(self, text: _Text) -> Any:
         try:
@@ -85,9 +99,12 @@ class ObjectDecoder:
         return [] if type(value) is _List else value
 
     def _number(self, text: _Text, name: str, rounded: float) -> float | Decimal:
-        raw = self._exact.decode(text).get(name)
+        literal = bytes(self._exact.decode(text).get(name, Raw()))
+        # A zero needs no Decimal, which does not have every exponent.
+        if not literal.lower().partition(b"e")[0].strip(b"-0."):
+            return rounded
         # Without traps, a number that Decimal cannot represent is NaN instead of an exception.
-        return rounded if raw is None else Decimal(bytes(raw).decode(), Context(traps=[]))
+        return Decimal(literal.decode(), Context(traps=[]))
 
 
 def _object_type(members: Mapping[str, Any]) -> Any:
@@ -102,7 +119,7 @@ def _utf8(text: str | bytes | bytearray) -> bytes | bytearray:
         try:
             return text.encode()
         except UnicodeEncodeError as error:
-            raise JSONDecodeError("a lone surrogate", text, error.start) from None
+            raise JSONDecodeError(_SURROGATE, text, error.start) from None
     try:
         text.decode()
     except UnicodeDecodeError as error:
@@ -111,31 +128,52 @@ def _utf8(text: str | bytes | bytearray) -> bytes | bytearray:
 
 
 def _range_error(error: ValidationError, text: bytes | bytearray) -> JSONDecodeError:
-    """Return the error, with the position of the member."""
-    name = str(error).rpartition("$.")[2].strip("`")
-    at = text.rfind(f'"{name}"'.encode())
-    return _error("a number is beyond the range of a 64-bit float", text, max(at, 0))
+    """Return the error. It names the member: its position is unknown."""
+    member = re.search(r"\$\.([^.`[]+)", str(error))
+    place = f'in "{member[1]}" ' if member else ""
+    reason = f"a number {place}is beyond the range of a 64-bit float"
+    return JSONDecodeError(reason, text.decode(), -1)
 
 
 def _syntax_error(error: DecodeError, text: bytes | bytearray) -> JSONDecodeError:
-    """Return the error with its position."""
-    try:
-        # At the end of a text, the decoder takes a lone surrogate for a text that is cut short.
-        _SYNTAX.decode(text + b" " * 12)
-    except DecodeError as precise:
-        error = precise
-    fault = re.fullmatch(r"JSON is malformed: (.*) \(byte (\d+)\)", str(error))
-    if fault is None or int(fault[2]) >= len(text):
+    """Return the error with its position, and with what is expected there."""
+    message = _fault(text, str(error))
+    fault = re.fullmatch(r"JSON is malformed: (.*) \(byte (\d+)\)", message)
+    reason, at = (fault[1], int(fault[2])) if fault else ("", len(text))
+    if reason in _ONE_LATE:
+        reason, at = _ONE_LATE[reason], at - 1
+    if at >= len(text):
         return _error("it ends too early", text, len(text))
-    reason, at = fault[1], int(fault[2])
-    if reason in {"unexpected end of hex escape", "invalid utf-16 surrogate pair"}:
-        return _error("a lone surrogate", text, at - len(r"\ud800"))
-    if reason == "trailing characters":
-        at -= 1
-    # In a string, only control characters are invalid.
-    if reason == "invalid character" and text[at] >= 32 and text[:at].rstrip()[-1:] in b"[,:":
-        reason = "expected a value"
+    if text.startswith(BOM_UTF8):
+        return _error("remove the byte order mark", text, 0)
+    reason, at = _expected(reason, text, at)
     return _error(reason, text, at)
+
+
+def _fault(text: bytes | bytearray, fault: str = "") -> str:
+    """Return what the decoder says about the syntax of a text, or else ``fault``."""
+    try:
+        # Without white space at the end, it takes some faults there for a text that is cut short.
+        _SYNTAX.decode(text + b" " * 12)
+    except DecodeError as error:
+        fault = str(error)
+    return fault
+
+
+def _expected(reason: str, text: bytes | bytearray, at: int) -> tuple[str, int]:
+    """Return a reason of the decoder and its position, or more helpful ones."""
+    if reason == "invalid number":
+        zero = text[at] in b"0123456789"
+        return ("a number must not begin with 0", at - 1) if zero else ("expected a digit", at)
+    if reason == "invalid character":
+        # In a string, only control characters are invalid.
+        if "truncated" in _fault(text[:at] + b"!"):
+            return _CONTROL, at
+        # The decoder reports a wrong word after its first character.
+        return "expected a value", len(text[:at].rstrip(b"-tfn"))
+    if reason == "invalid utf-16 surrogate pair" and "hex escape" in _fault(text[: at - 6] + b"!"):
+        return _SURROGATE, at - 12  # The first escape of the two is the lone surrogate.
+    return (_SURROGATE, at - 6) if reason in _SURROGATES else (reason, at)
 
 
 def _error(reason: str, text: bytes | bytearray, at: int) -> JSONDecodeError:

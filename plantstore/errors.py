@@ -18,14 +18,18 @@ ERRORS: dict[int, tuple[str, dict[str, str]]] = {
         " and no Transfer-Encoding but chunked.",
         {},
     ),
+    # A complete body that is not JSON has another message: describe_json_error.
     40002: (
-        "The body must be one complete JSON text in UTF-8, not nested too deeply, without a"
-        " lone surrogate or a number beyond the range of a 64-bit float.",
+        "The body could not be read completely: it was cut short, took longer than ten seconds to"
+        " arrive, had malformed or too many small chunks, or was already read by the site.",
         {},
     ),
     40003: ("The body must be a NewPlant.", {}),
     40004: ("A plant with this id already exists.", {}),
-    40005: ("The Host header is invalid or not allowed, or the request is for a WebSocket.", {}),
+    40005: (
+        "The Host header is missing, invalid or not allowed, or the request is for a WebSocket.",
+        {},
+    ),
     40101: (
         "Send Authorization: Bearer <ACCESS_TOKEN>.",
         {"WWW-Authenticate": 'Bearer realm="plantstore"'},
@@ -116,15 +120,18 @@ def describe_faults(error: ValidationError) -> str:
 
 
 def describe_json_error(error: JSONDecodeError) -> str:
-    """Return what is wrong with a text that is not JSON, and where.
+    """Return what is wrong with a text that cannot be read as JSON, and where if that is known.
 
     It is one line of at most 500 characters, with at most 20 characters of the text.
     """
     if not error.doc or error.doc.isspace():
         return "The body is empty. Send a JSON object."
-    text = f"The body is not valid JSON: {error.msg}, at line {error.lineno}, column {error.colno}"
+    text = f"The body cannot be read as JSON: {error.msg}"
+    if error.pos < 0:
+        return _one_line(f"{text}.")
+    place = f"at line {error.lineno}, column {error.colno}"
     found = error.doc[error.pos : error.pos + 20]
-    return _one_line(f"{text}: {found}" if found else f"{text}.")
+    return _one_line(f"{text}, {place}: {found}" if found else f"{text}, {place}.")
 
 
 def _one_line(text: str) -> str:

@@ -14,11 +14,19 @@ import msgspec
 from marshmallow import ValidationError
 
 from .errors import describe_faults
-from .schemas import new_plant_schema
+from .schemas import Int64, NewPlantSchema, new_plant_schema
 from .stores import Plant
 
 # The number of a line, and its plant.
 _Numbered = tuple[int, Plant]
+
+
+class _CellsSchema(NewPlantSchema):
+    """A NewPlant in CSV, where every cell is a string."""
+
+    _INT64 = "Must be an integer from -2^63 to 2^63-1."
+
+    id = Int64(required=True, error_messages={"invalid": _INT64, "range": _INT64})
 
 
 class BadLine(ValueError):
@@ -87,10 +95,19 @@ def _rows(lines: Iterable[bytes]) -> Iterator[tuple[int, list[str]]]:
             row = next(reader)
         except StopIteration:
             return
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise BadLine(number, f"Not CSV in UTF-8: {error}.") from None
+        except UnicodeDecodeError:
+            raise BadLine(number, "Not UTF-8.") from None
+        except csv.Error as error:
+            raise BadLine(number, _csv_fault(error)) from None
         if any(row):
             yield number, row
+
+
+def _csv_fault(error: csv.Error) -> str:
+    # The advice of Python is for programmers.
+    if str(error).startswith("new-line character"):
+        return "The lines must end with a line feed."
+    return f"Not CSV: {error}."
 
 
 def _load_cells(cells: dict[str, str]) -> dict[str, Any]:
@@ -102,7 +119,7 @@ def _load_cells(cells: dict[str, str]) -> dict[str, Any]:
         members["id"] = int(sign + digits[:20])
     if cells.get("tag") == "":
         del members["tag"]
-    loaded: dict[str, Any] = new_plant_schema.load(members)
+    loaded: dict[str, Any] = _cells_schema.load(members)
     return loaded
 
 
@@ -126,9 +143,11 @@ def _load(number: int, load: Callable[[Any], dict[str, Any]], line: Any) -> Plan
     except ValidationError as error:
         raise BadLine(number, describe_faults(error)) from None
     except JSONDecodeError as error:
-        fault = f"Not JSON: {error.msg}, at column {error.pos + 1}."
-        raise BadLine(number, fault) from None
+        place = "" if error.pos < 0 else f", at column {error.pos + 1}"
+        raise BadLine(number, f"Cannot be read as JSON: {error.msg}{place}.") from None
 
+
+_cells_schema = _CellsSchema()
 
 #: The formats by name.
 FORMATS = {"jsonl": Format(_read_jsonl, _jsonl_lines), "csv": Format(_read_csv, _csv_lines)}

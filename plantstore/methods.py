@@ -8,7 +8,7 @@ from flask import Blueprint, Response, current_app, request
 from flask.sansio.blueprints import BlueprintSetupState
 from werkzeug.routing import MapAdapter
 
-from .errors import error_response
+from .errors import ERRORS, error_response
 
 
 class OperationsBlueprint(Blueprint):
@@ -59,5 +59,5 @@ class OperationsBlueprint(Blueprint):
     def refuse_method(self, **_: Any) -> Response:
         """Return the Error for a method that the requested path has no operation for."""
         header = self.allow_header()
-        message = f"There is no such operation on this path. Its methods are {header[1]}."
+        message = f"{ERRORS[40501][0]} The path has only the methods {header[1]}."
         return error_response(40501, message, [header])

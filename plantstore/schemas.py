@@ -118,7 +118,7 @@ class NewPlantSchema(PlantSchema):
         :returns: a dict of ``id``, ``name``, and ``tag`` if the plant has one.
         :raises json.JSONDecodeError: if ``json_data`` is not one JSON text (RFC 8259), is
             nested too deeply, or has a number beyond the range of a 64-bit float in a member
-            that is decoded.
+            that is decoded. Its ``pos`` is -1 if the position is unknown.
         :raises marshmallow.ValidationError: if the JSON text is not a NewPlant.
         """
         unknown, many = kwargs.get("unknown") or self.unknown, kwargs.get("many")

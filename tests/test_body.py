@@ -109,13 +109,17 @@ def test_malformed_json_is_refused(client: FlaskClient, body: bytes) -> None:
     assert send(client, ROSE_JSON).status_code == 200
 
 
+CONTROL = r"a control character in a string must be escaped, for example as \n"
+
+
 @pytest.mark.parametrize(
     ("body", "fault"),
     [
         (b'{"id":1,"name":"Rose"', "it ends too early, at line 1, column 22."),
         (b'{"id":-', "it ends too early, at line 1, column 8."),
         (b'{\n"id":1,}', "trailing comma in object, at line 2, column 8: }"),
-        (b'{"id":1}\n{}', "trailing characters, at line 2, column 1: {}"),
+        (b'{"id":1}\n{}', "expected nothing after the value, at line 2, column 1: {}"),
+        (b'{"id":1}}', "expected nothing after the value, at line 1, column 9: }"),
         (b'{"id" 1}', "expected ':', at line 1, column 7: 1}"),
         (b'{"id":1 "name":""}', "expected ',' or '}', at line 1, column 9: \"name\":\"\"}"),
         (b"[1 2]", "expected ',' or ']', at line 1, column 4: 2]"),
@@ -123,25 +127,48 @@ def test_malformed_json_is_refused(client: FlaskClient, body: bytes) -> None:
         (b'{"id":NaN}', "expected a value, at line 1, column 7: NaN}"),
         (b'{"id": ,', "expected a value, at line 1, column 8: ,"),
         (b"id=1&name=Rose", "expected a value, at line 1, column 1: id=1&name=Rose"),
-        (b'{"name":"a\nb"}', r'invalid character, at line 1, column 11: \nb"}'),
-        (b'{"name":"a,\n"}', r'invalid character, at line 1, column 12: \n"}'),
+        (b"tru", "expected a value, at line 1, column 1: tru"),
+        (b'{"id":nul}', "expected a value, at line 1, column 7: nul}"),
+        (b'{"id":-x}', "expected a value, at line 1, column 7: -x}"),
+        (b"[t\t]", r"expected a value, at line 1, column 2: t\t]"),
+        (b"\0{}", r"expected a value, at line 1, column 1: \x00{}"),
+        (b'{"name":"a\nb"}', rf'{CONTROL}, at line 1, column 11: \nb"}}'),
+        (b'{"name":"a,\t"}', rf'{CONTROL}, at line 1, column 12: \t"}}'),
+        (b'{"id":01}', "a number must not begin with 0, at line 1, column 7: 01}"),
+        (b'{"id":-01}', "a number must not begin with 0, at line 1, column 8: 01}"),
+        (b'{"id":1.}', "expected a digit, at line 1, column 9: }"),
+        (b'{"name":"\\u1"}', 'expected a hexadecimal digit, at line 1, column 13: "}'),
         (b'{"name":"\\ud800"}', r'a lone surrogate, at line 1, column 10: \ud800"}'),
+        (b'["\\udc00\\ud800"]', r'a lone surrogate, at line 1, column 3: \udc00\ud800"]'),
+        (b'["\\ud800\\u0041"]', r'a lone surrogate, at line 1, column 3: \ud800\u0041"]'),
+        (b'["\\\\ud800\\udc00"]', r'a lone surrogate, at line 1, column 10: \udc00"]'),
         ('{"früh":1,}'.encode(), "trailing comma in object, at line 1, column 11: }"),
         ('{"früh":"'.encode() + b"\xff", "it is not UTF-8, at line 1, column 10: \ufffd"),
-        (
-            b'{"id":1,"tag":1e999}',
-            'a number is beyond the range of a 64-bit float, at line 1, column 9: "tag":1e999}',
-        ),
-        (b"1e999", "a number is beyond the range of a 64-bit float, at line 1, column 1: 1e999"),
-        (b"[" * 100_000, f"it is nested too deeply, at line 1, column 1: {'[' * 20}"),
-        (b"\xef\xbb\xbf{}", r"expected a value, at line 1, column 1: \ufeff{}"),
+        (b"\xef\xbb\xbf{}", r"remove the byte order mark, at line 1, column 1: \ufeff{}"),
     ],
 )
 def test_message_says_where_the_body_is_not_json(
     client: FlaskClient, body: bytes, fault: str
 ) -> None:
     """The message of 40002 says what is wrong with the body, and in which line and column."""
-    assert check_error(send(client, body), 40002) == f"The body is not valid JSON: {fault}"
+    assert check_error(send(client, body), 40002) == f"The body cannot be read as JSON: {fault}"
+
+
+@pytest.mark.parametrize(
+    ("body", "fault"),
+    [
+        (b'{"id":1e400,"name":"id"}', 'a number in "id" is beyond the range of a 64-bit float.'),
+        (
+            b'{"tag":-1e400,"a":{"tag":1}}',
+            'a number in "tag" is beyond the range of a 64-bit float.',
+        ),
+        (b"1e999", "a number is beyond the range of a 64-bit float."),
+        (b"[" * 100_000, "it is nested too deeply."),
+    ],
+)
+def test_message_without_a_position(client: FlaskClient, body: bytes, fault: str) -> None:
+    """If the position of a fault is unknown, the message gives none, rather than a wrong one."""
+    assert check_error(send(client, body), 40002) == f"The body cannot be read as JSON: {fault}"
 
 
 @pytest.mark.parametrize("body", [b"", b" ", b"\r\n\t " * 1000])
@@ -160,7 +187,7 @@ def test_message_repeats_at_most_20_characters(client: FlaskClient, character: s
     assert len(message) <= 500
     assert character.encode("unicode_escape").decode() * 21 not in message
     assert found.count(character) in {0, 20}
-    assert fault.startswith("The body is not valid JSON: ")
+    assert fault.startswith("The body cannot be read as JSON: ")
 
 
 def test_white_space_around_json_is_accepted(client: FlaskClient) -> None:
@@ -199,9 +226,16 @@ def test_missing_content_length_and_unterminated_input(client: FlaskClient) -> N
     check_error(send(client, ROSE_JSON, environ_overrides=unterminated), 40002)
 
 
+INCOMPLETE = (
+    "The body could not be read completely: it was cut short, took longer than ten seconds to"
+    " arrive, had malformed or too many small chunks, or was already read by the site."
+)
+
+
 def test_body_shorter_than_content_length_is_refused(client: FlaskClient) -> None:
     """A body shorter than its Content-Length is refused with 40002, even if it is valid JSON."""
-    check_error(send(client, ROSE_JSON, environ_overrides={"CONTENT_LENGTH": "500"}), 40002)
+    short = send(client, ROSE_JSON, environ_overrides={"CONTENT_LENGTH": "500"})
+    assert check_error(short, 40002) == INCOMPLETE
     assert send(client, ROSE_JSON).status_code == 200
 
 
@@ -294,8 +328,9 @@ class FailingInput(BytesIO):
 
 
 def test_read_error_of_the_body_is_refused(client: FlaskClient) -> None:
-    """When the server cannot read the body, the response is 40002, never a 500."""
-    check_error(send(client, ROSE_JSON, environ_overrides={"wsgi.input": FailingInput()}), 40002)
+    """When the server cannot read the body, the response is 40002, and the message says so."""
+    response = send(client, ROSE_JSON, environ_overrides={"wsgi.input": FailingInput()})
+    assert check_error(response, 40002) == INCOMPLETE
 
 
 # The ways in which a site can read a body of a request. Each returns the body or its JSON value.
@@ -431,7 +466,8 @@ def test_site_hook_that_cannot_read_the_body(site: Flask, store: MemoryStore) ->
     client = site.test_client()
     check_error(send(client, ROSE_JSON.ljust(51), "/garden/plants"), 41301)
     short = {"CONTENT_LENGTH": "50"}
-    check_error(send(client, ROSE_JSON, "/garden/plants", environ_overrides=short), 40002)
+    response = send(client, ROSE_JSON, "/garden/plants", environ_overrides=short)
+    assert check_error(response, 40002) == INCOMPLETE
     assert len(store) == 0
 
 

@@ -89,6 +89,13 @@ def test_invalid_host_is_refused(client: FlaskClient) -> None:
     check_error(client.post("/plants", headers={"Host": "a..b"}), 40005)
 
 
+def test_missing_host_is_refused(client: FlaskClient) -> None:
+    """In the standalone service a missing Host header is 40005, and the message says so."""
+    http11 = {"SERVER_PROTOCOL": "HTTP/1.1", "HTTP_HOST": None}
+    response = client.post("/plants", environ_overrides=http11)
+    assert "Host header is missing" in check_error(response, 40005)
+
+
 def test_untrusted_host_is_refused(app: Flask) -> None:
     """In the standalone service a Host header that is not in TRUSTED_HOSTS is 40005."""
     app.config["TRUSTED_HOSTS"] = ["example.com"]

@@ -129,12 +129,25 @@ def test_import_of_files_from_other_programs(
     assert plants(url) == BOTH
 
 
+INT64 = "id: Must be an integer from -2^63 to 2^63-1. "
+
+
 @pytest.mark.parametrize(
     ("format", "content", "fault"),
     [
         ("jsonl", b"\n{}\n", "line 3: id: Missing data for required field. name:"),
-        ("jsonl", b"{\n", "line 2: Not JSON: it ends too early, at column 3."),
-        ("jsonl", b'{"id":3,"name":"\xff"}\n', "line 2: Not JSON: it is not UTF-8, at column 17."),
+        ("jsonl", b"{\n", "line 2: Cannot be read as JSON: it ends too early, at column 3."),
+        (
+            "jsonl",
+            b'{"id":3,"name":"\xff"}\n',
+            "line 2: Cannot be read as JSON: it is not UTF-8, at column 17.",
+        ),
+        (
+            "jsonl",
+            b'{"id":3,"name":1e999}\n',
+            'line 2: Cannot be read as JSON: a number in "name" is beyond the range of a 64-bit'
+            " float. ",
+        ),
         ("jsonl", b'{"id":3,"name":"x","tag":null}\n', "line 2: tag: "),
         ("jsonl", b'{"id":9223372036854775808,"name":"x"}\n', "line 2: id: "),
         ("jsonl", b'{"id":-9223372036854775809,"name":"x"}\n', "line 2: id: "),
@@ -142,16 +155,17 @@ def test_import_of_files_from_other_programs(
         ("jsonl", b'{"id":-%s,"name":"x"}\n' % (b"9" * 5000), "line 2: "),
         ("jsonl", b'{"id":-1,"name":"x"}\n', "line 2: plant -1 already exists, or occurs twice"),
         ("csv", b"3,a\n", "line 3: There are 2 cells, but 3 in the header."),
-        ("csv", b'4,"a\nb",\nfive,c,\n', "line 5: id: Must be an integer, not a string."),
-        ("csv", b"9223372036854775808,a,\n", "line 3: id: Must be between"),
-        ("csv", b"-9223372036854775809,a,\n", "line 3: id: Must be between"),
-        ("csv", b"9" * 5000 + b",a,\n", "line 3: id: Must be between"),
-        ("csv", b"-" + b"9" * 5000 + b",a,\n", "line 3: id: Must be between"),
-        ("csv", "٣,a,\n".encode(), "line 3: id: Must be an integer, not a string."),
-        ("csv", b'4,"a"b,\n', "line 3: Not CSV in UTF-8: "),
-        ("csv", b"4,\xff,\n", "line 3: Not CSV in UTF-8: "),
+        ("csv", b'4,"a\nb",\nfive,c,\n', f"line 5: {INT64}"),
+        ("csv", b"9223372036854775808,a,\n", f"line 3: {INT64}"),
+        ("csv", b"-9223372036854775809,a,\n", f"line 3: {INT64}"),
+        ("csv", b"9" * 5000 + b",a,\n", f"line 3: {INT64}"),
+        ("csv", b"-" + b"9" * 5000 + b",a,\n", f"line 3: {INT64}"),
+        ("csv", "٣,a,\n".encode(), f"line 3: {INT64}"),
+        ("csv", b'4,"a"b,\n', "line 3: Not CSV: "),
+        ("csv", b"4,\xff,\n", "line 3: Not UTF-8. "),
+        ("csv", b"4,a,\r5,b,\r", "line 3: The lines must end with a line feed. "),
         ("csv", b"4,\x00,\n", "line 3: name: Must not contain U+0000."),
-        ("csv", b'4,"a', "line 3: Not CSV in UTF-8: "),
+        ("csv", b'4,"a', "line 3: Not CSV: "),
         ("csv", b"-1,a,\n", "line 3: plant -1 already exists, or occurs twice in the file."),
         ("csv", b"3,a,b,c\n", "line 3: There are 4 cells, but 3 in the header."),
     ],

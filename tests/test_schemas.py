@@ -307,6 +307,14 @@ def test_loads_accepts_str_and_bytearray(kind: Any, text: str) -> None:
         assert (error.value.lineno, error.value.colno) == (1, 17)
 
 
+def test_number_out_of_range_names_its_field() -> None:
+    """A number beyond the range of a float names the field that it is in, also in a list."""
+    schema = NewPlantSchema.from_dict({"heights": fields.List(fields.Float())})()
+    with pytest.raises(json.JSONDecodeError, match='a number in "heights" is beyond') as error:
+        schema.loads('{"id":1,"name":"Rose","heights":[1,1e400]}')
+    assert error.value.pos == -1
+
+
 @pytest.mark.parametrize("name", ["x" * 1_000_000, "\x1b" * 300, "\n\x1b[31m\u202e" * 10_000])
 def test_message_for_a_long_member_name(
     site: Flask, monkeypatch: pytest.MonkeyPatch, name: str
