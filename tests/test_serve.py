@@ -17,6 +17,7 @@ from plantstore import __version__
 from .conftest import invoke
 from .serving import LIMIT, ROOT, Gunicorn, Server, post
 from .sites import TOKEN, new_rose
+from .test_replacing import ordinary_user
 from .waiting import wait_until
 
 # The command from any folder, without an installation.
@@ -178,7 +179,7 @@ def test_check_of_right_settings(tmp_path: Path) -> None:
         "ok     Settings: all names are known",
         "ok     Tokens: 2 from PLANTSTORE_TOKENS",
         "ok     Largest request body: 1048576 bytes",
-        f"ok     Store: {url} can be used",
+        f"ok     Store: {url} can be used (the first plant creates the file)",
     ]
     assert [*tmp_path.iterdir()] == []
 
@@ -202,6 +203,21 @@ def test_check_changes_no_database(tmp_path: Path) -> None:
     before = path.read_bytes()
     assert check("--store", f"sqlite:///{path}", PLANTSTORE_TOKENS="t")[-1].endswith("can be used")
     assert (path.read_bytes(), [*tmp_path.iterdir()]) == (before, [path])
+
+
+def test_check_of_a_store_that_cannot_be_written(public_folder: Path) -> None:
+    """`plantstore check` reports a file that this user cannot create or write."""
+    (public_folder / "plants.db").touch(0o444)
+    public_folder.chmod(0o555)
+    for name, reason in (
+        ("plants.db", "attempt to write a readonly database: {file}"),
+        ("typo.db", "unable to open database file: {file} (the file does not exist, and this"),
+    ):
+        file = public_folder / name
+        with ordinary_user():
+            line = check("--store", f"sqlite:///{file}", PLANTSTORE_TOKENS="t")[-1]
+        start = f"error  Store: sqlite:///{file} cannot be used now: "
+        assert line.startswith(start + reason.format(file=file))
 
 
 def test_check_of_an_invalid_url() -> None:

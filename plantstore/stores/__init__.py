@@ -19,6 +19,7 @@ __all__ = [
     "StoreMisconfigured",
     "StoreUnavailable",
     "existing",
+    "is_new",
     "open_store",
     "public_url",
 ]
@@ -107,6 +108,19 @@ def existing(url: str) -> str:
     if not url.startswith("sqlite:") or re.search("[?&]mode(=|&|$)", url):
         return url
     return f"{url}{'&' if '?' in url else '?'}mode=rw"
+
+
+def is_new(url: str) -> bool:
+    """Return whether the first plant creates the database: an SQLite file that does not exist.
+
+    :param url: a URL that :func:`open_store` accepts.
+    """
+    if not url.startswith("sqlite:"):
+        return False
+    from .engines import backend_of, make_engine
+
+    engine = make_engine(url)
+    return backend_of(engine).is_new(engine.url)
 
 
 def public_url(url: str) -> str:

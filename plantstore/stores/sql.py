@@ -108,8 +108,12 @@ class SQLStore(BulkStore):
         return self._execute(self._statements.count, 0)
 
     def ping(self) -> None:
-        """Check that the database responds, and that its table can store plants if it exists."""
+        """Check that the database responds, and that its table can store plants if it exists.
+
+        Of the permission to write, only that for an SQLite file is checked.
+        """
         self.get(0)
+        self._connections.check_writable()
 
     def close(self) -> None:
         """Close the idle connections of the store. Those of a site stay open."""
