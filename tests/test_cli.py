@@ -228,7 +228,7 @@ READING = ["list", "show 1", "count", "export", "export plants.jsonl", "remove 1
 
 
 @pytest.mark.parametrize("command", READING)
-@pytest.mark.parametrize("options", ["", "?timeout=1", "?mode=rw"])
+@pytest.mark.parametrize("options", ["", "?timeout=1", "?mode=rw", "?mode=rwc", "?mode=%72wc"])
 def test_reading_never_creates_a_database(
     run: Run, tmp_path: Path, command: str, options: str
 ) -> None:
@@ -258,16 +258,22 @@ def test_add_and_import_create_a_database(run: Run, command: str) -> None:
 
 
 def test_mode_of_an_existing_database() -> None:
-    """Only the URL of an SQLite file gets mode=rw, unless it has a mode."""
+    """Only the URL of an SQLite file gets mode=rw, which replaces mode=rwc, unless it is wrong."""
     for url in (
-        "postgresql://me@host/db",
-        "sqlite:///a.db?mode=rwc",
+        "postgresql://me@host/db?mode=rwc",
         "sqlite:///a.db?timeout=1&mode=rw",
         "sqlite:///a.db?mode",
+        "sqlite:///a.db?mode=ro",
     ):
         assert existing(url) == url
-    assert existing("sqlite:///mode=.db") == "sqlite:///mode=.db?mode=rw"
-    assert existing("sqlite:///a.db?timeout=1") == "sqlite:///a.db?timeout=1&mode=rw"
+    for options, changed in (
+        ("", "mode=rw"),
+        ("?", "mode=rw"),
+        ("?timeout=1", "timeout=1&mode=rw"),
+        ("?mode=rwc&timeout=1", "mode=rw&timeout=1"),
+        ("?timeout=1&mo%64e=%72wc", "timeout=1&mode=rw"),
+    ):
+        assert existing(f"sqlite:///mode=.db{options}") == f"sqlite:///mode=.db?{changed}"
 
 
 def test_server_with_several_addresses_is_unreachable(run: Run) -> None:

@@ -201,7 +201,9 @@ def test_check_changes_no_database(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path)) as database:
         database.execute("CREATE TABLE other (id)")
     before = path.read_bytes()
-    assert check("--store", f"sqlite:///{path}", PLANTSTORE_TOKENS="t")[-1].endswith("can be used")
+    for options in ("journal_mode=wal", "mode=rwc&journal_mode=wal"):
+        (*_, line) = check("--store", f"sqlite:///{path}?{options}", PLANTSTORE_TOKENS="t")
+        assert line == f"ok     Store: sqlite:///{path} can be used"
     assert (path.read_bytes(), [*tmp_path.iterdir()]) == (before, [path])
 
 
