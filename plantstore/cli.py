@@ -45,6 +45,8 @@ _ID = click.IntRange(-(2**63), 2**63 - 1)
 _ID.name = "integer"
 # The type of a number of processes or threads.
 _COUNT = click.IntRange(1)
+# What an error message names for the URL of the store.
+_STORE = "--store or PLANTSTORE_STORE"
 # Otherwise click reads a negative id as an option.
 _NEGATIVE_ID = {"ignore_unknown_options": True}
 # An import remembers the line numbers of this many plants, for its message about a duplicate.
@@ -80,11 +82,9 @@ Settings in the environment:
 @click.option(
     "--store",
     metavar="URL",
-    envvar="PLANTSTORE_STORE",
-    default=DEFAULT_STORE,
     help="The URL of the database. By default, that of the environment variable PLANTSTORE_STORE.",
 )
-def main(store: str) -> None:
+def main(store: str | None) -> None:
     """Serve plants over HTTP, make access tokens, and manage the plants of a database."""
 
 
@@ -112,8 +112,10 @@ def _with_url(command: _Command) -> _Command:
     )
     @wraps(command)
     def run(store: str | None, **arguments: Any) -> None:
-        given: str = click.get_current_context().find_root().params["store"]
-        command(given if store is None else store, **arguments)
+        before: str | None = click.get_current_context().find_root().params["store"]
+        # click would take an empty variable for a missing one.
+        usual = os.environ.get("PLANTSTORE_STORE", DEFAULT_STORE)
+        command(next(url for url in (store, before, usual) if url is not None), **arguments)
 
     return run
 
@@ -192,13 +194,13 @@ def _open(url: str) -> Store:
     try:
         store = open_store(url)
     except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--store") from None
+        raise click.BadParameter(str(error), param_hint=_STORE) from None
     if store.one_process:
         raise click.BadParameter(
             f"with {url.partition('://')[0]}://, only the service itself can access the plants."
             " Set PLANTSTORE_STORE or --store to the URL of a database, such as"
             " sqlite:///plants.db.",
-            param_hint="--store",
+            param_hint=_STORE,
         )
     return store
 

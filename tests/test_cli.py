@@ -102,6 +102,13 @@ def test_usage_error_is_exit_code_2(run: Run, arguments: list[str]) -> None:
     assert "hunter2" not in failure(run(*arguments), 2)
 
 
+@pytest.mark.parametrize("arguments", [["list"], ["--store", "", "list"], ["list", "--store", ""]])
+def test_empty_url_is_refused(arguments: list[str]) -> None:
+    """An empty PLANTSTORE_STORE or --store is not the default, and the message names both."""
+    message = failure(invoke(*arguments, env={"PLANTSTORE_STORE": ""}), 2)
+    assert "for --store or PLANTSTORE_STORE: not the URL of a store" in message
+
+
 COMMANDS = ["add 1 x", "show 1", "list", "count", "remove 1", "export", "import -"]
 
 

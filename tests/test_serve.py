@@ -109,6 +109,11 @@ def test_reload_and_new_process(tmp_path: Path) -> None:
         (["plantstore", "serve"], {}, "no token is configured"),
         (["plantstore", "serve", "wsgi:app"], {}, "plantstore serve has no argument wsgi:app"),
         (["plantstore", "serve", "--workers", "2"], {"PLANTSTORE_TOKENS": "t"}, "only one worker"),
+        (
+            ["plantstore", "serve"],
+            {"PLANTSTORE_TOKENS": "t", "PLANTSTORE_STORE": ""},
+            "PLANTSTORE_STORE: not the URL of a store",
+        ),
         (["gunicorn", "plantstore:create_app()"], {}, "no token is configured"),
         (["gunicorn", "--preload", "plantstore:create_app()"], {}, "no token is configured"),
         (["gunicorn", "plantstore.wsgi:app"], {"PLANTSTORE_STORES": "x"}, "PLANTSTORE_STORE?"),
@@ -223,7 +228,7 @@ def test_check_of_a_store_that_cannot_be_written(public_folder: Path) -> None:
 
 
 def test_check_of_an_invalid_url() -> None:
-    """`plantstore check` reports a URL that no store has."""
-    assert check(PLANTSTORE_TOKENS="t", PLANTSTORE_STORE="nonsense")[-1].startswith(
-        "error  PLANTSTORE_STORE: not the URL of a store"
-    )
+    """`plantstore check` reports a URL that no store has, such as an empty one."""
+    for url in ("nonsense", ""):
+        (*_, line) = check(PLANTSTORE_TOKENS="t", PLANTSTORE_STORE=url)
+        assert line.startswith("error  PLANTSTORE_STORE: not the URL of a store")
