@@ -90,7 +90,11 @@ class Backend(ABC):
 
     def describe(self, error: Exception, url: URL) -> str:
         """Return the message of an error in one line, with what an operator needs to know."""
-        return " ".join(str(getattr(error, "orig", error)).split())
+        return " ".join(self.message(error).split())
+
+    def message(self, error: Exception) -> str:
+        """Return the message of the driver."""
+        return str(getattr(error, "orig", error))
 
     def limit_waiting(  # noqa: B027  # Only SQLite needs it.
         self, connection: Connection
