@@ -40,17 +40,39 @@ _T = TypeVar("_T")
 # The function of a command.
 _Command = Callable[..., None]
 
-# The type of an id. The help shows its name.
-_ID = click.IntRange(-(2**63), 2**63 - 1)
-_ID.name = "integer"
-# The type of a number of processes or threads.
-_COUNT = click.IntRange(1)
 # What an error message names for the URL of the store.
 _STORE = "--store or PLANTSTORE_STORE"
 # Otherwise click reads a negative id as an option.
 _NEGATIVE_ID = {"ignore_unknown_options": True}
 # An import remembers the line numbers of this many plants, for its message about a duplicate.
 _REMEMBERED = 1000
+
+
+def _whole(lowest: int, highest: int, limits: str) -> Callable[[str], int]:
+    """Return the type of a whole number. The messages of click.IntRange would have a formula."""
+
+    def integer(value: str) -> int:
+        number: int = click.INT(value)
+        if not lowest <= number <= highest:
+            raise click.BadParameter(f"{number} is not {limits}.")
+        return number
+
+    return integer
+
+
+# The type of an id.
+_ID = _whole(-(2**63), 2**63 - 1, "between -2^63 and 2^63-1")
+# The type of a number of processes or threads.
+_COUNT = _whole(1, 2**31 - 1, "at least 1")
+
+
+def _utf8(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
+    """Return an argument if it is UTF-8. Python makes lone surrogates of other bytes."""
+    try:
+        (text or "").encode()
+    except UnicodeEncodeError:
+        raise click.BadParameter("Must be UTF-8.") from None
+    return text
 
 
 def _examples(*lines: str) -> str:
@@ -127,26 +149,31 @@ def _with_url(command: _Command) -> _Command:
     )
 )
 @click.option("--bind", metavar="HOST:PORT", help="The address, by default 127.0.0.1:8000.")
-@click.option("--workers", type=_COUNT, metavar="N", help="The number of processes, by default 1.")
+@click.option(
+    "--workers",
+    type=_COUNT,
+    metavar="N",
+    help="The number of processes, by default 1; memory:// allows only one.",
+)
 @click.option("--threads", type=_COUNT, metavar="N", help="Threads of each process, by default 8.")
 @click.argument("options", nargs=-1, type=click.UNPROCESSED, metavar="[-- GUNICORN OPTIONS]")
 @_with_url
 def serve(url: str, options: tuple[str, ...], **own: object) -> None:
     """Serve plants over HTTP with gunicorn.
 
-    PLANTSTORE_TOKENS or PLANTSTORE_TOKENS_FILE must be set. Options of gunicorn may follow two
-    dashes.
+    PLANTSTORE_TOKENS or PLANTSTORE_TOKENS_FILE must be set. Write options of gunicorn after --.
     """
     os.environ["PLANTSTORE_STORE"] = url
     try:
-        from .server import serve
+        from . import server
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "gunicorn":
             raise
         raise click.ClickException(
             "gunicorn is missing: pip install 'plantstore[gunicorn]'"
         ) from None
-    serve([*(f"--{name}={value}" for name, value in own.items() if value is not None), *options])
+    given = [f"--{name}={value}" for name, value in own.items() if value is not None]
+    server.serve([*given, *options])
 
 
 @main.command("check", epilog=_examples("plantstore check --store sqlite:///plants.db"))
@@ -210,9 +237,11 @@ def _open(url: str) -> Store:
     epilog=_examples("plantstore add 1 Monstera --tag indoor --store sqlite:///plants.db"),
 )
 @click.argument("id", type=_ID)
-@click.argument("name")
+@click.argument("name", callback=_utf8)
 @click.option(
-    "--tag", help="The tag of the plant, such as indoor. By default, the plant has no tag."
+    "--tag",
+    callback=_utf8,
+    help="The tag of the plant, such as indoor. By default, the plant has no tag.",
 )
 @_with_store
 def add(store: Store, id: int, name: str, tag: str | None) -> None:
@@ -308,6 +337,8 @@ def export(store: Store, file: str, format: Format) -> None:
     If FILE exists, it is replaced when the new file is complete. If the export fails or is
     interrupted, FILE is unchanged.
     """
+    if not file:
+        raise click.BadParameter("the name is empty.", param_hint="FILE")
     _refuse_database(file)
     with _output(file) as output:
         terminal = output.isatty()

@@ -102,6 +102,26 @@ def test_usage_error_is_exit_code_2(run: Run, arguments: list[str]) -> None:
     assert "hunter2" not in failure(run(*arguments), 2)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["show", "9223372036854775808"], "'ID': 9223372036854775808 is not between -2^63 and 2"),
+        (
+            ["remove", "-9223372036854775809"],
+            "-9223372036854775809 is not between -2^63 and 2^63-1",
+        ),
+        (["show", "one"], "'ID': 'one' is not a valid integer."),
+        (["serve", "--workers", "0"], "'--workers': 0 is not at least 1."),
+        (["add", "4", "x\udcff"], "'NAME': Must be UTF-8."),
+        (["add", "4", "x", "--tag", "\udcff"], "'--tag': Must be UTF-8."),
+        (["export", ""], "FILE: the name is empty."),
+    ],
+)
+def test_message_of_a_wrong_argument(run: Run, arguments: list[str], message: str) -> None:
+    """The message of a wrong argument names it, and says in words what is wrong."""
+    assert message in failure(run(*arguments), 2)
+
+
 @pytest.mark.parametrize("arguments", [["list"], ["--store", "", "list"], ["list", "--store", ""]])
 def test_empty_url_is_refused(arguments: list[str]) -> None:
     """An empty PLANTSTORE_STORE or --store is not the default, and the message names both."""
@@ -179,13 +199,13 @@ def in_a_shell(command: str) -> tuple[int, str, str]:
     [
         ("token >/dev/full", "standard output: No space left on device"),
         ("--help >/dev/full", "standard output: No space left on device"),
-        ("list --help >&-", "standard output: Bad file descriptor"),
-        ("--version >&-", "standard output: Bad file descriptor"),
-        ("list --store URL >&-", "standard output: Bad file descriptor"),
-        ("export --store URL >&-", "standard output: Bad file descriptor"),
-        ("export /dev/stdout --store URL >&-", "standard output: Bad file descriptor"),
-        ("import - --store URL <&-", "standard input: Bad file descriptor"),
-        ("import /dev/stdin --store URL <&-", "standard input: Bad file descriptor"),
+        ("list --help >&-", "standard output is closed"),
+        ("--version >&-", "standard output is closed"),
+        ("list --store URL >&-", "standard output is closed"),
+        ("export --store URL >&-", "standard output is closed"),
+        ("export /dev/stdout --store URL >&-", "standard output is closed"),
+        ("import - --store URL <&-", "standard input is closed"),
+        ("import /dev/stdin --store URL <&-", "standard input is closed"),
     ],
 )
 def test_closed_or_full_stream_is_exit_code_1(

@@ -161,6 +161,7 @@ def test_token_of_raw_env_is_not_logged() -> None:
 def test_without_gunicorn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without gunicorn, `plantstore serve` says what to install."""
     monkeypatch.delitem(sys.modules, "plantstore.server", raising=False)
+    monkeypatch.delattr("plantstore.server", raising=False)
     monkeypatch.setitem(sys.modules, "gunicorn", None)
     result = invoke("serve")
     assert result.exit_code == 1
