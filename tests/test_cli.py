@@ -114,6 +114,7 @@ def test_usage_error_is_exit_code_2(run: Run, arguments: list[str]) -> None:
         (["serve", "--workers", "0"], "'--workers': 0 is not at least 1."),
         (["add", "4", "x\udcff"], "'NAME': Must be UTF-8."),
         (["add", "4", "x", "--tag", "\udcff"], "'--tag': Must be UTF-8."),
+        (["add", "4", "x\0"], "name: "),
         (["export", ""], "FILE: the name is empty."),
     ],
 )

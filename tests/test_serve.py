@@ -168,6 +168,13 @@ def test_without_gunicorn(monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.stderr == "Error: gunicorn is missing: pip install 'plantstore[gunicorn]'\n"
 
 
+def test_broken_installation_of_gunicorn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If a module other than gunicorn is missing, `plantstore serve` does not name gunicorn."""
+    monkeypatch.setitem(sys.modules, "plantstore.server", None)
+    monkeypatch.delattr("plantstore.server", raising=False)
+    assert isinstance(invoke("serve").exception, ModuleNotFoundError)
+
+
 def check(*arguments: str, **environment: Any) -> list[str]:
     """Return the lines of `plantstore check`."""
     result = invoke("check", *arguments, env=environment)
