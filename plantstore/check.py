@@ -1,12 +1,11 @@
 """The check of the settings and of the store. It changes neither."""
 
-import os
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from . import __version__
 from .settings import Settings, SettingsError
-from .stores import StoreUnavailable, existing, open_store, public_url
+from .stores import StoreUnavailable, existing, is_new, open_store, public_url
 
 
 class Finding(NamedTuple):
@@ -46,10 +45,11 @@ def _max_body(settings: Settings) -> str:
 def _store(settings: Settings) -> str:
     settings.open_store().close()
     url, name = settings.store_url, public_url(settings.store_url)
-    # Without its option, SQLite could change the journal mode of the file.
-    is_file = os.path.exists(name.removeprefix("sqlite:///"))
+    if is_new(url):
+        return f"Store: {name} can be used (the first plant creates the file)"
     try:
-        with open_store(existing(url) if is_file else url) as store:
+        # By the URL itself, SQLite could change the journal mode of the file.
+        with open_store(existing(url)) as store:
             store.ping()
     except StoreUnavailable as error:
         raise StoreUnavailable(f"Store: {name} cannot be used now: {error}") from error

@@ -40,15 +40,39 @@ _T = TypeVar("_T")
 # The function of a command.
 _Command = Callable[..., None]
 
-# The type of an id. The help shows its name.
-_ID = click.IntRange(-(2**63), 2**63 - 1)
-_ID.name = "integer"
-# The type of a number of processes or threads.
-_COUNT = click.IntRange(1)
+# What an error message names for the URL of the store.
+_STORE = "--store or PLANTSTORE_STORE"
 # Otherwise click reads a negative id as an option.
 _NEGATIVE_ID = {"ignore_unknown_options": True}
 # An import remembers the line numbers of this many plants, for its message about a duplicate.
 _REMEMBERED = 1000
+
+
+def _whole(lowest: int, highest: int, limits: str) -> Callable[[str], int]:
+    """Return the type of a whole number. The messages of click.IntRange would have a formula."""
+
+    def integer(value: str) -> int:
+        number: int = click.INT(value)
+        if not lowest <= number <= highest:
+            raise click.BadParameter(f"{number} is not {limits}.")
+        return number
+
+    return integer
+
+
+# The type of an id.
+_ID = _whole(-(2**63), 2**63 - 1, "between -2^63 and 2^63-1")
+# The type of a number of processes or threads.
+_COUNT = _whole(1, 2**31 - 1, "at least 1")
+
+
+def _utf8(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
+    """Return an argument if it is UTF-8. Python makes lone surrogates of other bytes."""
+    try:
+        (text or "").encode()
+    except UnicodeEncodeError:
+        raise click.BadParameter("Must be UTF-8.") from None
+    return text
 
 
 def _examples(*lines: str) -> str:
@@ -80,11 +104,9 @@ Settings in the environment:
 @click.option(
     "--store",
     metavar="URL",
-    envvar="PLANTSTORE_STORE",
-    default=DEFAULT_STORE,
     help="The URL of the database. By default, that of the environment variable PLANTSTORE_STORE.",
 )
-def main(store: str) -> None:
+def main(store: str | None) -> None:
     """Serve plants over HTTP, make access tokens, and manage the plants of a database."""
 
 
@@ -112,8 +134,10 @@ def _with_url(command: _Command) -> _Command:
     )
     @wraps(command)
     def run(store: str | None, **arguments: Any) -> None:
-        given: str = click.get_current_context().find_root().params["store"]
-        command(given if store is None else store, **arguments)
+        before: str | None = click.get_current_context().find_root().params["store"]
+        # click would take an empty variable for a missing one.
+        usual = os.environ.get("PLANTSTORE_STORE", DEFAULT_STORE)
+        command(next(url for url in (store, before, usual) if url is not None), **arguments)
 
     return run
 
@@ -125,26 +149,31 @@ def _with_url(command: _Command) -> _Command:
     )
 )
 @click.option("--bind", metavar="HOST:PORT", help="The address, by default 127.0.0.1:8000.")
-@click.option("--workers", type=_COUNT, metavar="N", help="The number of processes, by default 1.")
+@click.option(
+    "--workers",
+    type=_COUNT,
+    metavar="N",
+    help="The number of processes, by default 1; memory:// allows only one.",
+)
 @click.option("--threads", type=_COUNT, metavar="N", help="Threads of each process, by default 8.")
 @click.argument("options", nargs=-1, type=click.UNPROCESSED, metavar="[-- GUNICORN OPTIONS]")
 @_with_url
 def serve(url: str, options: tuple[str, ...], **own: object) -> None:
     """Serve plants over HTTP with gunicorn.
 
-    PLANTSTORE_TOKENS or PLANTSTORE_TOKENS_FILE must be set. Options of gunicorn may follow two
-    dashes.
+    PLANTSTORE_TOKENS or PLANTSTORE_TOKENS_FILE must be set. Write options of gunicorn after --.
     """
     os.environ["PLANTSTORE_STORE"] = url
     try:
-        from .server import serve
+        from . import server
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "gunicorn":
             raise
         raise click.ClickException(
             "gunicorn is missing: pip install 'plantstore[gunicorn]'"
         ) from None
-    serve([*(f"--{name}={value}" for name, value in own.items() if value is not None), *options])
+    given = [f"--{name}={value}" for name, value in own.items() if value is not None]
+    server.serve([*given, *options])
 
 
 @main.command("check", epilog=_examples("plantstore check --store sqlite:///plants.db"))
@@ -192,13 +221,13 @@ def _open(url: str) -> Store:
     try:
         store = open_store(url)
     except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--store") from None
+        raise click.BadParameter(str(error), param_hint=_STORE) from None
     if store.one_process:
         raise click.BadParameter(
             f"with {url.partition('://')[0]}://, only the service itself can access the plants."
             " Set PLANTSTORE_STORE or --store to the URL of a database, such as"
             " sqlite:///plants.db.",
-            param_hint="--store",
+            param_hint=_STORE,
         )
     return store
 
@@ -208,9 +237,11 @@ def _open(url: str) -> Store:
     epilog=_examples("plantstore add 1 Monstera --tag indoor --store sqlite:///plants.db"),
 )
 @click.argument("id", type=_ID)
-@click.argument("name")
+@click.argument("name", callback=_utf8)
 @click.option(
-    "--tag", help="The tag of the plant, such as indoor. By default, the plant has no tag."
+    "--tag",
+    callback=_utf8,
+    help="The tag of the plant, such as indoor. By default, the plant has no tag.",
 )
 @_with_store
 def add(store: Store, id: int, name: str, tag: str | None) -> None:
@@ -306,6 +337,8 @@ def export(store: Store, file: str, format: Format) -> None:
     If FILE exists, it is replaced when the new file is complete. If the export fails or is
     interrupted, FILE is unchanged.
     """
+    if not file:
+        raise click.BadParameter("the name is empty.", param_hint="FILE")
     _refuse_database(file)
     with _output(file) as output:
         terminal = output.isatty()

@@ -1,5 +1,6 @@
 """The standard streams of the command: closed or full ones, and text for a terminal."""
 
+import errno
 import json
 import os
 import sys
@@ -7,8 +8,8 @@ from typing import IO, Any
 
 import click
 
-# For each standard stream, its mode, and the mode of /dev/null that replaces it if it is closed. In
-# this mode, every use of the stream is an error. Only messages are discarded without an error.
+# For each standard stream, its mode, and the mode of /dev/null that replaces it if it is closed.
+# Using a closed standard input or output is then an error. Standard error discards messages.
 _STREAMS = {
     "stdin": ("r", os.O_WRONLY),
     "stdout": ("w", os.O_RDONLY),
@@ -63,6 +64,8 @@ def _discard_unwritten(stream: IO[str]) -> None:
 
 def _describe(error: OSError) -> str:
     place = "standard output" if error.filename is None else str(error.filename)
+    if error.errno == errno.EBADF:
+        return printable(f"{place} is closed")
     return printable(f"{place}: {error.strerror or error}")
 
 

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, ExitStack
 from functools import cache
 from inspect import signature
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -99,6 +100,15 @@ def engine(place: Place) -> Iterator[Engine]:
     engine = create_engine(place.site_url)
     yield engine
     engine.dispose()
+
+
+@pytest.fixture
+def public_folder() -> Iterator[Path]:
+    """Return a new folder whose path every user may use, unlike that of ``tmp_path``."""
+    with TemporaryDirectory(prefix="plantstore-") as folder:
+        Path(folder).chmod(0o777)
+        yield Path(folder)
+        Path(folder).chmod(0o777)
 
 
 @pytest.fixture

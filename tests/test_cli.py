@@ -102,6 +102,34 @@ def test_usage_error_is_exit_code_2(run: Run, arguments: list[str]) -> None:
     assert "hunter2" not in failure(run(*arguments), 2)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["show", "9223372036854775808"], "'ID': 9223372036854775808 is not between -2^63 and 2"),
+        (
+            ["remove", "-9223372036854775809"],
+            "-9223372036854775809 is not between -2^63 and 2^63-1",
+        ),
+        (["show", "one"], "'ID': 'one' is not a valid integer."),
+        (["serve", "--workers", "0"], "'--workers': 0 is not at least 1."),
+        (["add", "4", "x\udcff"], "'NAME': Must be UTF-8."),
+        (["add", "4", "x", "--tag", "\udcff"], "'--tag': Must be UTF-8."),
+        (["add", "4", "x\0"], "name: "),
+        (["export", ""], "FILE: the name is empty."),
+    ],
+)
+def test_message_of_a_wrong_argument(run: Run, arguments: list[str], message: str) -> None:
+    """The message of a wrong argument names it, and says in words what is wrong."""
+    assert message in failure(run(*arguments), 2)
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["--store", "", "list"], ["list", "--store", ""]])
+def test_empty_url_is_refused(arguments: list[str]) -> None:
+    """An empty PLANTSTORE_STORE or --store is not the default, and the message names both."""
+    message = failure(invoke(*arguments, env={"PLANTSTORE_STORE": ""}), 2)
+    assert "for --store or PLANTSTORE_STORE: not the URL of a store" in message
+
+
 COMMANDS = ["add 1 x", "show 1", "list", "count", "remove 1", "export", "import -"]
 
 
@@ -115,13 +143,19 @@ def test_memory_store_is_refused(command: str) -> None:
         assert "sqlite:///plants.db" in message
 
 
+UNREACHABLE = {
+    "postgresql": "connection ",
+    "mysql": "Can't connect to MySQL server on '127.0.0.1' (",
+}
+
+
 @pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("scheme", ["postgresql", "mysql"])
+@pytest.mark.parametrize("scheme", UNREACHABLE)
 def test_unreachable_store_is_exit_code_1(run: Run, command: str, scheme: str) -> None:
     """An unreachable store is exit code 1, with one line that contains no password."""
     url = f"{scheme}://me:hunter2@127.0.0.1:1/plants"
     message = failure(run(*command.split(), "--store", url), 1)
-    assert message.startswith("Error: the store is unavailable: ")
+    assert message.startswith(f"Error: the store is unavailable: {UNREACHABLE[scheme]}")
     assert message.count("\n") == 1
     assert "hunter2" not in message
 
@@ -166,13 +200,13 @@ def in_a_shell(command: str) -> tuple[int, str, str]:
     [
         ("token >/dev/full", "standard output: No space left on device"),
         ("--help >/dev/full", "standard output: No space left on device"),
-        ("list --help >&-", "standard output: Bad file descriptor"),
-        ("--version >&-", "standard output: Bad file descriptor"),
-        ("list --store URL >&-", "standard output: Bad file descriptor"),
-        ("export --store URL >&-", "standard output: Bad file descriptor"),
-        ("export /dev/stdout --store URL >&-", "standard output: Bad file descriptor"),
-        ("import - --store URL <&-", "standard input: Bad file descriptor"),
-        ("import /dev/stdin --store URL <&-", "standard input: Bad file descriptor"),
+        ("list --help >&-", "standard output is closed"),
+        ("--version >&-", "standard output is closed"),
+        ("list --store URL >&-", "standard output is closed"),
+        ("export --store URL >&-", "standard output is closed"),
+        ("export /dev/stdout --store URL >&-", "standard output is closed"),
+        ("import - --store URL <&-", "standard input is closed"),
+        ("import /dev/stdin --store URL <&-", "standard input is closed"),
     ],
 )
 def test_closed_or_full_stream_is_exit_code_1(
@@ -228,7 +262,7 @@ READING = ["list", "show 1", "count", "export", "export plants.jsonl", "remove 1
 
 
 @pytest.mark.parametrize("command", READING)
-@pytest.mark.parametrize("options", ["", "?timeout=1", "?mode=rw"])
+@pytest.mark.parametrize("options", ["", "?timeout=1", "?mode=rw", "?mode=rwc", "?mode=%72wc"])
 def test_reading_never_creates_a_database(
     run: Run, tmp_path: Path, command: str, options: str
 ) -> None:
@@ -258,16 +292,22 @@ def test_add_and_import_create_a_database(run: Run, command: str) -> None:
 
 
 def test_mode_of_an_existing_database() -> None:
-    """Only the URL of an SQLite file gets mode=rw, unless it has a mode."""
+    """Only the URL of an SQLite file gets mode=rw, which replaces mode=rwc, unless it is wrong."""
     for url in (
-        "postgresql://me@host/db",
-        "sqlite:///a.db?mode=rwc",
+        "postgresql://me@host/db?mode=rwc",
         "sqlite:///a.db?timeout=1&mode=rw",
         "sqlite:///a.db?mode",
+        "sqlite:///a.db?mode=ro",
     ):
         assert existing(url) == url
-    assert existing("sqlite:///mode=.db") == "sqlite:///mode=.db?mode=rw"
-    assert existing("sqlite:///a.db?timeout=1") == "sqlite:///a.db?timeout=1&mode=rw"
+    for options, changed in (
+        ("", "mode=rw"),
+        ("?", "mode=rw"),
+        ("?timeout=1", "timeout=1&mode=rw"),
+        ("?mode=rwc&timeout=1", "mode=rw&timeout=1"),
+        ("?timeout=1&mo%64e=%72wc", "timeout=1&mode=rw"),
+    ):
+        assert existing(f"sqlite:///mode=.db{options}") == f"sqlite:///mode=.db?{changed}"
 
 
 def test_server_with_several_addresses_is_unreachable(run: Run) -> None:

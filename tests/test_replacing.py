@@ -34,11 +34,11 @@ def ordinary_user() -> Iterator[None]:
     if os.geteuid() != 0:
         yield
         return
-    os.seteuid(1234)
+    os.setresuid(1234, 1234, 0)
     try:
         yield
     finally:
-        os.seteuid(0)
+        os.setresuid(0, 0, 0)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, ValueError, OSError])

@@ -17,6 +17,7 @@ from plantstore import __version__
 from .conftest import invoke
 from .serving import LIMIT, ROOT, Gunicorn, Server, post
 from .sites import TOKEN, new_rose
+from .test_replacing import ordinary_user
 from .waiting import wait_until
 
 # The command from any folder, without an installation.
@@ -120,6 +121,11 @@ def test_reload_and_new_process(tmp_path: Path) -> None:
             "missing.pem",
         ),
         (["plantstore", "serve", "--workers", "2"], {"PLANTSTORE_TOKENS": "t"}, "only one worker"),
+        (
+            ["plantstore", "serve"],
+            {"PLANTSTORE_TOKENS": "t", "PLANTSTORE_STORE": ""},
+            "PLANTSTORE_STORE: not the URL of a store",
+        ),
         (["gunicorn", "plantstore:create_app()"], {}, "no token is configured"),
         (["gunicorn", "--preload", "plantstore:create_app()"], {}, "no token is configured"),
         (["gunicorn", "plantstore.wsgi:app"], {"PLANTSTORE_STORES": "x"}, "PLANTSTORE_STORE?"),
@@ -173,10 +179,18 @@ def test_other_worker_class_is_reported() -> None:
 def test_without_gunicorn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without gunicorn, `plantstore serve` says what to install."""
     monkeypatch.delitem(sys.modules, "plantstore.server", raising=False)
+    monkeypatch.delattr("plantstore.server", raising=False)
     monkeypatch.setitem(sys.modules, "gunicorn", None)
     result = invoke("serve")
     assert result.exit_code == 1
     assert result.stderr == "Error: gunicorn is missing: pip install 'plantstore[gunicorn]'\n"
+
+
+def test_broken_installation_of_gunicorn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If a module other than gunicorn is missing, `plantstore serve` does not name gunicorn."""
+    monkeypatch.setitem(sys.modules, "plantstore.server", None)
+    monkeypatch.delattr("plantstore.server", raising=False)
+    assert isinstance(invoke("serve").exception, ModuleNotFoundError)
 
 
 def check(*arguments: str, **environment: Any) -> list[str]:
@@ -196,7 +210,7 @@ def test_check_of_right_settings(tmp_path: Path) -> None:
         "ok     Settings: all names are known",
         "ok     Tokens: 2 from PLANTSTORE_TOKENS",
         "ok     Largest request body: 1048576 bytes",
-        f"ok     Store: {url} can be used",
+        f"ok     Store: {url} can be used (the first plant creates the file)",
     ]
     assert [*tmp_path.iterdir()] == []
 
@@ -218,12 +232,29 @@ def test_check_changes_no_database(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path)) as database:
         database.execute("CREATE TABLE other (id)")
     before = path.read_bytes()
-    assert check("--store", f"sqlite:///{path}", PLANTSTORE_TOKENS="t")[-1].endswith("can be used")
+    for options in ("journal_mode=wal", "mode=rwc&journal_mode=wal"):
+        (*_, line) = check("--store", f"sqlite:///{path}?{options}", PLANTSTORE_TOKENS="t")
+        assert line == f"ok     Store: sqlite:///{path} can be used"
     assert (path.read_bytes(), [*tmp_path.iterdir()]) == (before, [path])
 
 
+def test_check_of_a_store_that_cannot_be_written(public_folder: Path) -> None:
+    """`plantstore check` reports a file that this user cannot create or write."""
+    (public_folder / "plants.db").touch(0o444)
+    public_folder.chmod(0o555)
+    for name, reason in (
+        ("plants.db", "attempt to write a readonly database: {file}"),
+        ("typo.db", "unable to open database file: {file} (the file does not exist, and this"),
+    ):
+        file = public_folder / name
+        with ordinary_user():
+            line = check("--store", f"sqlite:///{file}", PLANTSTORE_TOKENS="t")[-1]
+        start = f"error  Store: sqlite:///{file} cannot be used now: "
+        assert line.startswith(start + reason.format(file=file))
+
+
 def test_check_of_an_invalid_url() -> None:
-    """`plantstore check` reports a URL that no store has."""
-    assert check(PLANTSTORE_TOKENS="t", PLANTSTORE_STORE="nonsense")[-1].startswith(
-        "error  PLANTSTORE_STORE: not the URL of a store"
-    )
+    """`plantstore check` reports a URL that no store has, such as an empty one."""
+    for url in ("nonsense", ""):
+        (*_, line) = check(PLANTSTORE_TOKENS="t", PLANTSTORE_STORE=url)
+        assert line.startswith("error  PLANTSTORE_STORE: not the URL of a store")

@@ -22,6 +22,7 @@ from plantstore.stores.engines.sqlite import _Setup, _warn_of_wal_reset_bug, has
 from .conftest import invoke
 from .serving import LIMIT, ROOT, Gunicorn, post
 from .sites import LILY, ROSE_PLANT
+from .test_replacing import ordinary_user
 from .test_sql import open_sql, started
 from .waiting import wait_until
 
@@ -403,6 +404,33 @@ def test_read_only_file_can_be_read(
     with pytest.raises(StoreUnavailable, match=r"readonly database: .*plants.db$"):
         store.add(LILY)
     engine.dispose()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("file_mode", "folder_mode"), [(0o444, 0o777), (0o666, 0o555)])
+def test_ping_of_a_file_that_cannot_be_written(
+    public_folder: Path, mode: str, file_mode: int, folder_mode: int
+) -> None:
+    """A store whose file or folder this user may only read is unavailable to ping, not to read."""
+    file = public_folder / "plants.db"
+    with open_store(f"sqlite:///{file}?journal_mode=truncate") as store:
+        store.add(ROSE_PLANT)
+    (public_folder / "plants.db-journal").unlink()
+    file.chmod(file_mode)
+    public_folder.chmod(folder_mode)
+    with ordinary_user(), open_store(f"sqlite:///{file}?journal_mode={mode}") as store:
+        if mode == "truncate":
+            assert list(store) == [ROSE_PLANT]
+        for use in (store.ping, lambda: store.add(LILY)):
+            with pytest.raises(StoreUnavailable, match=f"write a readonly database: {file}$"):
+                use()
+
+
+def test_ping_of_a_file_that_cannot_be_created(public_folder: Path) -> None:
+    """A store whose file this user cannot create is unavailable to ping."""
+    public_folder.chmod(0o555)
+    with ordinary_user(), pytest.raises(StoreUnavailable, match="this user cannot create it"):
+        open_store(f"sqlite:///{public_folder}/plants.db").ping()
 
 
 def test_no_thread_for_the_first_use(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

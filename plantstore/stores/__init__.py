@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from urllib.parse import unquote_plus
 
 from ..arguments import type_error
 from .base import BulkStore, Plant, PlantExists, Store, StoreMisconfigured, StoreUnavailable
@@ -19,6 +20,7 @@ __all__ = [
     "StoreMisconfigured",
     "StoreUnavailable",
     "existing",
+    "is_new",
     "open_store",
     "public_url",
 ]
@@ -26,6 +28,8 @@ __all__ = [
 # The group of the entry points by which other packages add stores. The name of an entry point is
 # the scheme of a URL. Its value is a function that takes the URL and returns a Store.
 _GROUP = "plantstore.stores"
+# The option of an SQLite URL with which the file must exist. By default, it is mode=rwc.
+_MODE = "mode=rw"
 
 
 def _memory(url: str) -> Store:
@@ -102,11 +106,29 @@ def open_store(url: str) -> Store:
 def existing(url: str) -> str:
     """Return the URL of a store that never creates a database: SQLite then needs an existing file.
 
-    :param url: the URL of a store. If it already has the option mode, it is returned unchanged.
+    :param url: the URL of a store. In that of an SQLite file, mode=rw replaces mode=rwc, and is
+        added if there is no option mode.
     """
-    if not url.startswith("sqlite:") or re.search("[?&]mode(=|&|$)", url):
+    if not url.startswith("sqlite:"):
         return url
-    return f"{url}{'&' if '?' in url else '?'}mode=rw"
+    file, _, query = url.partition("?")
+    options = [_MODE if unquote_plus(it) == f"{_MODE}c" else it for it in query.split("&") if it]
+    if not any(re.match("mode(=|$)", unquote_plus(option)) for option in options):
+        options.append(_MODE)
+    return f"{file}?{'&'.join(options)}"
+
+
+def is_new(url: str) -> bool:
+    """Return whether the first plant creates the database: an SQLite file that does not exist.
+
+    :param url: a URL that :func:`open_store` accepts.
+    """
+    if not url.startswith("sqlite:"):
+        return False
+    from .engines import backend_of, make_engine
+
+    engine = make_engine(url)
+    return backend_of(engine).is_new(engine.url)
 
 
 def public_url(url: str) -> str:

@@ -155,6 +155,13 @@ class Connections:
         """Return whether the first connection would create the database."""
         return self.backend.is_new(self.engine.url)
 
+    def check_writable(self) -> None:
+        """Check the permission to write to the file of the database, if it has one.
+
+        :raises StoreUnavailable: if it is missing.
+        """
+        self.backend.check_writable(self.engine.url)
+
     def first_use(self, function: Callable[[], None]) -> None:
         """Call a function before the first use of a table, once for all threads that wait for it.
 

@@ -108,8 +108,12 @@ class SQLStore(BulkStore):
         return self._execute(self._statements.count, 0)
 
     def ping(self) -> None:
-        """Check that the database responds, and that its table can store plants if it exists."""
+        """Check that the database responds, and that its table can store plants if it exists.
+
+        Of the permission to write, only that for an SQLite file is checked.
+        """
         self.get(0)
+        self._connections.check_writable()
 
     def close(self) -> None:
         """Close the idle connections of the store. Those of a site stay open."""
@@ -165,16 +169,15 @@ class SQLStore(BulkStore):
             self._table_is_checked = True
 
     def _refused(self, error: exc.DBAPIError) -> StoreMisconfigured:
-        return misconfigured(
-            self._statements.table, f"it refuses an operation: {_without_values(error)}"
-        )
+        message = _without_values(self._connections.backend.message(error))
+        return misconfigured(self._statements.table, f"it refuses an operation: {message}")
 
 
-def _without_values(error: exc.DBAPIError) -> str:
+def _without_values(message: str) -> str:
     """Return the message of the driver without the values of a plant."""
     # PostgreSQL repeats them after the first line, MySQL and MariaDB in "Duplicate entry '...'".
-    first_line, _, _ = str(error.orig).partition("\n")
-    return re.sub("entry '.*' for key", "entry for key", first_line)
+    message = re.sub("entry '.*' for key", "entry for key", message, flags=re.DOTALL)
+    return message.partition("\n")[0]
 
 
 def _in_int64(id: int) -> bool:

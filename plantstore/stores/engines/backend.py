@@ -82,9 +82,19 @@ class Backend(ABC):
         """Return whether the first connection would create the database. Only SQLite does that."""
         return False
 
+    def check_writable(self, url: URL) -> None:  # noqa: B027  # Only SQLite has a file.
+        """Check the permission to write, as far as this is possible without a change.
+
+        :raises StoreUnavailable: if it is missing.
+        """
+
     def describe(self, error: Exception, url: URL) -> str:
         """Return the message of an error in one line, with what an operator needs to know."""
-        return " ".join(str(getattr(error, "orig", error)).split())
+        return " ".join(self.message(error).split())
+
+    def message(self, error: Exception) -> str:
+        """Return the message of the driver."""
+        return str(getattr(error, "orig", error))
 
     def limit_waiting(  # noqa: B027  # Only SQLite needs it.
         self, connection: Connection

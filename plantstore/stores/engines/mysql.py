@@ -125,6 +125,13 @@ class MySQL(Backend):
         """Return whether it is a violated constraint, a missing permission or a trigger."""
         return super().is_refusal(error) or _code(error) in _REFUSALS
 
+    def message(self, error: Exception) -> str:
+        """Return the message of the driver without the code of the error."""
+        original: Any = getattr(error, "orig", error)
+        text = original.args[-1] if original.args else ""
+        # A missing file is only in the whole message.
+        return super().message(error) if isinstance(original, OSError) or not text else str(text)
+
 
 def _connection_class() -> type[Any]:
     from pymysql.connections import Connection  # type: ignore[import-untyped]

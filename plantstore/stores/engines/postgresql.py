@@ -143,21 +143,28 @@ def _arguments(url: URL) -> dict[str, Any]:
 
 
 def _check_values(options: Mapping[str, Any]) -> None:
-    # libpq checks the other options first, and then refuses these addresses. It does not connect.
-    hosts = options.get("hostaddr") or options.get("host") or ""
-    addresses = ",".join("-" for _ in hosts.split(","))
-    # An empty option is not replaced by the service or the environment.
-    problems = _problems({"host": "", "port": "", **options, "hostaddr": addresses})
-    problems -= _problems({"host": "", "port": "", "hostaddr": "-"})
+    usual = _problems({})
+    problems = _problems(options) - usual
     if problems:
-        raise ValueError(f"the URL has an invalid option: {'; '.join(sorted(problems))}")
+        # The messages of libpq would show values. It reports one invalid option at a time.
+        left = {name: _problems(options, name) - usual for name in sorted(options)}
+        names = [name for name in left if not left[name]]
+        names = names or [name for name in left if left[name] != problems]
+        raise ValueError(f"the option {' or '.join(names)} of the URL has an invalid value")
 
 
-def _problems(options: Mapping[str, Any]) -> set[str]:
+def _problems(options: Mapping[str, Any], without: str = "") -> set[str]:
+    """Return what libpq reports for the options without one of them. It does not connect."""
     from psycopg import pq
     from psycopg.conninfo import make_conninfo
 
-    attempt = pq.PGconn.connect_start(make_conninfo(**options).encode())
+    # An empty option is not replaced by the service or the environment.
+    options = {"host": "", "port": "", **options}
+    options = {name: value for name, value in options.items() if name != without}
+    # libpq checks the other options first, and then refuses these addresses.
+    hosts = options.get("hostaddr") or options.get("host") or ""
+    addresses = ",".join("-" for _ in hosts.split(","))
+    attempt = pq.PGconn.connect_start(make_conninfo(**{**options, "hostaddr": addresses}).encode())
     problems = {*attempt.get_error_message().splitlines()}
     attempt.finish()
     return problems

@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 from sqlalchemy import URL, Connection, Engine, Integer, Table, event, exc
 from sqlalchemy.types import TypeEngine
 
-from ..base import Plant
+from ..base import Plant, StoreUnavailable
 from ..deadline import TIMEOUT, remaining
 from .backend import Backend, convert, one_of, own_engine
 
@@ -64,6 +64,12 @@ def _file(url: URL) -> str:
     """Return the path of the file. The database of a URL may be a URI."""
     database = url.database or ""
     return unquote(urlsplit(database).path) if database.startswith("file:") else database
+
+
+def _folder_is_writable(file: str) -> bool:
+    """Return whether this user can create files beside a file, as SQLite does to write to it."""
+    folder = os.path.dirname(os.path.realpath(file))
+    return os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK)
 
 
 def _why_closed(file: str) -> str:
@@ -148,10 +154,16 @@ class SQLite(Backend):
         return code == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY and key in keys
 
     def is_new(self, url: URL) -> bool:
-        """Return whether the file does not exist, but its folder does, and the URL creates it."""
+        """Return whether the file does not exist, and the URL and this user can create it."""
         file = _file(url)
-        in_folder = os.path.isdir(os.path.dirname(file))
-        return url.query.get("mode") == "rwc" and in_folder and not os.path.exists(file)
+        can_create = url.query.get("mode") == "rwc" and _folder_is_writable(file)
+        return can_create and not os.path.exists(file)
+
+    def check_writable(self, url: URL) -> None:
+        """Check that this user can write to the file, if it exists, and to its folder."""
+        file = _file(url)
+        if os.path.exists(file) and not (os.access(file, os.W_OK) and _folder_is_writable(file)):
+            raise StoreUnavailable(f"attempt to write a readonly database: {file}")
 
     def describe(self, error: Exception, url: URL) -> str:
         """Return the message of an error in one line, with the file or the cause."""
