@@ -77,6 +77,37 @@ def test_http_1_0(server: Gunicorn) -> None:
         assert connection.closed()
 
 
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        (b"Host: localhost", 200),
+        (b"Host: 127.0.0.1:8000", 200),
+        (b"Host: [::1]:8000", 200),
+        (b"Host: b%C3%BCcher.example", 200),
+        (b"Host: x_y.example:", 200),
+        (b"X-Host: localhost", 400),
+        (b"Host:", 400),
+        (b"Host: ", 400),
+        (b"Host: :80", 400),
+        (b"Host: a b", 400),
+        (b"Host: a/b", 400),
+        (b"Host: me@x", 400),
+        (b"Host: x:80:80", 400),
+        (b"Host: x:port", 400),
+        (b"Host: [::1", 400),
+        (b"Host: \xff", 400),
+    ],
+)
+def test_host_header(server: Gunicorn, host: bytes, status: int) -> None:
+    """An HTTP/1.1 request without a valid Host is 40005 (RFC 9112 section 3.2); 1.0 needs none."""
+    request = post(new_rose()).replace(b"Host: localhost", host)
+    response = server.request(request)
+    assert response.status == status
+    assert status == 200 or response.error == 40005
+    if host.startswith(b"X-"):
+        assert server.request(request.replace(b"HTTP/1.1", b"HTTP/1.0")).status == 200
+
+
 def test_body_shorter_than_content_length(server: Gunicorn) -> None:
     """A body shorter than its Content-Length is 40002, even if it is valid JSON."""
     body = new_rose()

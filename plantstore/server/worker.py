@@ -94,7 +94,7 @@ class Worker(ThreadWorker):
         try:
             sock, client = listener.accept()
         except OSError as error:
-            if error.errno not in _TRANSIENT:
+            if error.errno not in _TRANSIENT:  # pragma: no branch  # Rare, with several workers.
                 self._exhausted = error.strerror
                 self._close_oldest()
             return
