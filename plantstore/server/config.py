@@ -74,7 +74,7 @@ def nworkers_changed(server: Any, new_value: int, old_value: int | None) -> None
 
 def pre_exec(server: Any) -> None:
     """Keep one process after SIGUSR2 if the store allows only one."""
-    if _serves_settings(server) and _one_process():
+    if _serves_settings(server) and _one_process():  # pragma: no branch  # Otherwise it ends here.
         server.log.error(_ONE_WORKER)
         os._exit(1)  # This is a copy of the main process, which continues.
 

@@ -128,10 +128,10 @@ class Worker(ThreadWorker):
             self._exhausted = None
         for conn in [one for one in self._waiting if one.deadline <= now]:
             self._give_up(conn)
-        for conn, started in self._handled.copy().items():
-            if started + _LONGEST_REQUEST <= now:
-                with suppress(OSError):
-                    conn.sock.shutdown(socket.SHUT_RDWR)
+        handled = self._handled.copy()  # Threads change the original.
+        for conn in [one for one in handled if handled[one] + _LONGEST_REQUEST <= now]:
+            with suppress(OSError):
+                conn.sock.shutdown(socket.SHUT_RDWR)
 
     def handle(self, conn: Connection) -> bool:
         """Handle a request on a connection, in a thread.
@@ -211,7 +211,7 @@ class Worker(ThreadWorker):
 
     def _continue(self, conn: Connection, _: socket.socket) -> None:
         # Another event of the same moment may have closed the connection.
-        if conn in self._waiting:
+        if conn in self._waiting:  # pragma: no branch  # Rare.
             self._stop_waiting(conn)(conn)
 
     def _stop_waiting(self, conn: Connection) -> "_Continue":
