@@ -377,6 +377,14 @@ def test_application_of_an_operator(tmp_path: Path) -> None:
         wait_until(lambda: server.log.count("Booting worker") == 3)
 
 
+def test_site_of_an_operator(tmp_path: Path) -> None:
+    """A host site is served with the configuration of the service, also without our application."""
+    (tmp_path / "own.py").write_text("from flask import Flask\napp = Flask(__name__)\n")
+    with Gunicorn("--pythonpath", str(tmp_path), "own:app") as server:
+        assert server.request(post(new_rose())).status == 404
+        assert "Traceback" not in server.log
+
+
 def test_added_worker_does_not_split_a_memory_store(tmp_path: Path) -> None:
     """A worker that SIGTTIN adds to an application of an operator adds no id a second time."""
     (tmp_path / "own.py").write_text(

@@ -6,12 +6,10 @@ from logging import LogRecord
 from threading import Thread
 from typing import Any
 
-from flask import Flask
-
 from .. import __version__
 from ..app import create_app
 from ..settings import Settings, SettingsError
-from ..stores import public_url
+from ..stores import Store, public_url
 from .worker import Worker
 
 wsgi_app = "plantstore.wsgi:app"
@@ -56,8 +54,11 @@ def when_ready(server: Any) -> None:
 
 def post_worker_init(worker: Any) -> None:
     """Test the store in the first worker, while the worker already serves."""
-    if worker.age == 1 and isinstance(worker.wsgi, Flask):
-        Thread(target=_test_store, args=(worker,), daemon=True).start()
+    store = getattr(worker.wsgi, "extensions", {}).get("plantstore")
+    if worker.age == 1 and store is not None:
+        # The first requests must not wait for the test of a slow database, so it has its own store.
+        tested = Settings(os.environ).open_store() if _serves_settings(worker) else store
+        Thread(target=_test_store, args=(worker, tested), daemon=True).start()
 
 
 def nworkers_changed(server: Any, new_value: int, old_value: int | None) -> None:
@@ -85,8 +86,7 @@ def _hide_environment(record: LogRecord) -> bool:
     return True
 
 
-def _test_store(worker: Any) -> None:
-    store = worker.wsgi.extensions["plantstore"]
+def _test_store(worker: Any, store: Store) -> None:
     try:
         store.ping()
         worker.log.info("The store can be used.")
