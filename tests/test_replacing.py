@@ -1,5 +1,6 @@
 """Files that are replaced as a whole or not at all."""
 
+import codecs
 import os
 import signal
 import stat
@@ -34,6 +35,7 @@ def ordinary_user() -> Iterator[None]:
     if os.geteuid() != 0:
         yield
         return
+    codecs.lookup("idna")  # This user may not import it, since Python may be in a folder of root.
     os.setresuid(1234, 1234, 0)
     try:
         yield
