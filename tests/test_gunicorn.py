@@ -347,6 +347,29 @@ def test_graceful_shutdown_finishes_requests() -> None:
         assert connection.receive().status == 200
 
 
+# A signal arrives before gunicorn has prepared its worker for signals.
+SIGNAL_AT_START = """
+import os, time
+from gunicorn import util
+from plantstore.server.config import *
+
+def seed():
+    os.kill(os.getppid(), {number})
+    time.sleep(60)
+
+util.seed = seed
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_stop_at_start(tmp_path: Path, number: signal.Signals) -> None:
+    """SIGTERM and SIGINT stop the service at once, also while a worker starts."""
+    config = tmp_path / "config.py"
+    config.write_text(SIGNAL_AT_START.format(number=int(number)))
+    with Gunicorn("-c", str(config), PLANTSTORE_TOKENS=TOKEN) as server:
+        wait_until(lambda: server.process.poll() is not None, 20)
+
+
 def test_slow_closing_clients_restart_no_worker() -> None:
     """Clients that do not close their connections never cause a worker restart.
 

@@ -56,9 +56,7 @@ def post_worker_init(worker: Any) -> None:
     """Test the store in the first worker, while the worker already serves."""
     store = getattr(worker.wsgi, "extensions", {}).get("plantstore")
     if worker.age == 1 and store is not None:
-        # The first requests must not wait for the test of a slow database, so it has its own store.
-        tested = Settings(os.environ).open_store() if _serves_settings(worker) else store
-        Thread(target=_test_store, args=(worker, tested), daemon=True).start()
+        Thread(target=_test_store, args=(worker, store), daemon=True).start()
 
 
 def nworkers_changed(server: Any, new_value: int, old_value: int | None) -> None:
@@ -88,7 +86,12 @@ def _hide_environment(record: LogRecord) -> bool:
 
 def _test_store(worker: Any, store: Store) -> None:
     try:
-        store.ping()
+        if _serves_settings(worker):
+            # The first requests must not wait for the test of a slow database.
+            with Settings(os.environ).open_store() as other:
+                other.ping()
+        else:
+            store.ping()
         worker.log.info("The store can be used.")
     except Exception as error:  # noqa: BLE001  # The store may be one of another package.
         worker.log.error(

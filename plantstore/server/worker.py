@@ -3,6 +3,7 @@
 import errno
 import json
 import resource
+import signal
 import socket
 import ssl
 import sys
@@ -74,6 +75,10 @@ class Worker(ThreadWorker):
 
     def init_process(self) -> None:
         """Raise the limit of file descriptors, and start."""
+        # gunicorn would ignore these signals until its own handlers are ready, and then wait for
+        # the graceful timeout.
+        for number in (signal.SIGTERM, signal.SIGQUIT):
+            signal.signal(number, lambda *_: sys.exit(0))
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
