@@ -362,6 +362,22 @@ def test_tls_with_clients_that_stop_in_the_handshake(tmp_path: Path, sent: bytes
                 assert connection.receive().status == 200
 
 
+def test_tls_with_clients_that_stop_in_the_head(tmp_path: Path) -> None:
+    """With TLS, clients that stop in the middle of a head do not block others, and can continue."""
+    with with_tls(tmp_path) as server, ExitStack() as opened:
+        clients = [opened.enter_context(server.connect(tls=True)) for _ in range(CLIENTS)]
+        *requests, last = [post(new_rose()) for _ in range(CLIENTS + 1)]
+        for client, request in zip(clients, requests, strict=True):
+            client.send(request[:20])
+        with server.connect(tls=True) as other:
+            other.limit(PATIENCE)
+            other.send(last)
+            assert other.receive().status == 200
+        for client, request in zip(clients, requests, strict=True):
+            client.send(request[20:])
+            assert client.receive().status == 200
+
+
 def test_pipelining_with_tls(tmp_path: Path) -> None:
     """With TLS, each request of a record gets its response, wherever the service stops to read."""
     with with_tls(tmp_path) as server, server.connect(tls=True) as connection:
