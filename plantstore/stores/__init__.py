@@ -144,9 +144,9 @@ def public_url(url: str) -> str:
         return "memory://"
     if scheme not in _OPENERS:
         return f"{scheme}://…"
-    from .engines import public_url
+    from . import engines
 
-    return public_url(url)
+    return engines.public_url(url)
 
 
 def _schemes() -> list[str]:

@@ -13,8 +13,8 @@ from .sqlite import SQLite
 
 __all__ = ["POOL_SIZE", "Backend", "backend_of", "make_engine", "public_url"]
 
-# What follows the scheme in the URL of a server, if it has an @. Only the password may contain
-# other separators. But what looks like a port and a database may be the address of the server.
+# What may follow the scheme in the URL of a server with credentials. The password may contain
+# separators. But in me:1234/db@host, 1234 may be a password or a port: such a URL is refused.
 _CREDENTIALS = re.compile(r"[^:/?#@\[\]]*(:(?![0-9]*[/?#])[^@]*)?@[^@]*")
 
 # The entries by the name of the engine in a URL, which is also the name of SQLAlchemy's dialect.
