@@ -178,7 +178,8 @@ def test_services_with_different_journal_modes(tmp_path: Path, old: str, new: st
                     clients.map(first.request, bodies[::2]),
                     clients.map(second.request, bodies[1::2]),
                 )
-                assert {it.status for both in responses for it in both} == {200}
+                statuses = {it.status for both in responses for it in both}
+            assert statuses == {200}, first.log + second.log
             if old == "wal":
                 assert "The journal mode of the SQLite file is wal." in second.log
         assert invoke("--store", url + new, "add", "101", "Rose").exit_code == 0
