@@ -204,13 +204,26 @@ def _folder(user: str) -> Iterator[tuple[Path, dict[str, Any]]]:
 
     Neither server runs as root.
     """
-    with tempfile.TemporaryDirectory(prefix="plantstore-", ignore_cleanup_errors=True) as name:
+    with tempfile.TemporaryDirectory(
+        prefix="plantstore-", dir=_memory_folder(), ignore_cleanup_errors=True
+    ) as name:
         # The user may have no right to write to our own TMPDIR.
         options: dict[str, Any] = {"cwd": name, "env": {**os.environ, "PATH": PATH, "TMPDIR": name}}
         if os.getuid() == 0:
             shutil.chown(name, user)
             options |= {"user": user, "group": user, "extra_groups": []}
         yield Path(name), options
+
+
+def _memory_folder() -> str | None:
+    """Return a folder in memory with a gigabyte of free space, or ``None`` for the default folder.
+
+    Otherwise the installation of a server can make other tests wait for the disk for seconds.
+    """
+    folder = "/dev/shm"
+    if os.access(folder, os.W_OK) and shutil.disk_usage(folder).free > 2**30:
+        return folder
+    return None
 
 
 def children(parent: int) -> list[int]:
