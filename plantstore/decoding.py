@@ -30,6 +30,7 @@ SHALLOW: Any = str | int | float | bool | None | _Object | _List
 
 _ITEMS = Decoder(list[Raw])
 _SYNTAX = Decoder(Raw)
+_ANY: Decoder[Any] = Decoder(Any)
 
 # Reasons of the decoder whose position is one byte late, and what replaces them.
 _ONE_LATE = {
@@ -58,9 +59,13 @@ class ObjectDecoder:
     def __init__(
         self, members: Mapping[str, Any], exact: Iterable[str], every: bool = False
     ) -> None:
-        lean: Any = _object_type(members) | str | int | float | bool | None | _List
-        self._decoder: Decoder[Any] = Decoder(Any if every else lean)
-        self._exact: Decoder[dict[str, Raw]] = Decoder(_object_type(dict.fromkeys(exact, Raw)))
+        # A raw member is decoded by itself, so that its literal is known without a second parse.
+        raw = {**members, **dict.fromkeys(exact, Raw)}
+        self._decoder = _decoder(dict[str, Raw] if every else _object_type(raw), every)
+        self._whole = _decoder(dict[str, Any] if every else _object_type(members), every)
+        self._exact: dict[str, Decoder[Any]] = {
+            name: Decoder(members.get(name, Any)) for name in exact
+        }
 
     def decode(self, json_data: str | bytes | bytearray, many: bool = False) -> Any:
         """Return the value of a JSON text.
@@ -73,38 +78,63 @@ class ObjectDecoder:
         """
         text = _utf8(json_data)
         try:
-            return self._list(text) if many else self._object(text)
-        except ValidationError as error:
-            raise _range_error(error, text) from None
-        except DecodeError as error:
-            raise _syntax_error(error, text) from None
-        except RecursionError:
+            return self._decode(text, many)
+        except RecursionError:  # It can also be raised by the search for the position of an error.
             raise JSONDecodeError("it is nested too deeply", text.decode(), -1) from None
+
+    def _decode(self, text: bytes | bytearray, many: bool) -> Any:
+        try:
+            return self._list(text) if many else self._object(text)
+        except DecodeError as error:
+            raise self._located(error, text) from None
 
     def _list(self, text: _Text) -> Any:
         try:
             items = _ITEMS.decode(text)
         except ValidationError:
-            return self._decoder.decode(text)
+            return self._object(text)
         return [self._object(item) for item in items]
 
     def _object(self, text: _Text) -> Any:
         value = self._decoder.decode(text)
         if type(value) is dict:
             for name, member in value.items():
-                if type(member) is float:
-                    value[name] = self._number(text, name, member)
+                if type(member) is Raw:
+                    value[name] = self._member(name, member)
                 elif type(member) is _List:
                     value[name] = []
         return [] if type(value) is _List else value
 
-    def _number(self, text: _Text, name: str, rounded: float) -> float | Decimal:
-        literal = bytes(self._exact.decode(text).get(name, Raw()))
-        # A zero needs no Decimal, which does not have every exponent.
-        if not literal.lower().partition(b"e")[0].strip(b"-0."):
-            return rounded
-        # Without traps, a number that Decimal cannot represent is NaN instead of an exception.
-        return Decimal(literal.decode(), Context(traps=[]))
+    def _member(self, name: str, raw: Raw) -> Any:
+        if name not in self._exact:
+            return _ANY.decode(raw)
+        value = self._exact[name].decode(raw)
+        if type(value) is float:
+            return _exact_number(bytes(raw), value)
+        return [] if type(value) is _List else value
+
+    def _located(self, error: DecodeError, text: bytes | bytearray) -> JSONDecodeError:
+        """Return the error with its position in the text, which that of a raw member lacks."""
+        try:
+            self._whole.decode(text)
+        except DecodeError as found:
+            error = found
+        if isinstance(error, ValidationError):
+            return _range_error(error, text)
+        return _syntax_error(error, text)
+
+
+def _decoder(members: Any, every: bool) -> Decoder[Any]:
+    """Return a decoder of objects, and of other texts without their content unless ``every``."""
+    return Decoder(members | str | int | float | bool | None | (list[Any] if every else _List))
+
+
+def _exact_number(literal: bytes, rounded: float) -> float | Decimal:
+    # A zero needs no Decimal, which does not have every exponent.
+    if not literal.lower().partition(b"e")[0].strip(b"-0."):
+        return rounded
+    # Without traps, a number that Decimal cannot represent is NaN instead of an exception.
+    return Decimal(literal.decode(), Context(traps=[]))
 
 
 def _object_type(members: Mapping[str, Any]) -> Any:

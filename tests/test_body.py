@@ -2,6 +2,7 @@
 
 import gzip
 import tracemalloc
+from bisect import bisect_left
 from collections.abc import Callable
 from io import BytesIO
 from json import loads
@@ -169,6 +170,22 @@ def test_message_says_where_the_body_is_not_json(
 def test_message_without_a_position(client: FlaskClient, body: bytes, fault: str) -> None:
     """If the position of a fault is unknown, the message gives none, rather than a wrong one."""
     assert check_error(send(client, body), 40002) == f"The body cannot be read as JSON: {fault}"
+
+
+def nested(depth: int) -> bytes:
+    """Return a body that is not JSON, with lists of this depth before its fault."""
+    return b'{"x":' + b"[" * depth + b"]" * depth + b',"id":tru}'
+
+
+def test_fault_after_the_deepest_lists(client: FlaskClient) -> None:
+    """A body that is not JSON is 40002 at whatever depth its lists are nested."""
+
+    def is_too_deep(depth: int) -> bool:
+        return "too deeply" in check_error(send(client, nested(depth)), 40002)
+
+    # The limit of the depth differs between versions of Python.
+    limit = bisect_left(range(100_000), True, 900, key=is_too_deep)
+    assert {is_too_deep(limit + n) for n in range(-20, 20)} == {False, True}
 
 
 @pytest.mark.parametrize("body", [b"", b" ", b"\r\n\t " * 1000])
