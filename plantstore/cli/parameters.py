@@ -104,7 +104,7 @@ def with_store(command: Command, url_to_open: Callable[[str], str] = str) -> Com
 
 
 #: As with_store, for a command that must not create a database at a mistyped path.
-with_existing_store = partial(with_store, url_to_open=existing)
+with_existing_store: Callable[[Command], Command] = partial(with_store, url_to_open=existing)
 
 
 def _failed(problem: str, error: StoreUnavailable) -> click.ClickException:
