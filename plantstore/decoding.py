@@ -14,8 +14,6 @@ from typing import Any, TypedDict
 from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder
 
-_Text = bytes | bytearray | Raw
-
 
 class _Object(TypedDict):
     """An object whose members are not built."""
@@ -31,6 +29,9 @@ SHALLOW: Any = str | int | float | bool | None | _Object | _List
 _ITEMS = Decoder(list[Raw])
 _SYNTAX = Decoder(Raw)
 _ANY: Decoder[Any] = Decoder(Any)
+
+# The types of members that are replaced after the decoding. A float may be rounded.
+_PRELIMINARY = {Raw, _List, float}
 
 # Reasons of the decoder whose position is one byte late, and what replaces them.
 _ONE_LATE = {
@@ -59,13 +60,17 @@ class ObjectDecoder:
     def __init__(
         self, members: Mapping[str, Any], exact: Iterable[str], every: bool = False
     ) -> None:
-        # A raw member is decoded by itself, so that its literal is known without a second parse.
-        raw = {**members, **dict.fromkeys(exact, Raw)}
-        self._decoder = _decoder(dict[str, Raw] if every else _object_type(raw), every)
-        self._whole = _decoder(dict[str, Any] if every else _object_type(members), every)
+        raw = dict.fromkeys(exact, Raw)
+        self._raw: Decoder[dict[str, Raw]] = Decoder(_object_type(raw))
         self._exact: dict[str, Decoder[Any]] = {
-            name: Decoder(members.get(name, Any)) for name in exact
+            name: Decoder(members.get(name, Any)) for name in raw
         }
+        if every:
+            self._decoder = self._whole = _ANY
+        else:
+            # A raw member is decoded by itself, so that its digits need no second parse.
+            self._decoder = _lean_decoder({**members, **raw})
+            self._whole = _lean_decoder(members)
 
     def decode(self, json_data: str | bytes | bytearray, many: bool = False) -> Any:
         """Return the value of a JSON text.
@@ -78,42 +83,40 @@ class ObjectDecoder:
         """
         text = _utf8(json_data)
         try:
-            return self._decode(text, many)
+            return self._list(text) if many else self._object(text)
         except RecursionError:  # It can also be raised by the search for the position of an error.
             raise JSONDecodeError("it is nested too deeply", text.decode(), -1) from None
 
-    def _decode(self, text: bytes | bytearray, many: bool) -> Any:
-        try:
-            return self._list(text) if many else self._object(text)
-        except DecodeError as error:
-            raise self._located(error, text) from None
-
-    def _list(self, text: _Text) -> Any:
+    def _list(self, text: bytes) -> Any:
         try:
             items = _ITEMS.decode(text)
         except ValidationError:
             return self._object(text)
-        return [self._object(item) for item in items]
+        except DecodeError as error:
+            raise _syntax_error(error, text) from None
+        return [self._object(bytes(item)) for item in items]
 
-    def _object(self, text: _Text) -> Any:
-        value = self._decoder.decode(text)
-        if type(value) is dict:
-            for name, member in value.items():
-                if type(member) is Raw:
-                    value[name] = self._member(name, member)
-                elif type(member) is _List:
-                    value[name] = []
+    def _object(self, text: bytes) -> Any:
+        try:
+            value = self._decoder.decode(text)
+            if type(value) is dict:
+                for name, member in value.items():
+                    if type(member) in _PRELIMINARY:
+                        value[name] = self._member(text, name, member)
+        except DecodeError as error:
+            raise self._located(error, text) from None
         return [] if type(value) is _List else value
 
-    def _member(self, name: str, raw: Raw) -> Any:
-        if name not in self._exact:
-            return _ANY.decode(raw)
-        value = self._exact[name].decode(raw)
-        if type(value) is float:
-            return _exact_number(bytes(raw), value)
+    def _member(self, text: bytes, name: str, value: Any) -> Any:
+        """Return the final value of a member of the object in ``text``."""
+        raw = None
+        if type(value) is Raw:
+            raw, value = value, self._exact[name].decode(value)
+        if type(value) is float and name in self._exact:
+            return _exact_number(bytes(raw or self._raw.decode(text)[name]), value)
         return [] if type(value) is _List else value
 
-    def _located(self, error: DecodeError, text: bytes | bytearray) -> JSONDecodeError:
+    def _located(self, error: DecodeError, text: bytes) -> JSONDecodeError:
         """Return the error with its position in the text, which that of a raw member lacks."""
         try:
             self._whole.decode(text)
@@ -124,9 +127,9 @@ class ObjectDecoder:
         return _syntax_error(error, text)
 
 
-def _decoder(members: Any, every: bool) -> Decoder[Any]:
-    """Return a decoder of objects, and of other texts without their content unless ``every``."""
-    return Decoder(members | str | int | float | bool | None | (list[Any] if every else _List))
+def _lean_decoder(members: Mapping[str, Any]) -> Decoder[Any]:
+    """Return a decoder of objects with these members, which builds no others."""
+    return Decoder(_object_type(members) | str | int | float | bool | None | _List)
 
 
 def _exact_number(literal: bytes, rounded: float) -> float | Decimal:
@@ -143,7 +146,7 @@ def _object_type(members: Mapping[str, Any]) -> Any:
     return make("Members", members, total=False)
 
 
-def _utf8(text: str | bytes | bytearray) -> bytes | bytearray:
+def _utf8(text: str | bytes | bytearray) -> bytes:
     """Return a text in UTF-8. The decoder does not check UTF-8 in the members that it skips."""
     if isinstance(text, str):
         try:
@@ -154,10 +157,10 @@ def _utf8(text: str | bytes | bytearray) -> bytes | bytearray:
         text.decode()
     except UnicodeDecodeError as error:
         raise _error("it is not UTF-8", text, error.start) from None
-    return text
+    return bytes(text)
 
 
-def _range_error(error: ValidationError, text: bytes | bytearray) -> JSONDecodeError:
+def _range_error(error: ValidationError, text: bytes) -> JSONDecodeError:
     """Return the error. It names the member: its position is unknown."""
     member = re.search(r"\$\.([^.`[]+)", str(error))
     place = f'in "{member[1]}" ' if member else ""
@@ -165,7 +168,7 @@ def _range_error(error: ValidationError, text: bytes | bytearray) -> JSONDecodeE
     return JSONDecodeError(reason, text.decode(), -1)
 
 
-def _syntax_error(error: DecodeError, text: bytes | bytearray) -> JSONDecodeError:
+def _syntax_error(error: DecodeError, text: bytes) -> JSONDecodeError:
     """Return the error with its position, and with what is expected there."""
     message = _fault(text, str(error))
     fault = re.fullmatch(r"JSON is malformed: (.*) \(byte (\d+)\)", message)
@@ -180,7 +183,7 @@ def _syntax_error(error: DecodeError, text: bytes | bytearray) -> JSONDecodeErro
     return _error(reason, text, at)
 
 
-def _fault(text: bytes | bytearray, fault: str = "") -> str:
+def _fault(text: bytes, fault: str = "") -> str:
     """Return what the decoder says about the syntax of a text, or else ``fault``."""
     try:
         # Without white space at the end, it takes some faults there for a text that is cut short.
@@ -190,7 +193,7 @@ def _fault(text: bytes | bytearray, fault: str = "") -> str:
     return fault
 
 
-def _expected(reason: str, text: bytes | bytearray, at: int) -> tuple[str, int]:
+def _expected(reason: str, text: bytes, at: int) -> tuple[str, int]:
     """Return a reason of the decoder and its position, or more helpful ones."""
     if reason == "invalid number":
         zero = text[at] in b"0123456789"
