@@ -347,25 +347,27 @@ def test_graceful_shutdown_finishes_requests() -> None:
         assert connection.receive().status == 200
 
 
-# A signal arrives before gunicorn has prepared its worker for signals.
+# A signal arrives before gunicorn has prepared its worker for signals: before the worker class is
+# called, and later.
 SIGNAL_AT_START = """
 import os, time
 from gunicorn import util
 from plantstore.server.config import *
 
-def seed():
+def stop(server=None, worker=None):
     os.kill(os.getppid(), {number})
-    time.sleep(60)
+    time.sleep(0.5)
 
-util.seed = seed
+{place} = stop
 """
 
 
+@pytest.mark.parametrize("place", ["post_fork", "util.seed"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_stop_at_start(tmp_path: Path, number: signal.Signals) -> None:
+def test_stop_at_start(tmp_path: Path, number: signal.Signals, place: str) -> None:
     """SIGTERM and SIGINT stop the service at once, also while a worker starts."""
     config = tmp_path / "config.py"
-    config.write_text(SIGNAL_AT_START.format(number=int(number)))
+    config.write_text(SIGNAL_AT_START.format(number=int(number), place=place))
     with Gunicorn("-c", str(config), PLANTSTORE_TOKENS=TOKEN) as server:
         wait_until(lambda: server.process.poll() is not None, 20)
 

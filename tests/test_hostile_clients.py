@@ -1,5 +1,6 @@
 """Clients that are slow, hostile or broken do not stop the service, and lose no plant."""
 
+import resource
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -338,6 +339,40 @@ def test_connections_that_send_many_requests(tmp_path: Path) -> None:
             opened.enter_context(server.connect()).send(requests)
         for _ in range(5):
             assert promptly(server, post(new_rose())).status == 200
+
+
+def test_no_memory_for_another_thread(server: Gunicorn, clients: list[Connection]) -> None:
+    """If no more threads can be started, the service continues with those that it has."""
+    worker = int(server.wait_for(r"Booting worker with pid: (\d+)")[1])
+    pages = int(Path(f"/proc/{worker}/statm").read_text().split()[0])
+    # The stack of a thread takes 8 MiB.
+    limit = pages * resource.getpagesize() + 4 * 2**20
+    resource.prlimit(worker, resource.RLIMIT_AS, (limit, limit))
+    for client in clients[:6]:
+        client.send(post(b"", length=9))
+    assert promptly(server, post(new_rose())).status == 200
+
+
+# SIGQUIT arrives while gunicorn passes a request to the threads.
+QUIT = """
+import os, signal
+from concurrent.futures import ThreadPoolExecutor as Pool
+adjust = Pool._adjust_thread_count
+
+def quit_then_adjust(pool):
+    if len(pool._threads) == threads:
+        os.kill(os.getpid(), signal.SIGQUIT)
+    adjust(pool)
+
+Pool._adjust_thread_count = quit_then_adjust
+"""
+
+
+def test_quit_of_a_busy_worker(tmp_path: Path) -> None:
+    """SIGQUIT ends a worker whatever it does at that moment, and another worker replaces it."""
+    with configured(tmp_path, QUIT) as server, server.connect() as connection:
+        connection.send(post(new_rose()))
+        wait_until(lambda: server.log.count("Booting worker") == 2)
 
 
 @contextmanager

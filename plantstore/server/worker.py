@@ -9,12 +9,14 @@ import ssl
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
 from operator import attrgetter
 from selectors import EVENT_READ, EVENT_WRITE
+from threading import Event
+from types import FrameType
 from typing import Any
 
 from gunicorn import util
@@ -37,6 +39,8 @@ _GRACE = 0.5
 _LONGEST_REQUEST = 30.0
 # The errors of a connection that its client has already given up, or that another worker has taken.
 _TRANSIENT = {errno.EAGAIN, errno.EWOULDBLOCK, errno.ECONNABORTED}
+# The signals by which the main process of gunicorn stops a worker.
+_STOPPING = {signal.SIGTERM, signal.SIGQUIT}
 # The Error for a fault of the service.
 _FAILED = (50001, ERRORS[50001][0])
 # The numbers and the messages of the Errors for the exceptions by which gunicorn refuses a request.
@@ -75,10 +79,7 @@ class Worker(ThreadWorker):
 
     def init_process(self) -> None:
         """Raise the limit of file descriptors, and start."""
-        # gunicorn would ignore these signals until its own handlers are ready, and then wait for
-        # the graceful timeout.
-        for number in (signal.SIGTERM, signal.SIGQUIT):
-            signal.signal(number, lambda *_: sys.exit(0))
+        _exit_on_signals()
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -93,6 +94,31 @@ class Worker(ThreadWorker):
         self._next_check = 0.0
         self._exhausted: str | None = None  # Why a connection could not be accepted.
         super().init_process()
+
+    def get_thread_pool(self) -> ThreadPoolExecutor:
+        """Return the threads, all of them started.
+
+        If a thread could not be started later, the worker would end, and with it the plants in its
+        memory.
+        """
+        pool: ThreadPoolExecutor = super().get_thread_pool()
+        started = Event()
+        try:
+            for _ in range(self.cfg.threads):
+                pool.submit(started.wait)
+        finally:
+            started.set()
+        return pool
+
+    def handle_quit(self, sig: int, frame: FrameType | None) -> None:
+        """Stop at once.
+
+        The thread pool is not shut down: the signal may have interrupted a method of it, which has
+        locked it.
+        """
+        for number in (signal.SIGINT, signal.SIGQUIT):
+            signal.signal(number, signal.SIG_IGN)
+        super(ThreadWorker, self).handle_quit(sig, frame)
 
     def accept(self, listener: socket.socket) -> None:
         """Accept a connection, unless the system has no resources for it."""
@@ -262,6 +288,21 @@ class Worker(ThreadWorker):
         super()._cap_keepalive(deadline)
         for conn in self._waiting:
             conn.deadline = min(conn.deadline, deadline)
+
+
+def _exit_on_signals() -> None:
+    """Let a signal that stops the service end this process, also if it came after the fork.
+
+    gunicorn loses such a signal until the worker has its own handlers, and then waits for the
+    graceful timeout.
+    """
+    main_process: Any = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
+    for number in _STOPPING:
+        signal.signal(number, lambda *_: sys.exit(0))
+    queue = main_process.SIG_QUEUE
+    while not queue.empty():
+        if queue.get_nowait() in _STOPPING:
+            sys.exit(0)
 
 
 # A function that continues with a connection after the event that it has waited for.
