@@ -300,9 +300,8 @@ def _exit_on_signals() -> None:
     for number in _STOPPING:
         signal.signal(number, lambda *_: sys.exit(0))
     queue = main_process.SIG_QUEUE
-    while not queue.empty():
-        if queue.get_nowait() in _STOPPING:
-            sys.exit(0)
+    if _STOPPING.intersection(queue.get_nowait() for _ in range(queue.qsize())):
+        sys.exit(0)
 
 
 # A function that continues with a connection after the event that it has waited for.
