@@ -56,7 +56,7 @@ INVALID = [
     (POSTGRESQL + "port=99999", "port"),
     (POSTGRESQL + "host=a:1&host=b:99999", "port"),
     (POSTGRESQL + "host=a:x&host=b", "port"),
-    (POSTGRESQL + "host=a,b&port=1,2,3", "host"),
+    (POSTGRESQL + "host=a,b&port=1,2,3", "port"),
     (POSTGRESQL + "hostaddr=127.0.0.1,127.0.0.2", "hostaddr"),
     (MYSQL + "nonsense=1", "'nonsense'"),
     (MYSQL + "isolation_level=SERIALIZABLE", "'isolation_level'"),
