@@ -140,14 +140,16 @@ class SQLStore(BulkStore):
     @contextmanager
     def _checked(self, check: Callable[[], None]) -> Iterator[None]:
         """Check the table before its first use, and also after an error."""
+        is_used = False
         try:
             if not self._table_is_checked:
                 with deadline(self._connections.timeout):
                     self._connections.first_use(check)
+            is_used = True
             yield
         except StoreUnavailable:
             # If a slow server needs more time, another check would delay all threads.
-            if remaining():
+            if is_used and remaining():
                 self._table_is_checked = False
             raise
         except exc.DBAPIError as error:
