@@ -2,12 +2,13 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
-from threading import Barrier, Event
+from threading import Barrier, Event, Timer
 
 import pytest
 from sqlalchemy import Engine, event
 
 from plantstore import Plant, SQLStore, StoreUnavailable
+from plantstore.stores.deadline import TIMEOUT, deadline
 from plantstore.stores.threads import Background
 
 from .serving import LIMIT
@@ -59,6 +60,22 @@ def test_first_use_by_a_read_and_an_add() -> None:
         pass
     assert [call.exception() for call in calling] == [None, None]
     assert (alone, creating.is_set()) == ([True], True)
+
+
+def test_operation_after_a_slow_first_use() -> None:
+    """After a slow first use, an operation with too little time left fails; the next succeeds."""
+    background, ready = Background(), Event()
+
+    def first_use() -> None:
+        assert ready.wait(LIMIT)
+
+    with deadline(TIMEOUT), pytest.raises(StoreUnavailable, match="has not finished yet"):
+        background.call(first_use)
+    Timer(0.5, ready.set).start()
+    with deadline(TIMEOUT / 2), pytest.raises(StoreUnavailable, match="has just finished"):
+        background.call(first_use)
+    with deadline(TIMEOUT):
+        background.call(first_use)
 
 
 def test_first_use_of_a_site_engine_in_time(
