@@ -354,3 +354,11 @@ def test_hooks_of_the_response(site: Flask, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("plantstore.blueprint.plant_schema", WithDumpHooks())
     response = site.test_client().post("/garden/plants", json=NEW_PLANT, headers=BEARER)
     assert response.json == {"name": "ROSE", "tag": "garden", "kind": "plant", "marked": True}
+
+
+def test_fault_in_a_list_of_new_plants() -> None:
+    """A fault in the JSON text of a list is reported with its position, or with the member."""
+    with pytest.raises(json.JSONDecodeError, match="trailing comma in array"):
+        NewPlantSchema().loads('[{"id":1},]', many=True)
+    with pytest.raises(json.JSONDecodeError, match='in "id" is beyond the range'):
+        NewPlantSchema().loads('[{"id":1e999}]', many=True)
