@@ -48,7 +48,7 @@ def _store(settings: Settings) -> str:
     if is_new(url):
         return f"Store: {name} can be used (the first plant creates the file)"
     try:
-        # With the URL of the setting, the store could change the journal mode of an SQLite file.
+        # Opened with its own URL, the store could change the journal mode of an SQLite file.
         with open_store(existing(url)) as store:
             store.ping()
     except StoreUnavailable as error:

@@ -23,7 +23,7 @@ Command = Callable[..., None]
 #: The settings of a command with an id. Without them, click reads a negative id as an option.
 NEGATIVE_ID = {"ignore_unknown_options": True}
 
-# The places of the URL of the store, for an error message.
+# Where the URL of the store can be given, for an error message.
 _STORE = "--store or PLANTSTORE_STORE"
 
 
@@ -57,7 +57,7 @@ COUNT = whole_number(1, 2**31 - 1, "at least 1")
 
 
 def utf8(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
-    """Return an argument if it is UTF-8. Python makes lone surrogates of other bytes."""
+    """Return an argument if it is UTF-8. Python decodes other bytes as lone surrogates."""
     try:
         (text or "").encode()
     except UnicodeEncodeError:
@@ -103,7 +103,7 @@ def with_store(command: Command, url_to_open: Callable[[str], str] = str) -> Com
     return run
 
 
-#: As with_store, for a command that must not create a database at a mistyped path.
+#: Like with_store, but for a command that must not create a database at a mistyped path.
 with_existing_store: Callable[[Command], Command] = partial(with_store, url_to_open=existing)
 
 

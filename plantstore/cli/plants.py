@@ -1,4 +1,4 @@
-"""The commands for single plants, and for a view of all."""
+"""The commands that add, show, list, count and remove plants."""
 
 import sys
 

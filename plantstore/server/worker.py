@@ -296,10 +296,10 @@ def _exit_on_signals() -> None:
     gunicorn loses such a signal until the worker has its own handlers, and then waits for the
     graceful timeout.
     """
-    main_process: Any = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
+    inherited: Any = signal.getsignal(signal.SIGTERM)  # A method of the main process.
     for number in _STOPPING:
         signal.signal(number, lambda *_: sys.exit(0))
-    queue = main_process.SIG_QUEUE
+    queue = inherited.__self__.SIG_QUEUE
     if _STOPPING.intersection(queue.get_nowait() for _ in range(queue.qsize())):
         sys.exit(0)
 
