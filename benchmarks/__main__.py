@@ -35,6 +35,8 @@ GRANIAN = "granian --log-level error --port {port} --interface "
 GRANIAN_WSGI = GRANIAN + "wsgi --blocking-threads 8 "
 UVICORN = "uvicorn --no-access-log --log-level warning --port {port} benchmarks.peers."
 OURS, TOKEN = "plantstore", "s3cret"
+# What is read. The warm-up has created plants with the ids from 1 on.
+PLANT, PAGE = "/plants/100", "/plants?limit=100&after=100"
 STORES = {
     "memory": memory,
     "sqlite": sqlite,
@@ -48,7 +50,8 @@ ASYNCHRONOUS = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg"
 class Entry(NamedTuple):
     """An application to measure: its command, its packages in peers/PACKAGES.txt, its store.
 
-    A wrong ``token``, or the ``id`` null, makes the application refuse every create.
+    A wrong ``token``, or the ``id`` null, makes the application refuse every create. With a
+    ``path``, that is read instead.
     """
 
     name: str
@@ -57,6 +60,7 @@ class Entry(NamedTuple):
     store: str = "memory"
     token: str = TOKEN
     id: str = "10000000"
+    path: str = ""
 
 
 ENTRIES = (
@@ -74,6 +78,12 @@ ENTRIES = (
     Entry("FastAPI, granian", GRANIAN + "asgi benchmarks.peers.fastapi:app", "fastapi_granian"),
     Entry("constant bytes, Flask", SAME_GUNICORN + "bare_flask:app", "plain_flask"),
     Entry("constant bytes, WSGI", SAME_GUNICORN + "bare:app", "plain_flask"),
+    Entry("plantstore, read", GUNICORN, "plantstore", path=PLANT),
+    Entry("flask-smorest, read", SAME_GUNICORN + "smorest:app", "smorest", path=PLANT),
+    Entry("FastAPI, read", UVICORN + "fastapi:app", "fastapi", path=PLANT),
+    Entry("plantstore, page of 100", GUNICORN, "plantstore", path=PAGE),
+    Entry("flask-smorest, page of 100", SAME_GUNICORN + "smorest:app", "smorest", path=PAGE),
+    Entry("FastAPI, page of 100", UVICORN + "fastapi:app", "fastapi", path=PAGE),
     Entry("plantstore, SQLite", GUNICORN, "plantstore", "sqlite"),
     Entry("plantstore, SQLite, write-ahead log", GUNICORN, "plantstore", "sqlite_wal"),
     Entry("FastAPI, SQLite", UVICORN + "fastapi_sql:app", "fastapi", "sqlite"),
@@ -123,6 +133,8 @@ def served(
         "PLANTSTORE_STORE": place.url,
         "DATABASE_URL": f"{scheme}:{place.url.partition(':')[2]}",
     }
+    if entry.path:
+        settings["PLANTSTORE_OPERATIONS"] = "create,read,list"
     port = free_port()
     program, *arguments = entry.command.format(port=port).split()
     with subprocess.Popen(
@@ -140,10 +152,10 @@ def served(
             process.terminate()
 
 
-def load(port: int, seconds: int, token: str, id: str) -> dict[str, float]:
-    """Send creates with wrk; return the counts and percentiles that it reports."""
+def load(port: int, seconds: int, token: str, id: str, path: str = "/plants") -> dict[str, float]:
+    """Send creates with wrk, or GET requests; return the counts and percentiles of wrk."""
     wrk = f"wrk -t1 -c{CLIENTS} -d{seconds}s --timeout 30s -s".split()
-    command = [*wrk, str(HERE / "create.lua"), f"http://127.0.0.1:{port}/plants", "--", token, id]
+    command = [*wrk, str(HERE / "create.lua"), f"http://127.0.0.1:{port}{path}", "--", token, id]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
     counted: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     assert counted["lost"] == 0, counted
@@ -155,7 +167,8 @@ def measure(entry: Entry, place: Place, seconds: int) -> Result:
     place.clear()
     with served(entry, place) as (processes, port):
         before = cpu(processes)
-        counted = load(port, seconds, entry.token, entry.id)
+        reads = (entry.token, "GET", entry.path)
+        counted = load(port, seconds, *(reads if entry.path else (entry.token, entry.id)))
         creates = counted["answers"]
         refused = entry.token != TOKEN or entry.id == "null"
         assert counted["refused"] == (creates if refused else 0), (entry.name, counted)
@@ -208,15 +221,15 @@ def medians(measured: list[Result]) -> Result:
 def show(table: dict[Entry, Result]) -> None:
     """Print a table of the results.
 
-    The ratio is the creates of plantstore on the same store, divided by those of the entry.
+    The ratio is the requests of plantstore for the same, divided by those of the entry.
     """
-    ours: dict[str, float] = {}
-    print("| | creates/s | ratio | CPU µs | p50 ms | p99 ms | p99.9 ms | MB |")
+    ours: dict[tuple[str, str], float] = {}
+    print("| | requests/s | ratio | CPU µs | p50 ms | p99 ms | p99.9 ms | MB |")
     print("|---|---|---|---|---|---|---|---|")
     for entry, result in table.items():
         if entry.name.startswith(OURS):
-            ours.setdefault(entry.store, result.creates)
-        ratio = ours.get(entry.store, 0) / result.creates
+            ours.setdefault((entry.store, entry.path), result.creates)
+        ratio = ours.get((entry.store, entry.path), 0) / result.creates
         print(
             f"| {entry.name} | {result.creates:,.0f} | {ratio:.2f} | {result.cpu:.0f}"
             f" | {result.p50:.1f} | {result.p99:.1f} | {result.p99_9:.1f} | {result.memory:.0f} |"

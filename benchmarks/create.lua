@@ -1,6 +1,7 @@
 -- Script for wrk: sends creates, each with a new id above FIRST_ID, and prints one line of JSON.
 -- Usage: wrk … -- TOKEN FIRST_ID
 -- With null as FIRST_ID, every body has the id null and is not a NewPlant.
+-- With GET as FIRST_ID, every request is a GET without a body.
 
 local id
 
@@ -9,9 +10,15 @@ function init(arguments)
     wrk.headers["Authorization"] = "Bearer " .. arguments[1]
     wrk.headers["Content-Type"] = "application/json"
     id = tonumber(arguments[2])
+    if arguments[2] == "GET" then
+        wrk.method = "GET"
+    end
 end
 
 function request()
+    if wrk.method == "GET" then
+        return wrk.format()
+    end
     local written = "null"
     if id then
         id = id + 1

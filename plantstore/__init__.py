@@ -9,9 +9,11 @@ __version__ = "0.1.0"
 from .app import create_app
 from .auth import StaticTokens, VerifyToken
 from .blueprint import create_blueprint
+from .docs import create_docs_blueprint
+from .health import create_health_blueprint
 from .schemas import ErrorSchema, NewPlantSchema, PlantSchema
 from .settings import SettingsError
-from .signals import plant_added
+from .signals import plant_added, plant_removed
 from .stores import (
     BulkStore,
     MemoryStore,
@@ -42,8 +44,11 @@ __all__ = [
     "VerifyToken",
     "create_app",
     "create_blueprint",
+    "create_docs_blueprint",
+    "create_health_blueprint",
     "open_store",
     "plant_added",
+    "plant_removed",
 ]
 
 if find_spec("sqlalchemy") is not None:  # pragma: no branch

@@ -1,26 +1,29 @@
 """The standalone service."""
 
 import os
-import re
 import sys
 from collections.abc import Mapping
-from http import HTTPMethod
+from functools import partial
 from typing import Any
 
 from flask import Flask, Response, request
-from werkzeug.exceptions import BadRequest, MethodNotAllowed, NotFound
+from werkzeug.exceptions import BadRequest, InternalServerError, MethodNotAllowed, NotFound
+from werkzeug.routing import Map
 
 from .arguments import type_error
 from .auth import VerifyToken, check_verify_token
 from .blueprint import check_store, create_blueprint
+from .docs import forwarded_url, make_docs_blueprint
+from .error_handlers import service_failed
 from .errors import error_response
-from .methods import OperationsBlueprint
+from .health import create_health_blueprint
+from .hosts import is_host
+from .request_log import finish
 from .settings import Settings, SettingsError
 from .stores import Store
 
-# The value of a Host header (RFC 9110 section 7.2, RFC 3986 section 3.2.2). An http URL has a host
-# that is not empty.
-_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|([A-Za-z0-9\-._~!$&'()*+,;=]|%[0-9A-Fa-f]{2})+)(:[0-9]*)?")
+# The message of 40401 if the operation create is not enabled.
+_NOTHING_HERE = "There is nothing at this path."
 
 
 def create_app(
@@ -29,7 +32,7 @@ def create_app(
     store: Store | None = None,
     verify_token: VerifyToken | None = None,
 ) -> Flask:
-    """Return the standalone service: a Flask application with ``POST /plants`` at its root.
+    """Return the standalone service: a Flask application with ``/plants`` at its root.
 
     :param config: values for ``app.config``. They override the environment.
     :param store: the store that keeps the plants. By default the store of the settings.
@@ -58,17 +61,44 @@ def _make_app(
 ) -> Flask:
     settings = Settings({**os.environ, **config})
     settings.check_names()
+    settings.log_formatter()  # Here it is only checked. The server configures the log.
     verify_token = settings.verify_token if verify_token is None else verify_token
-    max_body = settings.max_body
+    max_body, operations = settings.max_body, settings.operations
     store = settings.open_store() if store is None else store
-    app = Flask(__name__, static_folder=None)
+    app = _Service(__name__, static_folder=None)
     app.config.from_mapping(config)
-    blueprint = create_blueprint(store=store, verify_token=verify_token, max_body=max_body)
-    app.register_blueprint(blueprint)
     app.extensions["plantstore"] = store
+    app.register_blueprint(create_health_blueprint(store=store))
+    if settings.has_metrics():
+        store = _with_metrics(app, store, verify_token)
+    app.register_blueprint(
+        create_blueprint(
+            store=store, verify_token=verify_token, max_body=max_body, operations=operations
+        )
+    )
+    app.register_blueprint(make_docs_blueprint("plantstore_docs", forwarded_url))
     app.before_request(_check_host)
-    _handle_routing_errors(app, blueprint)
+    _handle_routing_errors(app, None if "create" in operations else _NOTHING_HERE)
     return app
+
+
+class _Service(Flask):
+    # Otherwise Werkzeug redirects from //plants to /plants. A redirect is not an Error, and its URL
+    # would lack the prefix that a proxy removes.
+    url_map_class = partial(Map, merge_slashes=False)  # type: ignore[assignment]
+
+    def log_exception(self, exc_info: Any) -> None:
+        """Log nothing: the error handler logs the traceback, with the id of the request."""
+
+
+def _with_metrics(app: Flask, store: Store, verify_token: VerifyToken) -> Store:
+    """Add metrics to an application. Return the store whose operations are measured."""
+    from .metrics import MeasuredStore, create_metrics_blueprint, make_metrics
+
+    metrics = make_metrics()
+    metrics.observe(app)
+    app.register_blueprint(create_metrics_blueprint(metrics, verify_token))
+    return MeasuredStore(store, metrics.add_seconds)
 
 
 def _for_server(error: SettingsError) -> SettingsError:
@@ -87,16 +117,26 @@ def _check_host() -> Response | None:
     host = request.environ.get("HTTP_HOST")
     if host is None and request.environ["SERVER_PROTOCOL"] != "HTTP/1.1":
         return None  # HTTP/1.0 does not require it, and HTTP/2 has another field.
-    return None if _HOST.fullmatch(host or "") else error_response(40005)
+    return None if is_host(host or "") else error_response(40005)
 
 
-def _handle_routing_errors(app: Flask, blueprint: OperationsBlueprint) -> None:
+def _handle_routing_errors(app: Flask, not_found: str | None) -> None:
     app.register_error_handler(BadRequest, lambda error: error_response(40005))
-    app.register_error_handler(NotFound, lambda error: error_response(40401))
+    app.register_error_handler(NotFound, lambda error: error_response(40401, not_found))
+    app.register_error_handler(InternalServerError, service_failed)
 
     @app.errorhandler(MethodNotAllowed)
     def method_not_allowed(error: MethodNotAllowed) -> Response:
-        # The blueprint has a rule for each HTTP method, so this request is for a WebSocket.
-        if request.method in HTTPMethod.__members__:
+        """Refuse a WebSocket, or a method that HTTP does not define."""
+        adapter: Any = app.create_url_adapter(request)
+        if adapter.websocket:
             return error_response(40005)
-        return blueprint.refuse_method()
+        rule, _ = adapter.match(method="OPTIONS", return_rule=True)
+        blueprint: Any = app.blueprints[rule.endpoint.rpartition(".")[0]]
+        response: Response = blueprint.refuse_method()
+        return response
+
+    @app.after_request
+    def finish_without_blueprint(response: Response) -> Response:
+        """Finish the responses that no blueprint finishes, such as 40401."""
+        return response if request.blueprints else finish(response)

@@ -1,6 +1,5 @@
 """Authentication by the Authorization header (interface section 5, RFC 6750)."""
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from inspect import iscoroutinefunction, signature
@@ -10,15 +9,11 @@ from werkzeug.local import LocalProxy
 
 from .arguments import type_error
 from .errors import Refused
+from .tokens import B64TOKEN, describe_unknown, token_digest
 
 #: A function that takes a bearer token and returns the name of its client, or ``None`` if the
 #: token is not accepted.
 VerifyToken = Callable[[str], str | None]
-
-# A bearer token (RFC 6750 section 2.1).
-_B64TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
-# The digest of a token in the settings.
-_DIGEST = re.compile(r"sha256:([0-9A-Fa-f]{64})")
 
 
 class StaticTokens:
@@ -64,23 +59,6 @@ class StaticTokens:
         return f"<StaticTokens: {len(self)} accepted>"
 
 
-def token_digest(token: str) -> bytes:
-    """Return the SHA-256 digest of a token.
-
-    :param token: plain text, or ``sha256:<64 hex>``.
-    :raises ValueError: if the token has another form. The message does not show the token.
-    """
-    hashed = _DIGEST.fullmatch(token)
-    if hashed is not None:
-        return bytes.fromhex(hashed[1])
-    if _B64TOKEN.fullmatch(token) is None:
-        raise ValueError(
-            "neither a bearer token (letters, digits and -._~+/, then any number of =)"
-            " nor sha256:<64 hex>"
-        )
-    return sha256(token.encode()).digest()
-
-
 def check_verify_token(verify_token: Any) -> None:
     """Check an argument ``verify_token``: a function that takes a token, or a proxy of one.
 
@@ -115,9 +93,11 @@ def authenticate(authorization: str | None, verify_token: VerifyToken) -> str:
     if scheme.lower() != "bearer":
         raise Refused(40101)
     token = token.lstrip(" ")
-    client = verify_token(token) if _B64TOKEN.fullmatch(token) else None
+    if B64TOKEN.fullmatch(token) is None:
+        raise Refused(40102, reason="The token is malformed.")
+    client = verify_token(token)
     if client is None:
-        raise Refused(40102)
+        raise Refused(40102, reason=describe_unknown(token))
     if not isinstance(client, str):
         # A function that returns False must not admit a client.
         raise type_error("the result of verify_token", "a name or None", client)

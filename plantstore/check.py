@@ -22,7 +22,8 @@ def check(source: Mapping[str, Any]) -> Iterator[Finding]:
     """
     settings = Settings(source)
     yield Finding(True, f"plantstore {__version__}")
-    for describe in (_names, _tokens, _max_body, _store):
+    optional = [describe for name, describe in _OPTIONAL.items() if name in source]
+    for describe in (_names, _tokens, _max_body, *optional, _store):
         try:
             yield Finding(True, describe(settings))
         except (SettingsError, StoreUnavailable) as error:
@@ -42,6 +43,19 @@ def _max_body(settings: Settings) -> str:
     return f"Largest request body: {settings.max_body} bytes"
 
 
+def _operations(settings: Settings) -> str:
+    return f"Operations: {', '.join(settings.operations)}"
+
+
+def _metrics(settings: Settings) -> str:
+    return f"Metrics: {'on' if settings.has_metrics() else 'off'}"
+
+
+def _log(settings: Settings) -> str:
+    settings.log_formatter()
+    return f"Log: {settings.source['PLANTSTORE_LOG']}"
+
+
 def _store(settings: Settings) -> str:
     settings.open_store().close()
     url, name = settings.store_url, public_url(settings.store_url)
@@ -54,3 +68,11 @@ def _store(settings: Settings) -> str:
     except StoreUnavailable as error:
         raise StoreUnavailable(f"Store: {name} cannot be used now: {error}") from error
     return f"Store: {name} can be used"
+
+
+# The report has a line about each of these settings only if it is set.
+_OPTIONAL = {
+    "PLANTSTORE_OPERATIONS": _operations,
+    "PLANTSTORE_METRICS": _metrics,
+    "PLANTSTORE_LOG": _log,
+}

@@ -30,6 +30,7 @@ ERRORS: dict[int, tuple[str, dict[str, str]]] = {
         "The Host header is missing, invalid or not allowed, or the request is for a WebSocket.",
         {},
     ),
+    40006: ("A query parameter is unknown or invalid.", {}),
     40101: (
         "Send Authorization: Bearer <ACCESS_TOKEN>.",
         {"WWW-Authenticate": 'Bearer realm="plantstore"'},
@@ -39,6 +40,7 @@ ERRORS: dict[int, tuple[str, dict[str, str]]] = {
         {"WWW-Authenticate": 'Bearer realm="plantstore", error="invalid_token"'},
     ),
     40401: ("There is nothing at this path. Plants are created with POST /plants.", {}),
+    40402: ("There is no plant with this id.", {}),
     40501: ("There is no such operation on this path.", {}),
     41301: ("The body is larger than the limit of this service.", {}),
     50001: ("The service failed. The reason is in its log.", {}),
@@ -64,25 +66,60 @@ class Refused(Exception):
 
     :param number: the number of the error.
     :param message: replaces the message of the table. By default, that message is sent.
+    :param reason: the reason in the log. By default, it is the message of the table.
     """
 
-    def __init__(self, number: int, message: str | None = None) -> None:
+    def __init__(self, number: int, message: str | None = None, *, reason: str = "") -> None:
         super().__init__(f"{number}: {message or ERRORS[number][0]}")
         self.number = number
         self.message = message
+        self.reason = reason
+
+
+class ErrorResponse(JSONResponse):
+    """The response of an Error, with what the log says about it.
+
+    :param number: the number of the error.
+    :param message: its message.
+    :param headers: its headers, as pairs of name and value.
+    :param reason: the reason in the log. It must not contain a part of the request.
+    :param fault: the exception whose traceback is in the log, or ``None``.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        message: str,
+        headers: Iterable[tuple[str, str]],
+        reason: str,
+        fault: BaseException | None,
+    ) -> None:
+        super().__init__({"error": number, "message": message}, number // 100, headers)
+        self.number = number
+        self.reason = reason
+        self.fault = fault
 
 
 def error_response(
-    number: int, message: str | None = None, headers: Iterable[tuple[str, str]] = ()
-) -> JSONResponse:
+    number: int,
+    message: str | None = None,
+    headers: Iterable[tuple[str, str]] = (),
+    *,
+    reason: str = "",
+    fault: BaseException | None = None,
+) -> ErrorResponse:
     """Return the response of an error.
 
     :param number: a key of :data:`ERRORS`.
     :param message: replaces the message of the table. By default, that message is sent.
     :param headers: headers in addition to those of the table, as pairs of name and value.
+    :param reason: the reason in the log. By default, it is the message of the table.
+    :param fault: the exception whose traceback is in the log. By default, there is none.
     """
     text, own_headers = ERRORS[number]
-    return _response(number, text if message is None else message, [*own_headers.items(), *headers])
+    all_headers = [*own_headers.items(), *headers]
+    sent = text if message is None else message
+    return ErrorResponse(number, sent, all_headers, reason or text, fault)
 
 
 def site_error_response(refusal: HTTPException) -> JSONResponse | HTTPException:
@@ -104,11 +141,9 @@ def site_error_response(refusal: HTTPException) -> JSONResponse | HTTPException:
         return refusal
     message = ": ".join(str(part) for part in (refusal.name, refusal.description) if part)
     headers = [header for header in refusal.get_headers() if header[0].lower() != "content-type"]
-    return _response(status * 100, message, headers)
-
-
-def _response(number: int, message: str, headers: Iterable[tuple[str, str]]) -> JSONResponse:
-    return JSONResponse({"error": number, "message": message}, number // 100, headers)
+    reason = f"The site refuses the request: {refusal.name}."
+    fault = refusal if status >= 500 else None
+    return ErrorResponse(status * 100, message, headers, reason, fault)
 
 
 def describe_faults(error: ValidationError) -> str:

@@ -1,4 +1,4 @@
-"""The JSON response."""
+"""The JSON response, and the response without a body."""
 
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,13 @@ def _builtin(value: Any) -> Any:
 
 
 _encode = Encoder(enc_hook=_builtin).encode
+
+
+def no_content() -> Response:
+    """Return a response without a body (status 204)."""
+    response = Response(status=204)
+    del response.headers["Content-Type"]
+    return response
 
 
 class JSONResponse(Response):
@@ -48,8 +55,10 @@ class JSONResponse(Response):
         create takes 5 % less CPU time.
         """
         status, headers = self.status, [*self.headers]
-        unchanged = (self.response, status, headers) == self._original
-        if unchanged and environ["REQUEST_METHOD"] != "HEAD":
+        count = len(self._original[2])
+        unchanged = (self.response, status, headers[:count]) == self._original
+        added = [name for name, _ in headers[count:]]
+        if unchanged and added in ([], ["X-Request-ID"]) and environ["REQUEST_METHOD"] != "HEAD":
             return self, status, headers
         # The Content-Length may be outdated. For a list, werkzeug sets it again.
         if self.is_sequence or self.content_length == len(self._body):

@@ -5,11 +5,12 @@ from functools import cached_property
 from math import isfinite
 from typing import Any
 
-from marshmallow import EXCLUDE, Schema, ValidationError, fields, missing
+from marshmallow import EXCLUDE, RAISE, Schema, ValidationError, fields, missing
 from marshmallow.exceptions import SCHEMA
 from marshmallow.validate import Range
 
 from .decoding import SHALLOW, ObjectDecoder
+from .integers import parse_integer
 
 # What a client has sent instead of the right type. A bool is not a number in JSON.
 _KINDS: dict[type, str] = {
@@ -152,6 +153,48 @@ class NewPlantSchema(PlantSchema):
         return [key for key in self._loaded if isinstance(self._loaded[key], fields.Integer)]
 
 
+class QueryInteger(fields.Integer):
+    """An integer in a query, in its canonical decimal form. It must be given once.
+
+    :param lowest: the lowest integer.
+    :param highest: the highest integer.
+    :param limits: the limits in words, for the message.
+    """
+
+    default_error_messages: dict[str, Any] = {
+        "invalid": "Must be an integer {limits}.",
+        "repeated": "Must be given only once.",
+    }
+
+    def __init__(self, lowest: int, highest: int, limits: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._lowest, self._highest, self._limits = lowest, highest, limits
+
+    def _deserialize(self, value: list[str], attr: str | None, data: Any, **kwargs: Any) -> int:
+        if len(value) > 1:
+            raise self.make_error("repeated")
+        number = parse_integer(value[0])
+        if number is None or not self._lowest <= number <= self._highest:
+            raise self.make_error("invalid", limits=self._limits)
+        return number
+
+
+class PageSchema(Schema):
+    """The parameters of a list of plants, each with all its values. An unknown one is refused."""
+
+    class Meta:
+        """Options of marshmallow."""
+
+        unknown: str = RAISE
+
+    error_messages: dict[str, str] = {"unknown": "Unknown parameter."}
+
+    limit: QueryInteger = QueryInteger(1, 1000, "from 1 to 1000", load_default=100)
+    after: QueryInteger = QueryInteger(
+        -(2**63), 2**63 - 1, "from -2^63 to 2^63-1", load_default=None
+    )
+
+
 class ErrorSchema(Schema):
     """An Error: ``error``, a number within int32, and ``message``."""
 
@@ -163,6 +206,8 @@ class ErrorSchema(Schema):
 
 #: Loads a request body.
 new_plant_schema: NewPlantSchema = NewPlantSchema()
+#: Loads the parameters of a list.
+page_schema: PageSchema = PageSchema()
 #: Dumps the body of a response.
 plant_schema: PlantSchema = PlantSchema()
 #: Validates the body of an error response.

@@ -1,22 +1,37 @@
 """The settings ``PLANTSTORE_*``: the same names in the environment and in ``app.config``."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from pathlib import Path
-from typing import Any
+from importlib.util import find_spec
+from logging import Formatter
+from typing import Any, TypeVar
 
-from .auth import StaticTokens, token_digest
+from .auth import StaticTokens, VerifyToken
 from .body import DEFAULT_MAX_BODY
+from .log_format import FORMATTERS
+from .operations import check_operations
 from .stores import Store, open_store
+from .token_file import TokenFile, describe_fault, name_expired, read_file
+from .tokens import token_digest
+
+_T = TypeVar("_T")
 
 #: The default URL of the store.
 DEFAULT_STORE = "memory://"
 
 
 #: The names of the settings.
-NAMES = ("PLANTSTORE_TOKENS", "PLANTSTORE_TOKENS_FILE", "PLANTSTORE_STORE", "PLANTSTORE_MAX_BODY")
+NAMES = (
+    "PLANTSTORE_TOKENS",
+    "PLANTSTORE_TOKENS_FILE",
+    "PLANTSTORE_STORE",
+    "PLANTSTORE_MAX_BODY",
+    "PLANTSTORE_OPERATIONS",
+    "PLANTSTORE_METRICS",
+    "PLANTSTORE_LOG",
+)
 # The variables that Kubernetes sets for a service whose name is or begins with plantstore.
 _KUBERNETES = re.compile(
     r"PLANTSTORE_([A-Z0-9_]+_)?"
@@ -51,34 +66,50 @@ class Settings:
                 raise SettingsError(f"{shown} is not a setting. Did you mean {nearest}?")
 
     @property
-    def verify_token(self) -> StaticTokens:
+    def verify_token(self) -> VerifyToken:
         """The token check: accepts the tokens of the two token settings.
+
+        The file of tokens is read again when it changes.
 
         :raises SettingsError: if no token is configured, if a token is malformed, or if the
             file of tokens cannot be read. The service never starts without authentication.
         """
-        tokens = self._tokens()
-        return StaticTokens(tokens["PLANTSTORE_TOKENS"] | tokens["PLANTSTORE_TOKENS_FILE"])
+        listed, file = self._listed_tokens(), self._from_file(TokenFile)
+        if file is None:
+            return StaticTokens(listed)
+        return _first_of(file, StaticTokens(listed)) if listed else file
 
     @property
     def token_sources(self) -> str:
-        """How many tokens each setting has, in words.
+        """How many tokens each setting has, and which have expired, in words.
 
         :raises SettingsError: as for :attr:`verify_token`.
         """
-        numbers = {name: len(tokens) for name, tokens in self._tokens().items() if tokens}
-        return ", ".join(f"{number} from {name}" for name, number in numbers.items())
+        listed, in_file = self._listed_tokens(), self._from_file(read_file)
+        sources = [f"{len(listed)} from PLANTSTORE_TOKENS"] if listed else []
+        if in_file is not None:
+            sources.append(f"{len(in_file)} from PLANTSTORE_TOKENS_FILE{name_expired(in_file)}")
+        return ", ".join(sources)
 
-    def _tokens(self) -> dict[str, dict[str, str]]:
-        """Return the names of the clients by their tokens, for each setting."""
-        listed = _listed_tokens(self.source.get("PLANTSTORE_TOKENS") or "")
-        in_file = _tokens_in_file(str(self.source.get("PLANTSTORE_TOKENS_FILE") or ""))
-        if not listed and not in_file:
+    def _listed_tokens(self) -> dict[str, str]:
+        """Return the names of the clients by the tokens that PLANTSTORE_TOKENS lists."""
+        tokens = _words(self.source.get("PLANTSTORE_TOKENS") or "")
+        for number, token in enumerate(tokens, 1):
+            _check_token(token, f"PLANTSTORE_TOKENS: token number {number}")
+        if not tokens and not self.source.get("PLANTSTORE_TOKENS_FILE"):
             raise SettingsError(
                 "no token is configured: set PLANTSTORE_TOKENS or PLANTSTORE_TOKENS_FILE"
                 " (`plantstore token` makes a token)"
             )
-        return {"PLANTSTORE_TOKENS": listed, "PLANTSTORE_TOKENS_FILE": in_file}
+        return {token: f"token-{number}" for number, token in enumerate(tokens, 1)}
+
+    def _from_file(self, read: Callable[[str], _T]) -> _T | None:
+        """Return what a function reads from the file of tokens, or ``None`` if there is no file."""
+        path = str(self.source.get("PLANTSTORE_TOKENS_FILE") or "")
+        try:
+            return read(path) if path else None
+        except (OSError, ValueError) as error:
+            raise SettingsError(f"PLANTSTORE_TOKENS_FILE: {describe_fault(error)}") from None
 
     @property
     def max_body(self) -> int:
@@ -90,6 +121,50 @@ class Settings:
         if re.fullmatch("[1-9][0-9]{0,17}", value) is None:
             raise SettingsError("PLANTSTORE_MAX_BODY must be a whole number of bytes, at least 1")
         return int(value)
+
+    @property
+    def operations(self) -> list[str]:
+        """The names of the operations that are served.
+
+        :raises SettingsError: if there is no name, or an unknown one.
+        """
+        names = _words(self.source.get("PLANTSTORE_OPERATIONS", "create"))
+        try:
+            check_operations(names)
+        except ValueError as error:
+            raise SettingsError(f"PLANTSTORE_OPERATIONS {error}") from None
+        return [*dict.fromkeys(names)]
+
+    def has_metrics(self) -> bool:
+        """Return whether metrics are served.
+
+        :raises SettingsError: if it is neither 0 nor 1, or prometheus-client is not installed.
+        """
+        value = str(self.source.get("PLANTSTORE_METRICS", 0))
+        if value not in {"0", "1"}:
+            raise SettingsError("PLANTSTORE_METRICS must be 0 or 1")
+        if value == "1" and find_spec("prometheus_client") is None:
+            raise SettingsError(
+                "PLANTSTORE_METRICS: prometheus-client is missing:"
+                " pip install 'plantstore[metrics]'"
+            )
+        return value == "1"
+
+    def log_formatter(self) -> Formatter:
+        """Return the formatter of the log.
+
+        :raises SettingsError: if its name is neither text nor json, or python-json-logger is not
+            installed.
+        """
+        name = str(self.source.get("PLANTSTORE_LOG", "text"))
+        if name not in FORMATTERS:
+            raise SettingsError("PLANTSTORE_LOG must be text or json")
+        try:
+            return FORMATTERS[name]()
+        except ModuleNotFoundError:
+            raise SettingsError(
+                "PLANTSTORE_LOG: python-json-logger is missing: pip install 'plantstore[gunicorn]'"
+            ) from None
 
     @property
     def store_url(self) -> str:
@@ -107,36 +182,28 @@ class Settings:
             raise SettingsError(f"PLANTSTORE_STORE: {error}") from None
 
 
+def _words(value: object) -> list[str]:
+    """Return the words of a list, or of a text in which commas or white space separate them."""
+    text = (
+        ",".join(map(str, value))
+        if isinstance(value, list | tuple | set | frozenset)
+        else str(value)
+    )
+    return [word for word in re.split(r"[,\s]+", text) if word]
+
+
 def _is_known(name: str) -> bool:
     return name in NAMES or _KUBERNETES.fullmatch(name) is not None
 
 
-def _listed_tokens(value: object) -> dict[str, str]:
-    text = ",".join(map(str, value)) if isinstance(value, list | tuple | set) else str(value)
-    tokens = [token for token in re.split(r"[,\s]+", text) if token]
-    for number, token in enumerate(tokens, 1):
-        _check_token(token, f"PLANTSTORE_TOKENS: token number {number}")
-    return {token: f"token-{number}" for number, token in enumerate(tokens, 1)}
+def _first_of(*checks: VerifyToken) -> VerifyToken:
+    """Return a token check that accepts what any of several checks accepts."""
 
+    def verify_token(token: str) -> str | None:
+        clients = (check(token) for check in checks)
+        return next((client for client in clients if client is not None), None)
 
-def _tokens_in_file(path: str) -> dict[str, str]:
-    tokens = {}
-    for number, line in enumerate(_lines(path) if path else [], 1):
-        token, *client = line.partition("#")[0].split(maxsplit=1) or [""]
-        if token:
-            _check_token(token, f"PLANTSTORE_TOKENS_FILE: line {number}")
-            tokens[token] = client[0].strip() if client else f"line-{number}"
-    return tokens
-
-
-def _lines(path: str) -> list[str]:
-    try:
-        return Path(path).read_text(encoding="utf-8-sig").split("\n")
-    except OSError as error:
-        # The message omits the path, because it may be a token that is in the wrong setting.
-        raise SettingsError(f"PLANTSTORE_TOKENS_FILE: {error.strerror}") from None
-    except ValueError:
-        raise SettingsError("PLANTSTORE_TOKENS_FILE: not UTF-8 text") from None
+    return verify_token
 
 
 def _check_token(token: str, place: str) -> None:

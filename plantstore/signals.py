@@ -1,33 +1,49 @@
-"""The signal of a new plant."""
+"""The signals of new and removed plants."""
 
 import logging
+from typing import Any
 
 from blinker import NamedSignal, Namespace
 from flask import g
 from flask.globals import app_ctx
 
+from .request_log import ADDED, REMOVED, log
 from .stores.base import Plant
+
+_signals = Namespace()
 
 #: The signal that is sent after a request has stored a new plant. The sender is the Flask
 #: application, ``plant`` the :class:`~plantstore.Plant`, and ``client`` the name of
 #: the client. An exception that a receiver raises is logged and has no other effect.
-plant_added: NamedSignal = Namespace().signal("plant-added")
+plant_added: NamedSignal = _signals.signal("plant-added")
 
-# The first use of app.logger would add a handler to the logger of the site.
-_logger: logging.Logger = logging.getLogger("plantstore")
+#: The signal that is sent after a request has removed a plant. The sender is the Flask
+#: application, ``id`` the id of the plant, and ``client`` the name of the client. An exception
+#: that a receiver raises is logged and has no other effect.
+plant_removed: NamedSignal = _signals.signal("plant-removed")
 
 
-def announce(plant: Plant) -> None:
+def announce_added(plant: Plant) -> None:
     """Log a new plant of the current request at level INFO, and send :data:`plant_added`."""
-    client = g.plantstore_client
-    _logger.info("Plant %d was added (client: %r)", plant.id, client)
-    if not plant_added.receivers or plant_added.is_muted:
+    log(ADDED, logging.INFO, "Plant %d was added", plant.id)
+    _send(plant_added, plant.id, plant=plant)
+
+
+def announce_removed(id: int) -> None:
+    """Log that the current request has removed a plant, and send :data:`plant_removed`."""
+    log(REMOVED, logging.INFO, "Plant %d was removed", id)
+    _send(plant_removed, id, id=id)
+
+
+def _send(signal: NamedSignal, plant_id: int, **values: Any) -> None:
+    if not signal.receivers or signal.is_muted:
         return
-    app = app_ctx.app
+    app, client = app_ctx.app, g.plantstore_client
     # Signal.send() would stop at the first receiver that raises.
-    for receiver in plant_added.receivers_for(app):
+    for receiver in signal.receivers_for(app):
         try:
-            app.ensure_sync(receiver)(app, plant=plant, client=client)
-        except Exception:
-            message = "A receiver of plant_added failed (plant %d, client %r)"
-            app.logger.exception(message, plant.id, client)
+            app.ensure_sync(receiver)(app, **values, client=client)
+        except Exception as error:  # noqa: BLE001  # It has no other effect.
+            name = signal.name.replace("-", "_")
+            message = f"A receiver of {name} failed for plant %d"
+            log(app.logger, logging.ERROR, message, plant_id, error=error)

@@ -65,6 +65,19 @@ class StoreContract:
                 store.add(Plant(id, f"plant {id}"))
         assert list(store) == [Plant(id, f"plant {id}") for id in _IDS]
 
+    def test_iteration_after_an_id(self, store: Store) -> None:
+        """Iteration after an integer yields every plant with a greater id, in the order of the ids.
+
+        The integer need not be the id of a plant, nor be within int64.
+        """
+        for id in (5, *_IDS[::2], *_IDS[1::2]):
+            with suppress(PlantExists):
+                store.add(Plant(id, f"plant {id}"))
+        for after in (*_IDS, -2, 3, 99, *_NO_IDS, -(10**5000)):
+            expected = [Plant(id, f"plant {id}") for id in _IDS if id > after]
+            assert list(store.iterate(after)) == expected
+        assert list(store.iterate()) == list(store)
+
     def test_ids_at_the_limits_of_int64(self, store: Store) -> None:
         """Each id of int64 can be added, got and removed."""
         for id in _IDS:

@@ -1,19 +1,34 @@
 """The standalone service, for any WSGI server."""
 
+import logging
+import os
 import sys
 
 from flask import Flask
 
 from .app import create_app
-from .settings import SettingsError
+from .request_log import ADDED
+from .settings import Settings, SettingsError
 
 
 def _create() -> Flask:
     try:
+        _log_to_standard_error()
         return create_app()
     except SettingsError as error:
         print(f"plantstore: {error}", file=sys.stderr)
         sys.exit(3)  # gunicorn then stops, instead of restarting the worker.
+
+
+def _log_to_standard_error() -> None:
+    """Write the log to standard error, unless the server has configured the logger."""
+    logger = logging.getLogger("plantstore")
+    if not logger.hasHandlers():
+        handler = logging.StreamHandler()
+        handler.setFormatter(Settings(os.environ).log_formatter())
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+        ADDED.setLevel(logging.WARNING)  # One line for each new plant would be slow.
 
 
 #: The WSGI application.

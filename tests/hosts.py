@@ -1,6 +1,6 @@
 """Host sites: their configurations, and the ways to register the store's blueprint in them.
 
-Each serves the store's only path at /garden/plants.
+Each serves all operations at /garden/plants.
 """
 
 import json
@@ -22,6 +22,8 @@ from .sites import make_blueprint
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
+# The operations of the embedded store.
+OPERATIONS = ["create", "read", "list", "delete"]
 # The largest request body of the embedded store, in bytes.
 MAX_BODY = 200
 # The id for which the embedded store raises StoreUnavailable.
@@ -44,7 +46,8 @@ class PartlyUnavailableStore(MemoryStore):
 
 def garden(name: str = "garden") -> Blueprint:
     """Return the blueprint that every host site embeds."""
-    return make_blueprint(store=PartlyUnavailableStore(), max_body=MAX_BODY, name=name)
+    store = PartlyUnavailableStore()
+    return make_blueprint(store=store, max_body=MAX_BODY, name=name, operations=OPERATIONS)
 
 
 # The configurations of a host site.

@@ -9,8 +9,15 @@ from typing import Any
 import orjson
 from flask import Flask
 
-from plantstore import MemoryStore, Plant, StaticTokens, create_blueprint
+from plantstore import (
+    MemoryStore,
+    Plant,
+    StaticTokens,
+    create_blueprint,
+    create_docs_blueprint,
+)
 from plantstore.methods import OperationsBlueprint
+from plantstore.operations import OPERATIONS
 
 TOKEN = "s3cret"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
@@ -44,4 +51,11 @@ def make_site(site: Flask | None = None, *, url_prefix: str | None = None, **opt
     """Return a site, by default a new one, after registering ``make_blueprint(**options)``."""
     site = Flask("site") if site is None else site
     site.register_blueprint(make_blueprint(**options), url_prefix=url_prefix)
+    return site
+
+
+def documented_site() -> Flask:
+    """Return a site that embeds all operations and the page."""
+    site = make_site(url_prefix="/garden", operations=[*OPERATIONS])
+    site.register_blueprint(create_docs_blueprint(), url_prefix="/garden")
     return site

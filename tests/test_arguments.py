@@ -84,6 +84,9 @@ VERIFIERS: dict[str, Any] = {
     "proxy": LocalProxy(lambda: current_app.extensions["verify_token"]),
 }
 
+NAMES = 'a collection of names, such as ["create", "read"]'
+ALLOWED = "must have one or more of create, read, list, delete, and nothing else"
+
 
 @pytest.mark.parametrize("verifier", VERIFIERS)
 def test_functions_and_proxies_are_accepted(verifier: str) -> None:
@@ -109,12 +112,22 @@ def test_functions_and_proxies_are_accepted(verifier: str) -> None:
         ({"name": 5}, TypeError, "name must be a string, not int"),
         ({"name": ""}, ValueError, "'name' may not be empty."),
         ({"name": "a.b"}, ValueError, "'name' may not contain a dot '.' character."),
+        ({"operations": "create"}, TypeError, f"operations must be {NAMES}, not str"),
+        ({"operations": None}, TypeError, f"operations must be {NAMES}, not NoneType"),
+        (
+            {"operations": iter(["create"])},
+            TypeError,
+            f"operations must be {NAMES}, not list_iterator",
+        ),
+        ({"operations": []}, ValueError, f"operations {ALLOWED}"),
+        ({"operations": ["create", "update"]}, ValueError, f"operations {ALLOWED}"),
+        ({"operations": [["create"]]}, ValueError, f"operations {ALLOWED}"),
     ],
 )
-def test_wrong_max_body_or_name_is_refused(
+def test_wrong_max_body_name_or_operations_is_refused(
     arguments: dict[str, Any], error: type[Exception], message: str
 ) -> None:
-    """A wrong max_body or name of a blueprint is refused."""
+    """Wrong arguments max_body, name or operations of a blueprint are refused."""
     with pytest.raises(error) as caught:
         create_blueprint(store=MemoryStore(), verify_token=StaticTokens(["t"]), **arguments)
     assert str(caught.value) == message

@@ -1,4 +1,4 @@
-"""Tests in a real browser: the pages of the example, and a page of another origin."""
+"""Tests in a real browser: the pages of the example and of the service, and another origin."""
 
 import os
 import shutil
@@ -6,12 +6,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 from playwright.sync_api import Error as BrowserError
 
+from plantstore.operations import OPERATIONS
+
+from .nginx import nginx
 from .serving import LIMIT, Gunicorn, Response, post
+from .sites import TOKEN
 
 CHROMIUM = shutil.which("chromium")
+NGINX = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
 # The browser must not send requests to other servers.
 FLAGS = (
     "--no-sandbox",
@@ -128,14 +133,17 @@ def test_nursery_form_validation_errors(nursery: Gunicorn, page: Page) -> None:
 
 
 def test_nursery_pagination(nursery: Gunicorn, page: Page) -> None:
-    """Any number of plants is displayed, sixty per page."""
+    """Any number of plants is displayed, sixty per page; a link leads back to the first page."""
     for id in range(61):
         assert send_plant(nursery, f'{{"id": {id}, "name": "Rose"}}').status == 200
     page.goto(f"http://127.0.0.1:{nursery.port}/")
     expect(page.get_by_role("listitem")).to_have_count(60)
     page.get_by_role("link", name="Next").click()
-    expect(page.get_by_text("Page 2 of 2")).to_be_visible()
     expect(page.get_by_role("listitem")).to_have_count(1)
+    expect(page.get_by_role("listitem")).to_contain_text("№ 60")
+    expect(page.get_by_role("link", name="Next")).to_have_count(0)
+    page.get_by_role("link", name="First page").click()
+    expect(page.get_by_role("listitem")).to_have_count(60)
 
 
 def test_nursery_form_requires_login(nursery: Gunicorn, page: Page) -> None:
@@ -173,3 +181,123 @@ def test_cors_fetch_in_a_browser(page: Page, server: Gunicorn, allowed: bool) ->
         else:
             with pytest.raises(BrowserError, match="Failed to fetch"):
                 page.evaluate(CREATE, path)
+
+
+@pytest.fixture
+def service() -> Iterator[Gunicorn]:
+    """Run the service with all operations."""
+    with Gunicorn(PLANTSTORE_TOKENS=TOKEN, PLANTSTORE_OPERATIONS=",".join(OPERATIONS)) as service:
+        yield service
+        assert "Traceback" not in service.log
+
+
+class Visit:
+    """A visit to the page, during which nothing is sent to another place.
+
+    The console has no error but that of a refused request.
+    """
+
+    def __init__(self, page: Page, url: str) -> None:
+        self.page = page
+        self.urls: list[str] = []
+        self.errors: list[str] = []
+        page.on("request", lambda request: self.urls.append(request.url))
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("console", lambda message: self._note(message.type, message.text))
+        page.goto(url)
+        expect(page.get_by_role("heading", name="Plant Store")).to_be_visible()
+
+    def _note(self, kind: str, text: str) -> None:
+        refused = text.startswith("Failed to load resource: the server responded with a status of")
+        if kind in {"error", "warning"} and not refused:
+            self.errors.append(text)
+
+    def authorise(self) -> None:
+        """Enter the token."""
+        self.page.get_by_role("button", name="Authorize").click()
+        self.page.locator(".auth-container input").fill(TOKEN)
+        self.page.locator(".auth-btn-wrapper button[type=submit]").click()
+        self.page.get_by_role("button", name="Close", exact=True).click()
+
+    def open(self, operation: str) -> Locator:
+        """Open an operation, and return its part of the page."""
+        block = self.page.locator(f"#operations-plants-{operation}")
+        block.locator(".opblock-summary-control").click()
+        expect(block.locator(".execute")).to_be_visible()
+        return block
+
+    def execute(self, block: Locator, status: str, body: str) -> None:
+        """Try an operation, and check the response that the page shows."""
+        block.locator(".execute").click()
+        shown = block.locator(".live-responses-table tr.response")
+        expect(shown.locator(".response-col_status")).to_contain_text(status)
+        expect(shown.locator(".response-col_description")).to_contain_text(body)
+
+    def check(self, prefix: str) -> None:
+        """Check that all requests had this prefix, and that nothing went wrong."""
+        assert self.errors == []
+        assert [url for url in self.urls if not url.startswith((prefix, "data:"))] == []
+
+
+def test_try_each_operation_on_the_page(page: Page, service: Gunicorn) -> None:
+    """A person authorises, tries each operation, and sees 200 and then 400 for the same id.
+
+    No request leaves the machine, and the console has no error.
+    """
+    page.set_viewport_size({"width": 900, "height": 1130})
+    visit = Visit(page, f"http://127.0.0.1:{service.port}/docs")
+    create = visit.open("createPlant")
+    visit.execute(create, "401", "40101")
+    visit.authorise()
+    visit.execute(create, "200", '"name": "Monstera"')
+    # The path of the image in docs/operating.md.
+    if "PAGE_SCREENSHOT" in os.environ:
+        create.evaluate("block => block.scrollIntoView()")
+        page.screenshot(path=os.environ["PAGE_SCREENSHOT"])
+    visit.execute(create, "400", "A plant with this id already exists.")
+    read = visit.open("readPlant")
+    read.locator("input").fill("1")
+    visit.execute(read, "200", '"tag": "indoor"')
+    visit.execute(visit.open("listPlants"), "200", '"id": 1')
+    delete = visit.open("deletePlant")
+    delete.locator("input").fill("1")
+    visit.execute(delete, "204", "")
+    visit.execute(delete, "404", "There is no plant with this id.")
+    visit.check(f"http://127.0.0.1:{service.port}/")
+
+
+def test_page_on_a_phone(page: Page, service: Gunicorn) -> None:
+    """At a width of 390 pixels, nothing is wider than the page."""
+    page.set_viewport_size({"width": 390, "height": 800})
+    visit = Visit(page, f"http://127.0.0.1:{service.port}/docs")
+    visit.authorise()
+    for operation in ("createPlant", "listPlants"):
+        visit.execute(visit.open(operation), "200", "")
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    visit.check(f"http://127.0.0.1:{service.port}/")
+
+
+def test_page_in_a_site(page: Page) -> None:
+    """The page works in a site that has it under a prefix, below a SCRIPT_NAME."""
+    arguments = ("-c", os.devnull, "--threads=4", "tests.sites:documented_site()")
+    with Gunicorn(*arguments, SCRIPT_NAME="/front") as site:
+        url = f"http://127.0.0.1:{site.port}/front/garden/"
+        try_page(page, url)
+
+
+@pytest.mark.skipif(NGINX is None, reason="apt-get install nginx")
+def test_page_behind_nginx(page: Page, service: Gunicorn, tmp_path: Path) -> None:
+    """The page and the document work behind nginx, with a prefix that it removes."""
+    with nginx(str(NGINX), tmp_path, service.port) as port:
+        try_page(page, f"http://127.0.0.1:{port}/garden/")
+
+
+def try_page(page: Page, url: str) -> None:
+    """Create a plant on the page, and check which server the document names."""
+    visit = Visit(page, f"{url}docs")
+    visit.authorise()
+    visit.execute(visit.open("createPlant"), "200", "Monstera")
+    visit.execute(visit.open("listPlants"), "200", "Monstera")
+    visit.check(url)
+    page.goto(f"{url}openapi.json")
+    assert f'"servers":[{{"url":"{url[:-1]}"}}]' in page.content()

@@ -14,6 +14,7 @@ from click.testing import Result
 
 from plantstore import StaticTokens, __version__
 from plantstore.cli import main
+from plantstore.settings import NAMES
 from plantstore.stores import existing
 
 from .conftest import Run, invoke
@@ -363,7 +364,7 @@ def test_examples_of_the_help_succeed(tmp_path: Path, monkeypatch: pytest.Monkey
     They need no environment variable.
     """
     monkeypatch.chdir(tmp_path)
-    for name in ("token", "add", "show", "list", "count", "export", "remove"):
+    for name in ("token", "openapi", "add", "show", "list", "count", "export", "remove"):
         for _, *arguments in examples(invoke(name, "--help").output):
             assert invoke(*arguments).exit_code == 0, arguments
 
@@ -371,5 +372,5 @@ def test_examples_of_the_help_succeed(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_help_names_the_settings(run: Run) -> None:
     """`plantstore --help` names every setting."""
     text = run("--help").output
-    for name in ("TOKENS", "TOKENS_FILE", "STORE", "MAX_BODY"):
-        assert f"\n    PLANTSTORE_{name} " in text
+    for name in NAMES:
+        assert f"\n    {name} " in text

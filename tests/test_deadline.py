@@ -231,7 +231,7 @@ with proxy(Place(url)) as gate:
     gate.forwards.clear()
     store._connections.timeout = 0.3
     assert not any(add_all(store, 100))
-    store._connections.timeout = 5
+    store._connections.timeout = 30
     if moment == "open":
         gate.forwards.set()
         wait_until(lambda: not opening_threads())

@@ -11,7 +11,7 @@ from plantstore import MemoryStore, Plant, StoreMisconfigured, StoreUnavailable
 from plantstore.errors import ERRORS
 
 from .conftest import check_error, create
-from .sites import BEARER, ROSE, TOKEN, make_site
+from .sites import BEARER, ROSE, ROSE_PLANT, TOKEN, make_site
 
 
 class FailingStore(MemoryStore):
@@ -40,6 +40,8 @@ def test_error_numbers_are_status_and_counter() -> None:
         "/plants/",
         "/plants//",
         "/x//plants",
+        "/plants/1",
+        "//openapi.json",
         "/plants/x/y",
         "/Plants",
         "/static/x",
@@ -114,16 +116,6 @@ def test_validation_error_of_the_site_is_a_fault(store: MemoryStore) -> None:
     assert TOKEN not in message
 
 
-def test_client_errors_are_not_logged(
-    client: FlaskClient, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A request that is refused because of the client's error is not logged."""
-    check_error(client.post("/plants"), 40101)
-    check_error(create(client, {}), 40003)
-    check_error(client.get("/plants", headers=BEARER), 40501)
-    assert caplog.messages == []
-
-
 def test_internal_error_is_logged_without_details_in_the_response(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -151,10 +143,9 @@ def test_store_unavailable_has_retry_after(caplog: pytest.LogCaptureFixture) -> 
     response = create(client, ROSE)
     assert "refused" not in check_error(response, 50301)
     assert int(response.headers["Retry-After"]) > 0
-    assert [(record.levelno, record.exc_info) for record in caplog.records] == [
-        (logging.ERROR, None)
-    ]
-    assert r"refused\nby x" in caplog.messages[0]
+    (record,) = caplog.records
+    assert record.levelno == logging.ERROR
+    assert r"refused\nby x" in record.getMessage()
 
 
 def test_store_misconfigured_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -164,6 +155,30 @@ def test_store_misconfigured_is_logged_once(caplog: pytest.LogCaptureFixture) ->
         assert "table" not in check_error(create(client, ROSE), 50303)
     (message,) = caplog.messages
     assert "not set up for plants: no table of plants" in message
+
+
+def test_store_misconfigured_is_logged_again(caplog: pytest.LogCaptureFixture) -> None:
+    """After a request with success, a problem of the store is logged again, with any operation.
+
+    A request without a token, and a preflight request, do not count.
+    """
+    problems = ["no table", "", "no table", "no table", "no table"]
+
+    class Repaired(MemoryStore):
+        def get(self, id: int) -> Plant | None:
+            problem = problems.pop(0)
+            if problem:
+                raise StoreMisconfigured(problem)
+            return ROSE_PLANT
+
+    client = make_site(store=Repaired(), operations=["read"]).test_client()
+    logged = []
+    for headers in (BEARER, BEARER, BEARER, {}, BEARER):
+        client.options("/plants/1")
+        client.get("/plants/1", headers=headers)
+        logged.append(len(caplog.messages))
+        caplog.clear()
+    assert logged == [1, 0, 1, 0, 0]
 
 
 def test_one_process_store_with_several_processes_is_refused(

@@ -279,7 +279,10 @@ def test_many_chunks_of_a_reasonable_size(server: Gunicorn) -> None:
     ],
 )
 def test_malformed_http_is_an_error(server: Gunicorn, head: bytes) -> None:
-    """A request that is not valid HTTP gets an Error at once, and the log has none of its text."""
+    """A request that is not valid HTTP gets an Error at once.
+
+    The log has its number, the address and the id of the request, and none of its text.
+    """
     with server.connect() as connection:
         connection.send_what_is_read(head)
         response = connection.receive()
@@ -287,6 +290,8 @@ def test_malformed_http_is_an_error(server: Gunicorn, head: bytes) -> None:
         assert response.headers["content-type"] == "application/json"
         assert b"s3cret" not in response.body
         assert connection.closed()
+    id = response.headers["x-request-id"]
+    server.wait_for(rf"\[INFO\] {response.error}: .*, address: '127\.0\.0\.1', request: {id}\)")
 
 
 def test_malformed_rest_of_a_refused_body(server: Gunicorn) -> None:

@@ -78,7 +78,7 @@ def test_sql_store_without_sqlalchemy(installed: Path, tmp_path: Path) -> None:
 
 def test_sql_store_with_a_missing_sqlalchemy(monkeypatch: pytest.MonkeyPatch) -> None:
     """If SQLAlchemy is missing, SQLStore is an ImportError that has the cause."""
-    monkeypatch.delitem(sys.modules, "plantstore.stores.sql")
+    monkeypatch.delitem(sys.modules, "plantstore.stores.sql", raising=False)
     monkeypatch.setitem(sys.modules, "sqlalchemy", None)
     with pytest.raises(ImportError, match=r"pip install 'plantstore\[sqlite\]'") as caught:
         plantstore.SQLStore  # noqa: B018

@@ -126,6 +126,9 @@ def test_table_of_settings_is_complete() -> None:
         "PLANTSTORE_TOKENS_FILE": "none",
         "PLANTSTORE_STORE": DEFAULT_STORE,
         "PLANTSTORE_MAX_BODY": str(DEFAULT_MAX_BODY),
+        "PLANTSTORE_OPERATIONS": "create",
+        "PLANTSTORE_METRICS": "0",
+        "PLANTSTORE_LOG": "text",
     }
     source = (ROOT / "plantstore" / "settings.py").read_text()
     assert {name for name, *_ in rows("name")} == set(re.findall("PLANTSTORE_[A-Z_]+", source))

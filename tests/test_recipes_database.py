@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from flask import Flask
-from sqlalchemy import event, text
+from sqlalchemy import text
 from sqlalchemy.exc import InvalidRequestError
 
 from plantstore import open_store
@@ -18,7 +18,7 @@ from .conftest import check_error
 from .readme import VERIFY_TOKEN_PASSED, recipe, run_recipes, site_code
 from .serving import ROOT
 from .sites import LILY, ROSE, ROSE_PLANT
-from .test_recipes import check_pages, create_rose, listed, write_template
+from .test_recipes import check_pages, create_rose, write_template
 
 RunSite = Callable[..., dict[str, Any]]
 
@@ -265,25 +265,6 @@ def test_verify_token_must_return_a_name(
     names = run_site(garden=code + VERIFY_TOKEN_PASSED)
     assert create_as(names, new_user(names, "Flora")) == 500
     assert "must be a name or None, not User" in caplog.text
-
-
-def test_query_recipe(run_site: RunSite) -> None:
-    """The pages of plants in the site's database are the same, with one query for each page."""
-    names = run_site(recipe("pages"), recipe("query"))
-    write_template()
-    with names["app"].app_context():
-        engine = names["db"].engine
-    # A query without ORDER BY then returns the plants in another order.
-    reverse = "PRAGMA reverse_unordered_selects = ON"
-    event.listen(engine, "connect", lambda connection, _: connection.execute(reverse))
-    create_tables(names)
-    check_pages(names)
-    queries: list[str] = []
-    event.listen(engine, "before_cursor_execute", lambda *arguments: queries.append(arguments[2]))
-    assert listed(names["app"].test_client(), "/plants?after=100") == [
-        [*range(101, 111), 2**63 - 1]
-    ]
-    assert len(queries) == 1
 
 
 def test_pages_recipe_with_a_database(run_site: RunSite) -> None:

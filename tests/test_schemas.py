@@ -149,7 +149,7 @@ class WithLoad(NewPlantSchema):
 
 def send(site: Flask, monkeypatch: pytest.MonkeyPatch, schema: Schema, **changes: Any) -> Any:
     """Send a plant to a site that validates with this schema."""
-    monkeypatch.setattr("plantstore.blueprint.new_plant_schema", schema)
+    monkeypatch.setattr("plantstore.views.new_plant_schema", schema)
     new_plant = {name: value for name, value in (NEW_PLANT | changes).items() if value is not ...}
     return site.test_client().post("/garden/plants", json=new_plant, headers=BEARER)
 
@@ -214,7 +214,7 @@ def test_hooks_and_options_that_refuse_a_plant(
 
 def test_id_with_another_key_is_not_rounded(site: Flask, monkeypatch: pytest.MonkeyPatch) -> None:
     """An id is as exact as always if its field has another name in JSON."""
-    monkeypatch.setattr("plantstore.blueprint.new_plant_schema", WithKey())
+    monkeypatch.setattr("plantstore.views.new_plant_schema", WithKey())
     body = b'{"number":9007199254740993.0,"name":"Rose"}'
     headers = BEARER | {"Content-Type": "application/json"}
     message = check_error(
@@ -351,7 +351,7 @@ def test_hooks_of_the_response(site: Flask, monkeypatch: pytest.MonkeyPatch) -> 
         def mark(self, plant: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
             return plant | {"marked": True}
 
-    monkeypatch.setattr("plantstore.blueprint.plant_schema", WithDumpHooks())
+    monkeypatch.setattr("plantstore.views.plant_schema", WithDumpHooks())
     response = site.test_client().post("/garden/plants", json=NEW_PLANT, headers=BEARER)
     assert response.json == {"name": "ROSE", "tag": "garden", "kind": "plant", "marked": True}
 

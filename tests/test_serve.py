@@ -66,6 +66,7 @@ def test_serve_from_any_folder(tmp_path: Path) -> None:
             f"Listening at: http://127.0.0.1:{server.port} ",
             "Store: sqlite:///plants.db",
             "Tokens: 1 from PLANTSTORE_TOKENS, 2 from PLANTSTORE_TOKENS_FILE",
+            "Operations: create",
             "Workers: 2",
             "Threads of each worker: 3",
             "The store can be used.",
@@ -213,6 +214,17 @@ def test_check_of_right_settings(tmp_path: Path) -> None:
         f"ok     Store: {url} can be used (the first plant creates the file)",
     ]
     assert [*tmp_path.iterdir()] == []
+
+
+def test_check_of_optional_settings() -> None:
+    """`plantstore check` reports the settings of operations, metrics and log if they are set."""
+    lines = check(PLANTSTORE_TOKENS="t", PLANTSTORE_LOG="json", PLANTSTORE_METRICS="1")
+    assert {"ok     Log: json", "ok     Metrics: on"} <= {*lines}
+    lines = check(PLANTSTORE_TOKENS="t", PLANTSTORE_OPERATIONS="read, create,read")
+    assert "ok     Operations: read, create" in lines
+    lines = check(PLANTSTORE_TOKENS="t", PLANTSTORE_LOG="xml", PLANTSTORE_METRICS="yes")
+    assert "error  PLANTSTORE_LOG must be text or json" in lines
+    assert "error  PLANTSTORE_METRICS must be 0 or 1" in lines
 
 
 def test_check_of_wrong_settings() -> None:

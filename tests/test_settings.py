@@ -126,7 +126,7 @@ def test_unreadable_tokens_file_is_refused(tmp_path: Path) -> None:
         ("hunter2", os.strerror(2)),
         (str(tmp_path), os.strerror(21)),
         (str(binary), "not UTF-8 text"),
-        ("hunter2\0", "not UTF-8 text"),
+        ("hunter2\0", "embedded null byte"),
     ):
         assert refusal(PLANTSTORE_TOKENS_FILE=path) == f"PLANTSTORE_TOKENS_FILE: {fault}"
 
@@ -162,7 +162,7 @@ def test_invalid_store_url_is_refused(url: str | None) -> None:
         ("PLANTSTORE_TOKEN_FILE", "PLANTSTORE_TOKENS_FILE"),
         ("PLANTSTORE_MAXBODY", "PLANTSTORE_MAX_BODY"),
         ("PLANTSTORE_store", "PLANTSTORE_STORE"),
-        ("PLANTSTORE_", "PLANTSTORE_STORE"),
+        ("PLANTSTORE_", "PLANTSTORE_LOG"),
         ("PLANTSTORE_PORTS", "PLANTSTORE_STORE"),
     ],
 )

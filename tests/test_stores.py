@@ -90,6 +90,12 @@ class StoreAndDict(RuleBasedStateMachine):
         """Get a plant that may be missing."""
         assert self.store.get(id) == self.plants.get(id)
 
+    @rule(after=IDS)
+    def iterate(self, after: int) -> None:
+        """Iterate over the plants after an id, which may be missing."""
+        expected = [self.plants[id] for id in sorted(self.plants) if id > after]
+        assert list(self.store.iterate(after)) == expected
+
     @rule()
     def count(self) -> None:
         """Count the plants."""

@@ -78,7 +78,7 @@ def check_refused(engine: Engine, problem: str, log: pytest.LogCaptureFixture) -
     with pytest.raises(StoreMisconfigured, match=problem):
         store.ping()
     (line,) = log.messages
-    assert re.match(f"The store is not set up for plants: table plants: .*{problem}", line)
+    assert re.match(f"50303: The store is not set up for plants: table plants: .*{problem}", line)
     create_plants(engine, RIGHT)
     assert create(client, {"id": 1, "name": ""}).status_code == 200
     assert list(store) == [Plant(1, "")]
@@ -245,7 +245,7 @@ def test_constraint_of_the_site(engine: Engine, caplog: pytest.LogCaptureFixture
         check_error(create(client, {"id": 1, "name": "Chrysanthemum"}), 50303)
     (line,) = caplog.messages
     assert re.match(
-        "The store is not set up .* table plants: it refuses an operation: [^(].*short", line
+        "50303: The store is not set up .* table plants: it refuses an operation: [^(].*short", line
     )
     assert create(client, {"id": 1, "name": "Rose"}).status_code == 200
     check_error(create(client, {"id": 1, "name": "Rose"}), 40004)
@@ -265,7 +265,7 @@ def test_constraint_of_the_site_hides_the_plant(
     assert create(client, {"id": 1, "name": "secret\nname"}).status_code == 200
     check_error(create(client, {"id": 2, "name": "secret\nname"}), 50303)
     (line,) = caplog.messages
-    assert "secret" not in line
+    assert "secret" not in caplog.text
     assert "name" in line
 
 

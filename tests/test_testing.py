@@ -55,9 +55,26 @@ class Anonymous(MemoryStore):
 class InOrderOfText(MemoryStore):
     """A store that yields the plants in the order of the texts of their ids."""
 
-    def __iter__(self) -> Iterator[Plant]:
+    def iterate(self, after: int | None = None) -> Iterator[Plant]:
         """Yield the plants."""
-        yield from sorted(super().__iter__(), key=lambda plant: str(plant.id))
+        yield from sorted(super().iterate(after), key=lambda plant: str(plant.id))
+
+
+class Includes(MemoryStore):
+    """A store whose iteration after an id begins with that id."""
+
+    def iterate(self, after: int | None = None) -> Iterator[Plant]:
+        """Yield the plants."""
+        return super().iterate(after if after is None else after - 1)
+
+
+class AfterRemoved(MemoryStore):
+    """A store whose iteration after an id is empty if no plant has this id."""
+
+    def iterate(self, after: int | None = None) -> Iterator[Plant]:
+        """Yield the plants."""
+        found = after is None or self.get(after)
+        return super().iterate(after) if found else iter(())
 
 
 class Narrow(MemoryStore):
@@ -99,7 +116,7 @@ class RemovesMissing(MemoryStore):
 class IteratesOverDict(MemoryStore):
     """A store whose iteration fails when a plant is added."""
 
-    def __iter__(self) -> Iterator[Plant]:
+    def iterate(self, after: int | None = None) -> Iterator[Plant]:
         """Yield the plants."""
         for id in self._names:
             plant = self.get(id)
@@ -110,9 +127,9 @@ class IteratesOverDict(MemoryStore):
 class OneIterator(MemoryStore):
     """A store whose iterations share their position."""
 
-    def __iter__(self) -> Iterator[Plant]:
+    def iterate(self, after: int | None = None) -> Iterator[Plant]:
         """Return the only iterator."""
-        self._iterator = getattr(self, "_iterator", None) or super().__iter__()
+        self._iterator = getattr(self, "_iterator", None) or super().iterate(after)
         return self._iterator
 
 
@@ -203,6 +220,8 @@ SUITE = BulkStoreContract()
         (Overwrites, SUITE.test_duplicate_id_raises_plant_exists),
         (Anonymous, SUITE.test_duplicate_id_raises_plant_exists),
         (InOrderOfText, SUITE.test_iteration_is_in_id_order),
+        (Includes, SUITE.test_iteration_after_an_id),
+        (AfterRemoved, SUITE.test_iteration_after_an_id),
         (Narrow, SUITE.test_ids_at_the_limits_of_int64),
         (OutOfRange, SUITE.test_id_outside_int64_is_not_found),
         (RemovesMissing, SUITE.test_id_outside_int64_is_not_found),

@@ -1,13 +1,15 @@
 """FastAPI, with its bearer authentication and models."""
 
+from bisect import bisect_right, insort
 from typing import Annotated
 
-from fastapi import Depends, FastAPI, HTTPException
+from fastapi import Depends, FastAPI, HTTPException, Query
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel, Field
 
 app = FastAPI(title="Plant Store", version="1.0.0")
 plants = {}
+ids = []  # In order, for the list.
 
 
 class Plant(BaseModel):
@@ -31,4 +33,20 @@ async def create_plant(plant: NewPlant) -> Plant:
     if plant.id in plants:
         raise HTTPException(400, "A plant with this id already exists.")
     plants[plant.id] = plant
+    insort(ids, plant.id)
     return plant
+
+
+@app.get("/plants", dependencies=[Depends(authenticate)], response_model_exclude_none=True)
+async def list_plants(
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100, after: int | None = None
+) -> list[NewPlant]:
+    start = 0 if after is None else bisect_right(ids, after)
+    return [plants[id] for id in ids[start : start + limit]]
+
+
+@app.get("/plants/{id}", dependencies=[Depends(authenticate)], response_model_exclude_none=True)
+async def read_plant(id: int) -> Plant:
+    if id not in plants:
+        raise HTTPException(404, "There is no plant with this id.")
+    return plants[id]

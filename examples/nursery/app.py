@@ -7,7 +7,6 @@ Suppliers send plants to the embedded plant store: ``POST /api/plants``. The gar
 import secrets
 from datetime import UTC, datetime
 from itertools import islice
-from math import ceil
 
 from flask import (
     Blueprint,
@@ -174,18 +173,17 @@ def stock() -> ResponseReturnValue:
 
 def show_stock(form: PlantForm) -> str:
     """Return the page of plants, with this form for a new plant."""
-    count = len(plants())
-    last = max(1, ceil(count / SHOWN))
-    page = min(max(1, request.args.get("page", 1, int)), last)
-    shown = [*islice(plants(), (page - 1) * SHOWN, page * SHOWN)]
+    after = request.args.get("after", None, int)
+    found = [*islice(plants().iterate(after), SHOWN + 1)]
+    shown = found[:SHOWN]
     ids = [plant.id for plant in shown]
     deliveries = db.session.scalars(db.select(Delivery).where(Delivery.plant_id.in_(ids)))
     return render_template(
         "stock.html",
         plants=shown,
-        count=count,
-        page=page,
-        last=last,
+        count=len(plants()),
+        after=after,
+        next=ids[-1] if len(found) > SHOWN else None,
         deliveries={delivery.plant_id: delivery for delivery in deliveries},
         form=form,
     )

@@ -3,7 +3,7 @@
 import click
 
 from .. import __version__
-from . import plants, service, transfer
+from . import plants, service, tokens, transfer
 from .parameters import examples
 from .streams import Program
 
@@ -13,13 +13,16 @@ Settings in the environment:
   PLANTSTORE_TOKENS       the tokens of the service, separated by commas
   PLANTSTORE_TOKENS_FILE  a file of such tokens, one per line
   PLANTSTORE_MAX_BODY     the largest request body of the service, in bytes
+  PLANTSTORE_OPERATIONS   what the service serves: create, read, list, delete
+  PLANTSTORE_METRICS      1: the service has metrics for Prometheus
+  PLANTSTORE_LOG          the format of the log of the service: text or json
 
 """
 
 
 @click.group(
     cls=Program,
-    commands=[*service.COMMANDS, *plants.COMMANDS, *transfer.COMMANDS],
+    commands=[*tokens.COMMANDS, *service.COMMANDS, *plants.COMMANDS, *transfer.COMMANDS],
     epilog=_SETTINGS
     + examples(
         "plantstore token",

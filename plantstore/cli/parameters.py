@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from ..printable import printable
 from ..settings import DEFAULT_STORE
 from ..stores import (
     PlantExists,
@@ -16,7 +17,6 @@ from ..stores import (
     existing,
     open_store,
 )
-from .streams import printable
 
 #: The function of a command.
 Command = Callable[..., None]

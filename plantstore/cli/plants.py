@@ -7,10 +7,10 @@ from marshmallow import ValidationError
 
 from ..errors import describe_faults
 from ..files import as_json
+from ..printable import printable
 from ..schemas import new_plant_schema
 from ..stores import Plant, Store
 from .parameters import ID, NEGATIVE_ID, examples, utf8, with_existing_store, with_store
-from .streams import printable
 
 
 @click.command(

@@ -31,7 +31,7 @@ def replacing(path: str) -> Iterator[IO[bytes]]:
             with open(path, "wb") as file:
                 yield file
         else:
-            with _beside(target, path) as temporary, _writing(temporary, old) as file:
+            with _beside(target, path) as temporary, _writing(temporary, target, old) as file:
                 yield file
 
 
@@ -72,13 +72,14 @@ def _beside(target: str, path: str) -> Iterator[str]:
 
 
 @contextmanager
-def _writing(path: str, old: os.stat_result | None) -> Iterator[IO[bytes]]:
+def _writing(path: str, replaced: str, old: os.stat_result | None) -> Iterator[IO[bytes]]:
     """Yield a new file with the permissions of the old one. At the end, it is on the disk."""
     # Nobody else may open the file before it has its permissions.
     mode = 0o666 if old is None else 0o600
     with open(path, "xb", opener=partial(os.open, mode=mode)) as file:
         if old is not None:
             _keep_access(file.fileno(), old)
+            _keep_attributes(file.fileno(), replaced)
         yield file
         file.flush()
         os.fsync(file.fileno())
@@ -89,6 +90,13 @@ def _keep_access(file: int, old: os.stat_result) -> None:
         with suppress(PermissionError):
             os.fchown(file, owner, group)
     os.fchmod(file, stat.S_IMODE(old.st_mode))  # After the owner, whose change removes bits.
+
+
+def _keep_attributes(file: int, path: str) -> None:
+    """Copy the extended attributes of the old file, such as its access control list."""
+    with suppress(OSError, AttributeError):  # Not every system or file has such attributes.
+        for name in os.listxattr(path):
+            os.setxattr(file, name, os.getxattr(path, name))
 
 
 def _sync_folder(folder: str) -> None:

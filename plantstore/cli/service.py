@@ -1,27 +1,15 @@
-"""The commands for the service itself: token, serve and check."""
+"""The commands for the service itself."""
 
+import json
 import os
-import secrets
 
 import click
 
-from ..auth import token_digest
 from ..check import check
+from ..document import make_document
+from ..printable import printable
+from ..settings import Settings, SettingsError
 from .parameters import COUNT, examples, with_url
-from .streams import printable
-
-
-@click.command(epilog=examples("plantstore token"))
-def token() -> None:
-    """Make a new access token. No setting is needed.
-
-    The first line is the token: give it to the client. The second line is its digest: put it
-    into PLANTSTORE_TOKENS or PLANTSTORE_TOKENS_FILE. The service then accepts the token without
-    storing it.
-    """
-    made = secrets.token_urlsafe(32)
-    click.echo(made)
-    click.echo(f"sha256:{token_digest(made).hex()}")
 
 
 @click.command(
@@ -72,5 +60,19 @@ def check_(url: str) -> None:
         click.get_current_context().exit(1)
 
 
+@click.command(epilog=examples("plantstore openapi"))
+def openapi() -> None:
+    """Print the OpenAPI document of the operations in PLANTSTORE_OPERATIONS.
+
+    By default, there is only create.
+    """
+    try:
+        document = make_document(Settings(os.environ).operations)
+    except SettingsError as error:
+        raise click.ClickException(str(error)) from None
+    # Bytes, because the encoding of the terminal may lack a character.
+    click.echo(json.dumps(document, indent=2, ensure_ascii=False).encode())
+
+
 #: The commands of this module.
-COMMANDS = [token, serve, check_]
+COMMANDS = [serve, check_, openapi]

@@ -1,12 +1,13 @@
 """The standard streams of the command: closed or full ones, and text for a terminal."""
 
 import errno
-import json
 import os
 import sys
 from typing import IO, Any
 
 import click
+
+from ..printable import printable
 
 # For each standard stream, its mode, and the mode of /dev/null that replaces it if it is closed.
 # Using a closed standard input or output is then an error. Standard error discards messages.
@@ -67,13 +68,6 @@ def _describe(error: OSError) -> str:
     if error.errno == errno.EBADF:
         return printable(f"{place} is closed")
     return printable(f"{place}: {error.strerror or error}")
-
-
-def printable(text: str) -> str:
-    """Return a text with the characters that would control a terminal escaped, as JSON does."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
 
 
 def printable_line(line: bytes) -> bytes:

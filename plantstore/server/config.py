@@ -6,10 +6,13 @@ from logging import LogRecord
 from threading import Thread
 from typing import Any
 
-from .. import __version__
+from .. import __version__, last_tokens
 from ..app import create_app
 from ..settings import Settings, SettingsError
 from ..stores import Store, public_url
+from .logger import Logger
+from .metrics_files import create_files, create_folder, forget_requests, use_files
+from .reloading import check_reloads, checks_reloads
 from .worker import Worker
 
 wsgi_app = "plantstore.wsgi:app"
@@ -21,6 +24,9 @@ graceful_timeout = 30  # Seconds that requests have to finish after SIGTERM.
 # gunicorn never kills a worker: the plants in its memory would be lost.
 timeout = 0
 forwarder_headers = ""  # A client cannot choose the URL prefix of the service by a header.
+logger_class: str = f"{Logger.__module__}.{Logger.__qualname__}"
+# Without the query and the user name: a client may send its token in the wrong place.
+access_log_format = '%(h)s "%(m)s %(U)s %(H)s" %(s)s %(b)s %(L)s "%(a)s" %({x-request-id}o)s'
 control_socket_disable = True  # Nothing but the socket of the service is opened.
 
 # The message for an operator who asks for more than one worker.
@@ -29,14 +35,19 @@ _ONE_WORKER = "plantstore: the store of PLANTSTORE_STORE can have only one worke
 
 def on_starting(server: Any) -> None:
     """Refuse to start, in one line, if a setting is wrong or the store allows only one worker."""
-    if not _serves_settings(server):
-        return
-    try:
-        create_app()
-    except SettingsError as error:
-        raise RuntimeError(f"plantstore: {error}") from None
-    if _one_process() and server.num_workers > 1:
-        raise RuntimeError(f"{_ONE_WORKER}, not {server.num_workers}")
+    _check(server)
+    last_tokens.share()  # Not earlier: the workers may not read what the main process can read.
+    check_reloads(server, _check)
+
+
+def pre_fork(server: Any, worker: Any) -> None:
+    """Create the files of the metrics of a worker."""
+    create_files(server, worker)
+
+
+def post_fork(server: Any, worker: Any) -> None:
+    """Let a worker use the files of its metrics."""
+    use_files(worker)
 
 
 def when_ready(server: Any) -> None:
@@ -46,8 +57,12 @@ def when_ready(server: Any) -> None:
     if _serves_settings(server):
         server.log.info("Store: %s", public_url(settings.store_url))
         server.log.info("Tokens: %s", settings.token_sources)
+        server.log.info("Operations: %s", ", ".join(settings.operations))
     server.log.info("Workers: %d", server.num_workers)
     server.log.info("Threads of each worker: %d", server.cfg.threads)
+    if not checks_reloads(server):
+        name = f"{__name__}.on_starting"
+        server.log.warning("A wrong reload can end the service: on_starting must call %s", name)
     if not issubclass(server.worker_class, Worker):
         server.log.warning("Slow clients can stop the service: its worker class is not %s", _WORKER)
 
@@ -59,8 +74,14 @@ def post_worker_init(worker: Any) -> None:
         Thread(target=_test_store, args=(worker, store), daemon=True).start()
 
 
+def child_exit(server: Any, worker: Any) -> None:
+    """Forget the requests in progress of a worker that has ended."""
+    forget_requests(worker)
+
+
 def nworkers_changed(server: Any, new_value: int, old_value: int | None) -> None:
-    """Keep one worker after SIGTTIN if the store allows only one."""
+    """Prepare the metrics, and keep one worker after SIGTTIN if the store allows only one."""
+    create_folder(server)
     # gunicorn logs its configuration before it calls any other hook.
     server.log.error_log.addFilter(_hide_environment)
     # A worker that is added later then sees that it is one of several.
@@ -98,6 +119,22 @@ def _test_store(worker: Any, store: Store) -> None:
             "The store cannot be used now: %s. Until it can, requests are refused with 503.",
             " ".join(str(error).split()),
         )
+
+
+def _check(server: Any) -> None:
+    """Check the settings.
+
+    :raises RuntimeError: if one is wrong, or if the store allows only one worker.
+    """
+    if not _serves_settings(server):
+        return
+    try:
+        create_app({"PLANTSTORE_METRICS": 0})  # The main process has no metrics.
+        Settings(os.environ).has_metrics()
+    except SettingsError as error:
+        raise RuntimeError(f"plantstore: {error}") from None
+    if _one_process() and server.num_workers > 1:
+        raise RuntimeError(f"{_ONE_WORKER}, not {server.num_workers}")
 
 
 def _serves_settings(server: Any) -> bool:

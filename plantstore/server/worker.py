@@ -2,7 +2,9 @@
 
 import errno
 import json
+import logging
 import resource
+import secrets
 import signal
 import socket
 import ssl
@@ -207,13 +209,13 @@ class Worker(ThreadWorker):
         gunicorn would log a part of the request, which may contain a token.
         """
         number, message = _refusal(exc)
-        if number == 50001:
-            self.log.error("A request has failed", exc_info=exc)
-        else:
-            address = addr[0] if isinstance(addr, tuple) else "a Unix socket"
-            self.log.warning("Invalid request from %s: %s", address, message)
+        address = addr[0] if isinstance(addr, tuple) else None
+        request_id = secrets.token_hex(16)
+        level, fault = (logging.ERROR, exc) if number == 50001 else (logging.INFO, None)
+        line = "%d: %s (client: None, address: %r, request: %s)"
+        self.log.log(level, line, number, message, address, request_id, exc_info=fault)
         with suppress(OSError):
-            client.sendall(_response(number, message))
+            client.sendall(_response(number, message, request_id))
 
     def _keepalive_after(self, conn: Connection, keepalive: bool) -> bool:
         """Return whether the connection can have another request.
@@ -314,7 +316,7 @@ def _refusal(error: BaseException) -> tuple[int, str]:
     return next(_REFUSALS[kind] for kind in _REFUSALS if isinstance(error, kind))
 
 
-def _response(number: int, message: str) -> bytes:
+def _response(number: int, message: str, request_id: str) -> bytes:
     """Return the response with an Error."""
     status = HTTPStatus(number // 100)
     body = json.dumps({"error": number, "message": message}).encode()
@@ -324,5 +326,6 @@ def _response(number: int, message: str) -> bytes:
         f"Date: {util.http_date()}",
         "Content-Type: application/json",
         f"Content-Length: {len(body)}",
+        f"X-Request-ID: {request_id}",
     )
     return "\r\n".join([*head, "", ""]).encode() + body

@@ -16,6 +16,11 @@ class Plant(NamedTuple):
     name: str
     tag: str | None = None
 
+    @property
+    def characters(self) -> int:
+        """The number of characters of the name and the tag."""
+        return len(self.name) + len(self.tag or "")
+
 
 class PlantExists(Exception):
     """A plant with this id already exists. The stored plant is unchanged. ``args`` has the id."""
@@ -77,11 +82,18 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def __iter__(self) -> Iterator[Plant]:
-        """Yield the plants in the order of their ids.
+    def iterate(self, after: int | None = None) -> Iterator[Plant]:
+        """Yield the plants in the order of their ids: all of them, or those after an id.
 
-        A plant that is added or removed during the iteration may be yielded or not.
+        A plant that is added or removed during the iteration may be yielded or not. The plants up
+        to ``after`` are not read, so the last page of a list takes no more time than the first.
+
+        :param after: any integer. Only plants with a greater id are yielded. By default, all are.
         """
+
+    def __iter__(self) -> Iterator[Plant]:
+        """Yield all plants, as :meth:`iterate` does."""
+        return self.iterate()
 
     @abstractmethod
     def __len__(self) -> int:

@@ -23,11 +23,6 @@ _ATTEMPTS = 10
 _Batch = dict[int, Plant]
 
 
-def weight(plant: Plant) -> int:
-    """Return the number of characters of a plant."""
-    return len(plant.name) + len(plant.tag or "")
-
-
 class SourceError(Exception):
     """The iterable that an import reads has raised an exception, which is its argument.
 
@@ -129,7 +124,7 @@ class Import:
             if plant.id in batch and not self._skip_existing:
                 raise PlantExists(plant.id)
             batch.setdefault(plant.id, plant)
-            characters += weight(plant)
+            characters += plant.characters
             if len(batch) == PAGE or characters > WEIGHT:
                 yield batch
                 batch, characters = {}, 0

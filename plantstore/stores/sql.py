@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Engine, MetaData, exc
 
 from ..arguments import type_error
 from .base import BulkStore, Plant, StoreMisconfigured, StoreUnavailable
-from .bulk import PAGE, WEIGHT, Import, SourceError, weight
+from .bulk import PAGE, WEIGHT, Import, SourceError
 from .connections import connections_of
 from .deadline import deadline, remaining
 from .statements import Statements
@@ -92,16 +92,21 @@ class SQLStore(BulkStore):
         if not self._execute(lambda connection: self._statements.remove(connection, id), False):
             raise KeyError(id)
 
-    def __iter__(self) -> Iterator[Plant]:
+    def iterate(self, after: int | None = None) -> Iterator[Plant]:
         """Yield the plants in the order of their ids, with one page in memory."""
-        after, size = None, PAGE // 8  # Small at first: names may be long.
-        while True:
-            page = self._page(after, size)
-            yield from page
-            if len(page) < size:
+        if after is not None and not _in_int64(after):
+            if after > 0:
                 return
-            after, heavy = page[-1].id, sum(map(weight, page)) > WEIGHT / 2
-            size = max(1, size // 2) if heavy else min(PAGE, size * 2)
+            after = None
+        size = PAGE // 8  # Small at first: names may be long.
+        while True:
+            page, has_more = self._page(after, size)
+            yield from page
+            if not has_more:
+                return
+            after = page[-1].id
+            # Some drivers read all rows: ask for as many as were used.
+            size = min(PAGE, size * 8) if len(page) == size else len(page)
 
     def __len__(self) -> int:
         """Return the number of plants."""
@@ -119,9 +124,10 @@ class SQLStore(BulkStore):
         """Close the idle connections of the store. Those of a site stay open."""
         self._connections.close()
 
-    def _page(self, after: int | None, size: int) -> list[Plant]:
+    def _page(self, after: int | None, size: int) -> tuple[list[Plant], bool]:
         return self._execute(
-            lambda connection: self._statements.page(connection, after, size), list[Plant]()
+            lambda connection: self._statements.page(connection, after, size, WEIGHT),
+            (list[Plant](), False),
         )
 
     def _execute(self, statement: Callable[[Connection], _T], without_table: _T) -> _T:
@@ -177,8 +183,9 @@ class SQLStore(BulkStore):
 
 def _without_values(message: str) -> str:
     """Return the message of the driver without the values of a plant."""
-    # PostgreSQL repeats them after the first line, MySQL and MariaDB in "Duplicate entry '...'".
-    message = re.sub("entry '.*' for key", "entry for key", message, flags=re.DOTALL)
+    # PostgreSQL repeats them after the first line, MySQL and MariaDB in "Duplicate entry '...' for
+    # key", and in "Incorrect string value: '...' for column".
+    message = re.sub("(entry|value:) '.*' for ", r"\1 for ", message, flags=re.DOTALL)
     return message.partition("\n")[0]
 
 

@@ -117,12 +117,26 @@ class Statements:
         row = connection.execute(self._select_one, {"id": id}).one_or_none()
         return None if row is None else Plant(*row)
 
-    def page(self, connection: Connection, after: int | None, size: int) -> list[Plant]:
-        """Return the first plants in the order of their ids, or the first after an id."""
+    def page(
+        self, connection: Connection, after: int | None, size: int, characters: int
+    ) -> tuple[list[Plant], bool]:
+        """Return the first plants in the order of their ids, and whether there may be more.
+
+        :param after: an id. Only plants with a greater id are returned, unless it is ``None``.
+        :param size: the maximum number of plants.
+        :param characters: when the plants have more characters, no other one is read.
+        """
         ordered = self._select.order_by(self.table.c.id).limit(size)
         if after is not None:
             ordered = ordered.where(self.table.c.id > after)
-        return [Plant(*row) for row in connection.execute(ordered)]
+        plants = []
+        with connection.execute(ordered) as rows:
+            for row in rows:
+                plants.append(Plant(*row))
+                characters -= plants[-1].characters
+                if characters < 0:
+                    return plants, True
+        return plants, len(plants) == size
 
     def count(self, connection: Connection) -> int:
         """Return the number of plants."""

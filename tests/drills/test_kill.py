@@ -27,8 +27,8 @@ class Clients:
     def __init__(self, port: int) -> None:
         self.sent: set[Plant] = set()
         self.acknowledged: set[Plant] = set()
-        # The number of requests that got 503.
-        self.refused = 0
+        # The number of requests that got 503, and of those without a response.
+        self.refused = self.unanswered = 0
         self._port, self._ids, self._ended = port, count(), Event()
 
     def __enter__(self) -> "Clients":
@@ -59,6 +59,7 @@ class Clients:
                 response.read()
             except (OSError, HTTPException):
                 # The worker was killed: the plant may be stored or not.
+                self.unanswered += 1
                 connection.close()
             else:
                 assert response.status in {200, 503}

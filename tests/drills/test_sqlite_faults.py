@@ -80,7 +80,7 @@ def loaded(place: Place, app: str) -> Iterator[Load]:
         load = Load(place, server, clients)
         yield load
         clients.wait_for_creations()
-        assert "Traceback" not in server.log
+        assert "50001" not in server.log
     load.check(load.stored)
     with closing(connect(load.file)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]

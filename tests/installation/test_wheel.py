@@ -45,3 +45,20 @@ def test_check_and_module_from_the_wheel(installed: Path) -> None:
     checked = run("PLANTSTORE_TOKENS=s3cret env/bin/plantstore check", installed)
     assert checked.splitlines()[-1] == "ok     Store: memory:// can be used"
     assert len(run("env/bin/python -m plantstore token", installed).splitlines()) == 2
+
+
+PAGES = """
+from plantstore import create_app
+client = create_app({"PLANTSTORE_TOKENS": "s3cret"}).test_client()
+for path in ("/openapi.json", "/docs", "/docs/docs.css", "/docs/swagger-ui.css"):
+    print(client.get(path).status_code)
+"""
+
+
+def test_documentation_from_the_wheel(installed: Path) -> None:
+    """The wheel has the OpenAPI document. The page exists if the extra docs is installed."""
+    (installed / "pages.py").write_text(PAGES)
+    assert run("env/bin/plantstore openapi", installed).startswith('{\n  "openapi": "3.1.0",\n')
+    assert run("env/bin/python pages.py", installed).split() == ["200", "404", "404", "404"]
+    run("env/bin/pip install -q $(echo wheel/*.whl)[docs]", installed)
+    assert run("env/bin/python pages.py", installed).split() == ["200", "200", "200", "200"]

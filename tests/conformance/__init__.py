@@ -1,0 +1,4 @@
+"""Tests of the service by tools that know only its OpenAPI document.
+
+They need tests/conformance/requirements.txt and npm.
+"""
