@@ -85,7 +85,7 @@ def _make_app(
 class _Service(Flask):
     # Otherwise Werkzeug redirects from //plants to /plants. A redirect is not an Error, and its URL
     # would lack the prefix that a proxy removes.
-    url_map_class = partial(Map, merge_slashes=False)  # type: ignore[assignment]
+    url_map_class = staticmethod(partial(Map, merge_slashes=False))  # type: ignore[assignment]
 
     def log_exception(self, exc_info: Any) -> None:
         """Log nothing: the error handler logs the traceback, with the id of the request."""
