@@ -11,6 +11,7 @@ from sqlalchemy import (
     MetaData,
     Table,
     create_engine,
+    event,
     exc,
     inspect,
     text,
@@ -407,6 +408,23 @@ def test_table_that_another_store_creates(place: Place) -> None:
         other.add(ROSE_PLANT)
         assert (store.get(1), list(store), len(store)) == (ROSE_PLANT, [ROSE_PLANT], 1)
         store.add(LILY)
+
+
+@only(*FILES)
+def test_table_that_another_process_creates_during_the_check(place: Place, engine: Engine) -> None:
+    """A table that another process creates while it is checked is not taken for a wrong one."""
+
+    def create_table(_: object, __: object, statement: str, *___: object) -> None:
+        if "table_xinfo" in statement and not inspect(engine).has_table("plants"):
+            create_plants(engine, RIGHT)
+
+    watched = create_engine(place.site_url)
+    event.listen(watched, "after_cursor_execute", create_table)
+    store = SQLStore(watched)
+    store.ping()
+    store.add(ROSE_PLANT)
+    assert list(store) == [ROSE_PLANT]
+    watched.dispose()
 
 
 def test_dropped_table(place: Place, engine: Engine) -> None:

@@ -129,7 +129,8 @@ def _database_faults(connection: Connection, table: Table, backend: Backend) -> 
 
 def _faults(connection: Connection, table: Table, backend: Backend) -> Iterator[str]:
     inspector, schema = inspect(connection), connection.schema_for_object(table)
-    columns = {column["name"]: column for column in inspector.get_columns(table.name, schema)}
+    # There are none if another process creates the table between the queries of SQLAlchemy.
+    columns = _columns(connection, table) or _columns(connection, table)
     missing = {"id", "name", "tag"} - {*columns}
     if missing:
         yield f"it has no column {' and no column '.join(sorted(missing))}"
@@ -142,6 +143,11 @@ def _faults(connection: Connection, table: Table, backend: Backend) -> Iterator[
     for column in columns.values():
         if not column["nullable"] and not _is_filled(column):
             yield f"the column {column['name']} must be nullable or have a default"
+
+
+def _columns(connection: Connection, table: Table) -> dict[str, ReflectedColumn]:
+    found = inspect(connection).get_columns(table.name, connection.schema_for_object(table))
+    return {column["name"]: column for column in found}
 
 
 def _id_faults(column: ReflectedColumn, backend: Backend) -> Iterator[str]:
