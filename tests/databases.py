@@ -93,6 +93,13 @@ class Server:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGCONT)
 
+    def kill(self) -> None:
+        """Kill all processes of the server at once, whether it is frozen or not."""
+        with self.frozen():
+            for pid in [*children(self.process.pid), self.process.pid]:
+                os.kill(pid, signal.SIGKILL)
+            self.process.wait(LIMIT)
+
 
 @dataclass
 class Place:
@@ -149,18 +156,34 @@ def sqlite_wal() -> Iterator[Place]:
 @contextmanager
 def postgresql() -> Iterator[Place]:
     """Run a PostgreSQL server."""
-    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
-    if not programs:
-        pytest.skip("apt-get install postgresql")
-    with _folder("postgres") as (folder, options):
-        data, port, program = folder / "data", str(free_port()), programs[-1]
-        create: list[Any] = [program / "initdb", "-D", data, "-U", "plants", "-A", "trust"]
-        create += ["-E", "UTF8", "--locale=C"]
-        subprocess.run(create, check=True, capture_output=True, **options)
-        serve = [program / "postgres", "-D", data, "-p", port, "-k", folder]
-        check = [program / "pg_isready", "-q", "-h", "127.0.0.1", "-p", port]
+    programs = postgresql_programs()
+    with server_folder("postgres") as (folder, options):
+        data, port = folder / "data", free_port()
+        create_postgresql(programs, data, options)
+        serve, check = postgresql_commands(programs, data, port)
         with Server(serve, check, signal.SIGINT, options).running() as server:
             yield Place(f"postgresql+psycopg://plants@127.0.0.1:{port}/postgres", server)
+
+
+def postgresql_programs() -> Path:
+    """Return the folder with the programs of the newest PostgreSQL; skip the test without one."""
+    folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+    if not folders:
+        pytest.skip("apt-get install postgresql")
+    return folders[-1]
+
+
+def create_postgresql(programs: Path, data: Path, options: dict[str, Any]) -> None:
+    """Create the files of a PostgreSQL server. Its role ``plants`` needs no password."""
+    create: list[Any] = [programs / "initdb", "-D", data, "-U", "plants", "-A", "trust"]
+    create += ["-E", "UTF8", "--locale=C"]
+    subprocess.run(create, check=True, capture_output=True, **options)
+
+
+def postgresql_commands(programs: Path, data: Path, port: int) -> tuple[list[Any], list[Any]]:
+    """Return the command of a PostgreSQL server, and the one that checks it."""
+    serve = [programs / "postgres", "-D", data, "-p", str(port), "-k", data.parent]
+    return serve, [programs / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]
 
 
 @contextmanager
@@ -169,7 +192,7 @@ def mariadb() -> Iterator[Place]:
     mariadbd = shutil.which("mariadbd", path=PATH)
     if mariadbd is None:
         pytest.skip("apt-get install mariadb-server")
-    with _folder("mysql") as (folder, options):
+    with server_folder("mysql") as (folder, options):
         data, port = f"--datadir={folder / 'data'}", free_port()
         address = ["--no-defaults", "-h127.0.0.1", f"-P{port}", "-uroot"]
         create = ["mariadb-install-db", "--no-defaults", data, "--skip-test-db"]
@@ -199,10 +222,10 @@ def only(*places: Any) -> pytest.MarkDecorator:
 
 
 @contextmanager
-def _folder(user: str) -> Iterator[tuple[Path, dict[str, Any]]]:
+def server_folder(user: str) -> Iterator[tuple[Path, dict[str, Any]]]:
     """Provide a temporary folder, and the options to run a server as a user that owns it.
 
-    Neither server runs as root.
+    None of the servers runs as root.
     """
     with tempfile.TemporaryDirectory(
         prefix="plantstore-", dir=_memory_folder(), ignore_cleanup_errors=True

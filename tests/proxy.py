@@ -26,6 +26,7 @@ class Proxy:
         #: While this event is not set, no response is forwarded.
         self.forwards = Event()
         self.forwards.set()
+        self._silenced: list[Event] = []
         #: The open connections of clients.
         self.clients: set[socket.socket] = set()
         #: The number of connections that clients have opened.
@@ -38,9 +39,17 @@ class Proxy:
         self.url = url.set(port=self.port).render_as_string(hide_password=False)
         Thread(target=self._accept, daemon=True).start()
 
+    def silence(self) -> None:
+        """Forward no response on the connections that are open now."""
+        self._silenced.append(self.forwards)
+        self.forwards.clear()
+        self.forwards = Event()
+        self.forwards.set()
+
     def close(self) -> None:
         """Close all connections."""
-        self.forwards.set()
+        for forwards in [*self._silenced, self.forwards]:
+            forwards.set()
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         for client in [*self.clients]:
@@ -67,12 +76,13 @@ class Proxy:
         self.clients.discard(client)  # The server may have refused the connection.
 
     def _forward(self, source: socket.socket, target: socket.socket, kind: str) -> None:
+        forwards = self.forwards
         # Either side may close its connection at any time.
         with suppress(OSError):
             while data := source.recv(65536):
                 time.sleep(getattr(self, f"{kind}_delay"))
                 if kind == "response":
-                    self.forwards.wait()
+                    forwards.wait()
                 target.sendall(data)
         if kind == "request":
             self.clients.discard(source)
@@ -96,3 +106,22 @@ def silent_host() -> Iterator[int]:
     """Provide a port that accepts connections and never responds."""
     with socket.create_server(("127.0.0.1", 0), backlog=100) as listener:
         yield listener.getsockname()[1]
+
+
+@contextmanager
+def other_program(greeting: bytes) -> Iterator[int]:
+    """Provide a port on which another program greets its clients."""
+
+    def greet() -> None:
+        with suppress(OSError):  # The listener is closed at the end.
+            while True:
+                client, _ = listener.accept()
+                with client:
+                    client.sendall(greeting)
+
+    with socket.create_server(("127.0.0.1", 0), backlog=100) as listener:
+        thread = Thread(target=greet, daemon=True)
+        thread.start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join(LIMIT)

@@ -33,13 +33,13 @@ def listening(port: int) -> bool:
         return client.connect_ex(("127.0.0.1", port)) == 0
 
 
-def free_port() -> int:
-    """Return a port that is not in use; each call chooses at random."""
+def free_port(address: str = "127.0.0.1") -> int:
+    """Return a port of an address that is not in use; each call chooses at random."""
     # hypothesis seeds the default generator: two test runs would choose the same ports.
     for port in SystemRandom().sample(PORTS, 100):
         with socket.socket() as probe:
             try:
-                probe.bind(("127.0.0.1", port))
+                probe.bind((address, port))
             except OSError:
                 continue
             return port

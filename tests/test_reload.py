@@ -58,7 +58,7 @@ def served(folder: Path, *options: str, config: str = "", **environment: str) ->
     with serve(*options, folder=folder, **environment) as server:
         wait_until(lambda: server.log.count("Booting worker") == 2)
         # Before a worker has read the file, a fault in it ends the service, as at any other start.
-        assert status(server, "one") == 200
+        assert status(server, "unknown") == 401
         yield server
 
 

@@ -45,6 +45,8 @@ class Connection(TConn):
         super().__init__(worker.cfg, sock, client, server)
         #: When the worker stops waiting for the client, by the monotonic clock; 0 if it does not.
         self.deadline: float = 0
+        #: When the worker gave it to the threads, by the monotonic clock.
+        self.enqueued: float = 0
         #: The event that the client must cause before a thread handles the connection, or 0.
         self.awaited_event: int = 0
         self.data_ready = True  # The worker waits for the first byte, not a thread.

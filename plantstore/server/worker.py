@@ -26,6 +26,7 @@ from gunicorn.http import errors
 from gunicorn.workers.gthread import ThreadWorker
 
 from ..errors import ERRORS
+from ..stores.deadline import set_waited
 from .connection import READ_TIMEOUT, Connection, Unfinished
 
 # File descriptors for everything but connections of clients: a SQL store has up to 16 connections,
@@ -166,11 +167,19 @@ class Worker(ThreadWorker):
             with suppress(OSError):
                 conn.sock.shutdown(socket.SHUT_RDWR)
 
+    def enqueue_req(self, conn: Connection) -> None:
+        """Let a thread handle a connection, as soon as one is free."""
+        conn.enqueued = time.monotonic()
+        super().enqueue_req(conn)
+
     def handle(self, conn: Connection) -> bool:
         """Handle a request on a connection, in a thread.
 
+        If all threads wait for a database, requests that wait for them are answered in time too.
+
         :returns: whether the connection stays open.
         """
+        set_waited(time.monotonic() - conn.enqueued)
         if conn.initialized and not conn.is_read():
             conn.awaited_event = EVENT_WRITE
             return True

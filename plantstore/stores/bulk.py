@@ -9,7 +9,7 @@ from typing import Self
 from sqlalchemy import Connection, exc
 
 from .base import Plant, PlantExists, StoreUnavailable
-from .connections import Connections, in_transaction, pause_before_retry
+from .connections import Connections, driver_of, pause_before_retry
 from .deadline import deadline
 from .statements import Statements
 
@@ -92,11 +92,12 @@ class Import:
     def _transaction(self) -> Iterator[Connection]:
         # Each statement of the transaction sees the commits of other clients. In SQLite the
         # transaction locks the database instead.
-        one_writer = self._connections.backend.one_writer
+        backend = self._connections.backend
+        one_writer = backend.one_writer
         level = "SERIALIZABLE" if one_writer else "READ COMMITTED"
         with self._connections.connect() as connection:
             with connection.execution_options(isolation_level=level).begin():
-                if one_writer and not in_transaction(connection):
+                if one_writer and not backend.in_transaction(driver_of(connection)):
                     connection.exec_driver_sql("BEGIN IMMEDIATE")
                 try:
                     yield connection

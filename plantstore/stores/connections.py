@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from copy import copy
-from functools import cached_property
-from threading import BoundedSemaphore, Lock, RLock
+from functools import cached_property, partial
+from threading import Lock, RLock
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, ref
 
@@ -20,6 +20,7 @@ from .base import Plant, PlantExists, StoreMisconfigured, StoreUnavailable
 from .deadline import TIMEOUT, remaining
 from .engines import POOL_SIZE, Backend, backend_of
 from .group import Add, GroupCommit
+from .places import Places
 from .statements import Statements
 from .threads import Background
 
@@ -32,6 +33,7 @@ _PAUSE = 0.02
 # The seconds before the deadline when no attempt begins any more. MariaDB and MySQL wait for a lock
 # for one second.
 _ATTEMPT_TIME = 1.1
+_NOT_REPLICATED = "the server has committed, but its wait for a standby was cancelled"
 
 _T = TypeVar("_T")
 
@@ -103,16 +105,22 @@ class Connections:
         :raises StoreUnavailable: for every other error of the database.
         """
         try:
-            with self._slot(), self.engine.connect() as connection:
+            with self._places.one(), self.engine.connect() as connection:
+                driver = driver_of(connection)
                 try:
+                    self._places.check_server(driver, partial(self.backend.working, connection))
                     if not self._of_site:
                         self.backend.limit_waiting(connection)
+                    watch = self.backend.watch(driver)
                     yield connection
-                    if self.backend.one_writer and in_transaction(connection):
-                        connection.commit()  # The engine of a site may have begun a transaction.
+                    if not connection.invalidated and self.backend.in_transaction(driver):
+                        connection.commit()
+                    if not watch.is_replicated:
+                        raise StoreUnavailable(_NOT_REPLICATED)
                 except (PlantExists, StoreMisconfigured):
                     raise
                 except BaseException as error:  # The thread may have been interrupted.
+                    self._places.keep(driver)
                     if not self._refuses(error) and not self._shares_connection:
                         connection.invalidate()  # Its state is unknown.
                     raise
@@ -179,18 +187,22 @@ class Connections:
 
     def close(self) -> None:
         """Close the idle connections. The connections of a site stay open."""
+        self._places.close()
+        self._dispose()
+
+    def after_fork(self) -> None:
+        """Replace connections and locks in a child process: those of the parent are not safe."""
+        self._dispose()
+        self._make_locks()
+
+    def _dispose(self) -> None:
         if not self._shares_connection:
             # A child process must not close the connections of its parent.
             self.engine.dispose(close=self._pid == os.getpid())
 
-    def after_fork(self) -> None:
-        """Replace connections and locks in a child process: those of the parent are not safe."""
-        self.close()
-        self._make_locks()
-
     def _make_locks(self) -> None:
         self._pid = os.getpid()
-        self._slots = BoundedSemaphore(self._size)
+        self._places = Places(self._size)
         self._background = Background()
         self._site_lock = RLock()  # An event listener of the site may use another store.
         # The event listeners of a site may write to the database during an add.
@@ -207,16 +219,6 @@ class Connections:
         finally:
             lock.release()
 
-    @contextmanager
-    def _slot(self) -> Iterator[None]:
-        slots = self._slots
-        if not slots.acquire(timeout=remaining()):
-            raise StoreUnavailable(f"all {self._size} connections of the store are in use")
-        try:
-            yield
-        finally:
-            slots.release()
-
     def _commit(self, group: list[Add]) -> None:
         if len(group) > 1:
             self._commit_together(group)
@@ -228,7 +230,7 @@ class Connections:
 
     def _commit_together(self, group: list[Add]) -> None:
         with suppress(StoreUnavailable), self.connect() as connection:
-            driver: Any = connection.connection.dbapi_connection
+            driver = driver_of(connection)
             inserted = False
             try:
                 driver.execute("BEGIN IMMEDIATE")
@@ -304,6 +306,6 @@ if sys.platform != "win32":  # pragma: no branch
     os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
 
 
-def in_transaction(connection: Connection) -> bool:
-    """Return whether a connection to SQLite is in a transaction."""
-    return bool(connection.connection.dbapi_connection.in_transaction)  # type: ignore[union-attr]
+def driver_of(connection: Connection) -> Any:
+    """Return the connection of the driver."""
+    return connection.connection.dbapi_connection

@@ -9,12 +9,21 @@ from threading import TIMEOUT_MAX
 #: The seconds that an operation may wait. The client then gets 503 within five seconds.
 TIMEOUT = 4.5
 
+# The seconds that an operation has at least, although its request has waited. A database that works
+# needs less.
+_LEAST = 0.4
+
 _deadline: ContextVar[float] = ContextVar("deadline", default=TIMEOUT_MAX)
+_waited: ContextVar[float] = ContextVar("waited", default=0.0)
 
 
 @contextmanager
 def deadline(seconds: float) -> Iterator[None]:
-    """Set the deadline of the operation in the block. If there is an earlier one, it stays."""
+    """Set the deadline of the operation in the block. If there is an earlier one, it stays.
+
+    The time that the request has waited counts.
+    """
+    seconds = max(seconds - _waited.get(), min(seconds, _LEAST))
     token = _deadline.set(min(time.monotonic() + seconds, _deadline.get()))
     try:
         yield
@@ -22,8 +31,14 @@ def deadline(seconds: float) -> Iterator[None]:
         _deadline.reset(token)
 
 
+def set_waited(seconds: float) -> None:
+    """Set the time that the request of the current thread has waited for this thread."""
+    _waited.set(seconds)
+
+
 def restart(seconds: float) -> None:
     """Set the deadline of the current thread, which has inherited that of another one."""
+    _waited.set(0.0)
     _deadline.set(time.monotonic() + seconds)
 
 

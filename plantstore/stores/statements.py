@@ -103,6 +103,7 @@ class Statements:
 
         For example, a partition was added, or the site has chosen another schema.
         """
+        connection.rollback()  # PostgreSQL executes nothing in a transaction that has failed.
         keys = {*self._backend.keys(connection, self.table)} - self._keys
         self._keys |= keys
         return bool(keys) and self._backend.is_duplicate(error, keys, ())

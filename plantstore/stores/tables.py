@@ -115,6 +115,7 @@ def table_missing(table: Table) -> TableMissing:
 
 
 def _exists(connection: Connection, table: Table) -> bool:
+    connection.rollback()  # PostgreSQL executes nothing in a transaction that has failed.
     return inspect(connection).has_table(table.name, connection.schema_for_object(table))
 
 

@@ -4,11 +4,12 @@ import re
 from contextlib import suppress
 from urllib.parse import unquote
 
-from sqlalchemy import URL, Engine, exc, make_url
+from sqlalchemy import URL, Engine, exc
 
 from .backend import POOL_SIZE, Backend, shown
 from .mysql import MySQL
 from .postgresql import PostgreSQL
+from .servers import parse_url
 from .sqlite import SQLite
 
 __all__ = ["POOL_SIZE", "Backend", "backend_of", "make_engine", "public_url"]
@@ -60,23 +61,19 @@ def public_url(url: str) -> str:
 
     :raises ValueError: if it is not the URL of a database.
     """
-    parsed = _parse(url)
-    if parsed.drivername == "sqlite":
+    if _parse(url).drivername == "sqlite":
         return url.partition("?")[0]
-    return URL.create(
-        parsed.drivername,
-        username=parsed.username,
-        host=parsed.host,
-        port=parsed.port,
-        database=parsed.database,
-    ).render_as_string()
+    scheme, _, rest = url.partition("://")
+    credentials, at, address = rest.rpartition("@")
+    return f"{scheme}://{credentials.partition(':')[0]}{at}{address.partition('?')[0]}"
 
 
 def _parse(url: str) -> URL:
     with suppress(exc.ArgumentError, ValueError):
-        parsed = make_url(url)
-        if _is_valid(parsed) and _is_certain(url) and "\0" not in unquote(url):
-            return parsed
+        if _is_certain(url) and "\0" not in unquote(url):
+            parsed = parse_url(url)
+            if _is_valid(parsed):
+                return parsed
     raise ValueError(
         "not the URL of a database, such as sqlite:///plants.db or"
         " postgresql://user:password@host/name; in the password write @ as %40 and / as %2F"
@@ -107,7 +104,7 @@ def _is_certain(url: str) -> bool:
 
 def _check_complete(url: str, parsed: URL) -> None:
     """Raise ValueError for an option without a value. SQLAlchemy ignores such options."""
-    with_values = make_url(re.sub("(?<=[?&])([^=&]+)=?(?=&|$)", r"\1=-", url))
+    with_values = parse_url(re.sub("(?<=[?&])([^=&]+)=?(?=&|$)", r"\1=-", url))
     empty = sorted(with_values.query.keys() - parsed.query.keys())
     if empty:
         raise ValueError(

@@ -34,6 +34,13 @@ RESPONSE_TIMEOUT = 4
 _SKIP_ROLLBACK = "skip_autocommit_rollback"
 
 
+class Watch:
+    """What a server says about the commits of one operation."""
+
+    #: Whether the server has not given up to wait for its standby.
+    is_replicated: bool = True
+
+
 class Backend(ABC):
     """What the stores need to know of an engine. There is one object for each engine."""
 
@@ -101,6 +108,24 @@ class Backend(ABC):
     ) -> None:
         """Let the connection wait for locks until the deadline at most."""
 
+    def in_transaction(self, driver: Any) -> bool:
+        """Return whether a connection of the driver has begun a transaction.
+
+        Only engines need it that do not commit each statement.
+        """
+        return False
+
+    def working(self, connection: Connection, sessions: Collection[int]) -> Collection[int]:
+        """Return which sessions of the server work on an operation.
+
+        Only the engines whose connections have sessions need it.
+        """
+        raise NotImplementedError
+
+    def watch(self, driver: Any) -> Watch:
+        """Return what the server says from now on about the commits of a driver's connection."""
+        return Watch()
+
     def insert_new(self, table: Table) -> Executable | None:
         """Return a statement that skips plants that exist, and returns the ids of the others.
 
@@ -116,18 +141,24 @@ class Backend(ABC):
         raise NotImplementedError
 
 
-def own_engine(url: URL, connect_args: Mapping[str, Any], timeout: float = TIMEOUT) -> Engine:
+def own_engine(
+    url: URL,
+    connect_args: Mapping[str, Any],
+    timeout: float = TIMEOUT,
+    isolation_level: Any = "AUTOCOMMIT",
+) -> Engine:
     """Return an engine of our own.
 
     :param url: the URL. SQLAlchemy converts its options.
     :param connect_args: arguments of the driver, which override these options.
     :param timeout: the seconds that an operation of the engine may wait.
+    :param isolation_level: by default, each statement is a transaction.
     """
     known = signature(DefaultDialect).parameters
     return create_engine(
         url,
         connect_args=connect_args,
-        isolation_level="AUTOCOMMIT",
+        isolation_level=isolation_level,
         execution_options={"plantstore": timeout, "preserve_rowcount": True},
         pool_size=POOL_SIZE,
         max_overflow=0,

@@ -3,27 +3,39 @@
 import configparser
 import re
 import ssl
-from collections.abc import Callable, Collection, Mapping
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from socket import socket
 from typing import Any, ClassVar
 
-from sqlalchemy import URL, Connection, Engine, Table, exc
+from sqlalchemy import URL, Connection, Engine, ExceptionContext, Table, bindparam, event, exc, text
 from sqlalchemy.dialects.mysql import LONGTEXT
 from sqlalchemy.util import asbool
 
-from ..deadline import remaining
+from ..deadline import deadline, remaining
+from ..sockets import duplicate, keep_alive
 from .backend import CONNECT_TIMEOUT, RESPONSE_TIMEOUT, Backend, convert, one_of, own_engine, whole
 from .opening import Opening
 
 # The codes of errors.
 _DUPLICATE = 1062
-# A lock timeout, a deadlock, and a transaction or a node that Galera did not accept.
-_CONFLICTS = {1205, 1213, 1180, 1047}
+_PORT = "3306"
+_NO_SERVER = 2003
+_READ_ONLY = 1290
+_NOT_READY = 1047  # A node of Galera that is not in the cluster, or not yet.
+# A lock timeout, a deadlock, and a node of Galera that refuses statements. Not 1180: after a failed
+# commit (1180), other nodes may have the plant.
+_CONFLICTS = {1205, 1213, _NOT_READY}
 # A violated CHECK constraint of MySQL or of MariaDB, a missing permission for the database, the
 # table or a column, and an error that a trigger raises.
 _REFUSALS = {3819, 4025, 1044, 1142, 1143, 1644}
 # Without strict mode, MariaDB truncates long strings. The lock timeouts are short, because the
 # operation is then retried.
+_WORKING = text(
+    "SELECT id FROM information_schema.processlist WHERE command <> 'Sleep' AND id IN :sessions"
+).bindparams(bindparam("sessions", expanding=True))
 _INIT_COMMAND = (
     "SET sql_mode=CONCAT(@@sql_mode, ',STRICT_ALL_TABLES'),"
     " innodb_lock_wait_timeout=1, lock_wait_timeout=1"
@@ -33,6 +45,19 @@ _INIT_COMMAND = (
 def _file(path: str) -> str:
     with Path(path).open("rb"):
         return path
+
+
+def _hosts(value: str) -> list[str]:
+    hosts = value.split(",")
+    for host in hosts:
+        host.encode("idna")  # PyMySQL would raise UnicodeError later.
+        if not host or host.count(":") == 1:  # An IPv6 address has more colons.
+            raise ValueError
+    return hosts
+
+
+def _ports(value: str) -> list[int]:
+    return [whole(1, 2**16 - 1)(port or _PORT) for port in value.split(",")]
 
 
 _seconds = whole(1, 3600)
@@ -50,6 +75,8 @@ _OPTIONS: dict[str, Callable[[str], Any]] = {
     "unix_socket": str,
     "write_timeout": _seconds,
 }
+# Several servers in the URL become these options.
+_SERVERS: dict[str, Callable[[str], Any]] = {"host": _hosts, "port": _ports}
 # SQLAlchemy makes PyMySQL's argument ssl of these. With them as separate arguments, PyMySQL would
 # not verify the server.
 _SSL_OPTIONS: dict[str, Callable[[str], Any]] = {
@@ -86,7 +113,7 @@ class MySQL(Backend):
 
     def make_engine(self, url: URL) -> Engine:
         """Return an engine whose sessions are strict, and whose responses have a timeout."""
-        options = convert(url.query, {**_OPTIONS, **_SSL_OPTIONS})
+        options = convert(url.query, {**_OPTIONS, **_SSL_OPTIONS, **_SERVERS})
         arguments = {
             "connect_timeout": CONNECT_TIMEOUT,
             "read_timeout": RESPONSE_TIMEOUT,
@@ -97,11 +124,16 @@ class MySQL(Backend):
         }
         if url.password:
             arguments["password"] = url.password.encode()  # PyMySQL would encode it as Latin-1.
-        url = url.set(drivername="mysql+pymysql").difference_update_query(_OPTIONS)
+        servers = _servers(url, options)
+        url = url.set(drivername="mysql+pymysql").difference_update_query([*_OPTIONS, *_SERVERS])
         engine = own_engine(url, arguments)
-        connection_class = _connection_class()
-        _check_files(engine, connection_class, arguments)
-        Opening(engine, connection_class, lambda connection: connection._sock)  # noqa: SLF001
+        connect = _connection_class()
+        _check_files(engine, connect, arguments)
+        open_connection = (
+            partial(_open_first, connect, servers) if servers else partial(_open, connect)
+        )
+        Opening(engine, open_connection, lambda connection: connection._sock)  # noqa: SLF001
+        event.listen(engine, "handle_error", _leave_unready)
         return engine
 
     def keys(self, connection: Connection, table: Table) -> Collection[Any]:
@@ -125,6 +157,10 @@ class MySQL(Backend):
         """Return whether it is a violated constraint, a missing permission or a trigger."""
         return super().is_refusal(error) or _code(error) in _REFUSALS
 
+    def working(self, connection: Connection, sessions: Collection[int]) -> Collection[int]:
+        """Return which sessions of the server work on an operation."""
+        return {*connection.execute(_WORKING, {"sessions": [*sessions]}).scalars()}
+
     def message(self, error: Exception) -> str:
         """Return the message of the driver without the code of the error."""
         original: Any = getattr(error, "orig", error)
@@ -138,6 +174,25 @@ def _connection_class() -> type[Any]:
 
     class DeadlineConnection(Connection):  # type: ignore[misc]
         """A connection that waits for each packet until the deadline at most."""
+
+        #: Whether the connection was in the pool.
+        is_used = False
+        #: A socket of the connection, if the server has not responded in time.
+        unanswered: socket | None = None
+
+        def connect(self, sock: Any = None) -> None:
+            super().connect(sock)
+            #: The address of the server.
+            self.server = self._sock.getpeername()
+            #: The number of the connection in the server.
+            self.session = self.thread_id()
+
+        def _force_close(self) -> None:
+            is_timeout = isinstance(sys.exc_info()[1], TimeoutError)
+            if is_timeout and self.is_used and self.unanswered is None:
+                keep_alive(self._sock.fileno())
+                self.unanswered = duplicate(self._sock.fileno())
+            super()._force_close()
 
         @property
         def _read_timeout(self) -> float:
@@ -156,6 +211,70 @@ def _connection_class() -> type[Any]:
             self._write_limit = seconds
 
     return DeadlineConnection
+
+
+def _servers(url: URL, options: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the addresses of the servers, if there are several."""
+    hosts = options.get("host", [])
+    ports = options.get("port", _ports("," * (len(hosts) - 1)) if hosts else [])
+    if len(hosts) != len(ports) or (hosts and url.host):
+        raise ValueError("the URL has invalid options host and port: use @a:1,b:2/ in the URL")
+    return [{"host": host, "port": port} for host, port in zip(hosts, ports, strict=True)]
+
+
+def _open_first(connect: Any, servers: Sequence[Mapping[str, Any]], **options: Any) -> Any:
+    """Open a connection to the first of several servers that can store plants.
+
+    :raises pymysql.err.OperationalError: if there is none. The message says why.
+    """
+    seconds = min(options["connect_timeout"], max(1.0, CONNECT_TIMEOUT / len(servers)))
+    problems = []
+    for server in servers:
+        try:
+            with deadline(seconds):
+                connection = _open(connect, **{**options, **server, "connect_timeout": seconds})
+                _check_writable(connection)
+                return connection
+        except connect.Error as error:
+            problems.append(f"{server['host']}:{server['port']}: {error.args[-1]}")
+    raise connect.OperationalError(_NO_SERVER, "; ".join(problems))
+
+
+def _open(connect: Any, **options: Any) -> Any:
+    """Open a connection to a server.
+
+    :raises pymysql.err.Error: if this fails.
+    """
+    try:
+        return connect(**options)
+    except (connect.Error, OSError):
+        raise
+    except Exception as error:
+        raise connect.OperationalError(_NO_SERVER, f"not a database server: {error}") from error
+
+
+def _check_writable(connection: Any) -> None:
+    """Check that a server can store plants, or close the connection.
+
+    :raises pymysql.err.Error: if it cannot.
+    """
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("DO 1")  # A node of Galera that is not ready refuses it.
+            cursor.execute("SELECT @@read_only")
+            (read_only,) = cursor.fetchone()
+        if str(read_only) not in {"0", "OFF"}:  # In newer versions of MariaDB it is a word.
+            raise connection.OperationalError(_READ_ONLY, "the server is read-only")
+    except connection.Error:
+        connection.close()
+        raise
+
+
+def _leave_unready(context: ExceptionContext) -> None:
+    """Let the pool replace all connections when the node of Galera is not ready."""
+    error = context.sqlalchemy_exception
+    if isinstance(error, exc.DBAPIError) and _code(error) == _NOT_READY:
+        context.is_disconnect = True
 
 
 def _check_files(engine: Engine, connect: Callable[..., Any], arguments: dict[str, Any]) -> None:

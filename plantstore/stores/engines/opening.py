@@ -5,11 +5,11 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from selectors import EVENT_READ, DefaultSelector
 from typing import Any
 
 from sqlalchemy import Engine, event, exc
 
+from ..sockets import is_readable
 from ..threads import finished, start
 
 
@@ -32,7 +32,7 @@ class Opening:
         self._pid = os.getpid()
         self._late: deque[Future[Any]] = deque()
         event.listen(engine, "do_connect", self._open)
-        event.listen(engine, "checkout", self._refuse_closed)
+        event.listen(engine, "checkout", self._check_out)
         event.listen(engine, "engine_disposed", self._forget)
 
     def _open(self, dialect: object, record: object, arguments: Any, options: Any) -> Any:
@@ -40,7 +40,7 @@ class Opening:
             with suppress(IndexError):  # Another thread has just taken the last one.
                 late = self._finished(self._late.popleft())
                 # The reason why an earlier attempt failed may have been corrected.
-                if late.exception() is None and not _is_closed(self._socket(late.result())):
+                if late.exception() is None and not is_readable(self._socket(late.result())):
                     return late.result()
                 _close(late)
         return self._finished(start(self._try, *arguments, **options)).result()
@@ -64,9 +64,11 @@ class Opening:
             raise exc.TimeoutError("no connection to the database server within the deadline")
         return opening
 
-    def _refuse_closed(self, connection: Any, *_: object) -> None:
-        if _is_closed(self._socket(connection)):
+    def _check_out(self, connection: Any, *_: object) -> None:
+        # If there is data between two statements, it is normally the end of the connection.
+        if is_readable(self._socket(connection)):
             raise exc.DisconnectionError  # SQLAlchemy replaces the connection.
+        connection.is_used = True
 
     def _forget(self, engine: Engine) -> None:
         late, self._late = self._late, deque()
@@ -79,11 +81,3 @@ class Opening:
 def _close(opening: Future[Any]) -> None:
     if opening.exception() is None:
         opening.result().close()
-
-
-def _is_closed(socket: Any) -> bool:
-    """Return whether the server has closed a connection. The check needs no round trip."""
-    with DefaultSelector() as selector:
-        selector.register(socket, EVENT_READ)
-        # If there is data between two statements, it is normally the end of the connection.
-        return bool(selector.select(0))

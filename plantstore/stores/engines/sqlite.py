@@ -175,6 +175,10 @@ class SQLite(Backend):
             return f"{message}: {file} ({_why_closed(file)})"
         return f"{message}: {file}" if code in _FILE_ERRORS else message
 
+    def in_transaction(self, driver: Any) -> bool:
+        """Return whether a connection is in a transaction: the engine of a site may begin one."""
+        return bool(driver.in_transaction)
+
     def insert_together(self, connection: Connection, table: Table, plants: Sequence[Plant]) -> int:
         """Insert plants by one statement, and return how many were inserted."""
         name = connection.dialect.identifier_preparer.format_table(table)
