@@ -1,0 +1,168 @@
+"""Services whose connections to PostgreSQL go through PgBouncer."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
+
+import pytest
+from sqlalchemy import Engine, create_engine, text
+
+from plantstore import Plant, StoreUnavailable
+from plantstore.stores.engines import POOL_SIZE
+
+from ...databases import Place, Server, only, postgresql
+from ...pgbouncer import POOL_SIZES, pgbouncer
+from ...serving import Gunicorn, post
+from ...sites import ROSE_PLANT
+from ...test_replication import Administrator, check_places
+from ...test_sql import check_outage, environment, lock_waits, open_sql, started
+from ...waiting import wait_until
+from ..test_kill import Clients
+from ..test_timeouts import GIVES_UP
+
+DRIVER = "postgresql+psycopg:"
+# PgBouncer sets these for each client.
+SET_BY_PGBOUNCER = {
+    "DateStyle",
+    "TimeZone",
+    "application_name",
+    "client_encoding",
+    "standard_conforming_strings",
+}
+
+# The number of plants that are created at least, and of those that are imported meanwhile.
+CREATES, IMPORTED = 5_000, 2_000
+# How often the stored plants are compared with the acknowledged ones.
+CHECKS = 10
+
+
+class AcknowledgedEarly(Exception):
+    """A plant was acknowledged before it was stored. ``args`` has the plants."""
+
+
+def create_and_import(place: Place, pooled: Place, app: str) -> tuple[int, int]:
+    """Create plants with two services of eight threads, and import others meanwhile.
+
+    Returns the numbers of requests that got 503, and of those without a response.
+
+    :param place: the server itself.
+    :param pooled: PgBouncer, which the services and the import use.
+    """
+    imported = [Plant(-1 - id, f"imported {id}") for id in range(IMPORTED)]
+    with ExitStack() as running, open_sql(pooled.url) as importing:
+        importing.add_all([])  # Creates the table, also for a service that stores its plants later.
+        groups = []
+        for number in range(2):
+            service = running.enter_context(Gunicorn("-w", "1", app, **environment(pooled)))
+            clients = Clients(service.port, first=number * 1_000_000)
+            groups.append(running.enter_context(clients))
+        with started(lambda: importing.add_all(imported)) as (done,):
+            for check in range(1, CHECKS + 1):
+                _wait_for(groups, CREATES * check // CHECKS)
+                _check(place, groups)
+        assert done.result() == IMPORTED
+    assert _check(place, groups) >= {*imported}
+    return sum(it.refused for it in groups), sum(it.unanswered for it in groups)
+
+
+def _wait_for(groups: list[Clients], responses: int) -> None:
+    """Return when the clients have had so many responses."""
+    wait_until(lambda: sum(len(it.acknowledged) + it.refused for it in groups) >= responses)
+
+
+def _check(place: Place, groups: list[Clients]) -> set[Plant]:
+    """Check that all plants that have been acknowledged are stored; return the stored ones."""
+    acknowledged = set[Plant]().union(*[clients.acknowledged.copy() for clients in groups])
+    with open_sql(place.url) as store:
+        stored = {*store}
+    if lost := acknowledged - stored:
+        raise AcknowledgedEarly(lost)
+    return stored
+
+
+@pytest.fixture(params=POOL_SIZES)
+def pooled(place: Place, request: pytest.FixtureRequest) -> Iterator[Place]:
+    """Return PgBouncer in front of the server, in each pool mode in turn."""
+    with pgbouncer(place, request.param) as pooled:
+        yield pooled
+
+
+@only(postgresql)
+def test_pgbouncer_refuses_no_create(place: Place, pooled: Place) -> None:
+    """Through PgBouncer, 5,000 creates of two services get 200 while an import succeeds."""
+    assert create_and_import(place, pooled, "wsgi:app") == (0, 0)
+
+
+@only(postgresql)
+def test_drill_detects_a_store_that_acknowledges_early(place: Place, pooled: Place) -> None:
+    """The drill fails for a store that acknowledges plants before it stores them."""
+    with pytest.raises(AcknowledgedEarly):
+        create_and_import(place, pooled, "tests.drills.early_store:app")
+
+
+@only(postgresql)
+@pytest.mark.parametrize("pool_mode", POOL_SIZES)
+def test_operations_without_a_response_keep_their_places(
+    place: Place, engine: Engine, pool_mode: str
+) -> None:
+    """Through PgBouncer, too, a server that does not respond gets few operations."""
+    with pgbouncer(place, pool_mode) as pooled:
+        most = min(POOL_SIZE, POOL_SIZES[pool_mode])
+        check_places(pooled.url, Administrator(engine), most)
+
+
+@only(postgresql)
+def test_missing_option_is_named(pooled: Place) -> None:
+    """Without the option pgbouncer=true, the response is 503, and the log names the option."""
+    url = pooled.url.partition("?")[0]
+    with Gunicorn(**environment(Place(url))) as service:
+        assert service.request(post(b'{"id":1,"name":"Rose"}')).status == 503
+        assert "add the option pgbouncer=true to the URL" in service.log
+
+
+OUTAGES = pytest.mark.parametrize("outage", [Server.frozen, Server.stopped])
+
+
+@only(postgresql)
+@OUTAGES
+def test_outage_of_pgbouncer(
+    pooled: Place, outage: Callable[[Server], AbstractContextManager[object]]
+) -> None:
+    """While PgBouncer is frozen or stopped the response is 50301; afterwards it is 200."""
+    check_outage(pooled, outage(pooled.server))
+
+
+@only(postgresql)
+def test_lock_timeout_through_pgbouncer(pooled: Place, engine: Engine) -> None:
+    """An add raises StoreUnavailable while another transaction still holds the lock on its id.
+
+    The server ends its wait too: it would keep a connection of PgBouncer.
+    """
+    with open_sql(pooled.url) as store:
+        store.add_all([])
+        with engine.connect() as other, lock_waits(engine) as waiting:
+            other.execute(text("INSERT INTO plants (id, name) VALUES (1, 'other')"))
+            with started(lambda: store.add(ROSE_PLANT)) as (adding,):
+                try:
+                    with pytest.raises(StoreUnavailable):
+                        adding.result(GIVES_UP)
+                    wait_until(lambda: waiting() == 0, GIVES_UP)
+                finally:
+                    other.rollback()
+        store.add(ROSE_PLANT)
+
+
+@only(postgresql)
+def test_store_changes_no_connection_that_others_use(pooled: Place) -> None:
+    """A store leaves neither settings nor prepared statements in the connections of PgBouncer."""
+    with open_sql(pooled.url) as store:
+        for id in range(20):  # Some drivers prepare a statement after some repetitions.
+            store.add(Plant(id, ""))
+            assert store.get(id) == Plant(id, "")
+        assert store.add_all([Plant(20, "")], skip_existing=True) == 1
+        store.remove(0)
+    engine = create_engine(pooled.url.partition("?")[0].replace("postgresql:", DRIVER))
+    with engine.connect() as other:
+        settings = other.execute(text("SELECT name FROM pg_settings WHERE source = 'session'"))
+        assert {*settings.scalars()} <= SET_BY_PGBOUNCER
+        assert other.execute(text("SELECT statement FROM pg_prepared_statements")).all() == []
+    engine.dispose()
