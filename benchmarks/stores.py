@@ -24,7 +24,7 @@ from typing import Any
 from sqlalchemy import event, make_url
 
 from plantstore import Plant, SQLStore
-from plantstore.stores.engines import make_engine
+from plantstore.sql.engines import make_engine
 from tests.databases import STORES, Place
 from tests.serving import Gunicorn, post
 

@@ -9,24 +9,17 @@ __version__ = "0.1.0"
 from .app import create_app
 from .auth import StaticTokens, VerifyToken
 from .blueprint import create_blueprint
-from .docs import create_docs_blueprint
-from .health import create_health_blueprint
+from .observability.health import create_health_blueprint
+from .openapi.blueprint import create_docs_blueprint
 from .schemas import ErrorSchema, NewPlantSchema, PlantSchema
 from .settings import SettingsError
 from .signals import plant_added, plant_removed
-from .stores import (
-    BulkStore,
-    MemoryStore,
-    Plant,
-    PlantExists,
-    Store,
-    StoreMisconfigured,
-    StoreUnavailable,
-    open_store,
-)
+from .stores.base import BulkStore, Plant, PlantExists, Store, StoreMisconfigured, StoreUnavailable
+from .stores.memory import MemoryStore
+from .stores.urls import open_store
 
 if TYPE_CHECKING:
-    from .stores.sql import SQLStore
+    from .sql import SQLStore
 
 __all__ = [
     "BulkStore",
@@ -60,7 +53,7 @@ def __getattr__(name: str) -> object:
     if name != "SQLStore":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        from .stores.sql import SQLStore
+        from .sql import SQLStore
     except ModuleNotFoundError as error:
         if error.name != "sqlalchemy":
             raise  # SQLAlchemy is installed, but it cannot be imported.

@@ -10,17 +10,17 @@ from flask import Flask, Response, request
 from werkzeug.exceptions import BadRequest, InternalServerError, MethodNotAllowed, NotFound
 from werkzeug.routing import Map
 
-from .arguments import type_error
 from .auth import VerifyToken, check_verify_token
-from .blueprint import check_store, create_blueprint
-from .docs import forwarded_url, make_docs_blueprint
-from .error_handlers import service_failed
-from .errors import error_response
-from .health import create_health_blueprint
-from .hosts import is_host
+from .blueprint import create_blueprint
+from .errors import error_response, service_failed
+from .hosts import forwarded_url, is_host
+from .observability.health import create_health_blueprint
+from .openapi.blueprint import make_docs_blueprint
+from .operations import check_store
 from .request_log import finish
 from .settings import Settings, SettingsError
-from .stores import Store
+from .stores.base import Store
+from .text import type_error
 
 # The message of 40401 if the operation create is not enabled.
 _NOTHING_HERE = "There is nothing at this path."
@@ -93,7 +93,7 @@ class _Service(Flask):
 
 def _with_metrics(app: Flask, store: Store, verify_token: VerifyToken) -> Store:
     """Add metrics to an application. Return the store whose operations are measured."""
-    from .metrics import MeasuredStore, create_metrics_blueprint, make_metrics
+    from .observability.metrics import MeasuredStore, create_metrics_blueprint, make_metrics
 
     metrics = make_metrics()
     metrics.observe(app)

@@ -7,9 +7,9 @@ from typing import Any
 
 from werkzeug.local import LocalProxy
 
-from .arguments import type_error
+from .bearer import B64TOKEN, describe_unknown, token_digest
 from .errors import Refused
-from .tokens import B64TOKEN, describe_unknown, token_digest
+from .text import type_error
 
 #: A function that takes a bearer token and returns the name of its client, or ``None`` if the
 #: token is not accepted.

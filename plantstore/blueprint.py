@@ -1,19 +1,45 @@
 """The operations of the plant store, as a blueprint for any Flask site."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from types import MethodType
+from typing import NamedTuple
 
 from flask import Response, g, request
-from werkzeug.local import LocalProxy
 
-from .arguments import type_error
 from .auth import VerifyToken, authenticate, check_verify_token
 from .body import DEFAULT_MAX_BODY
-from .error_handlers import store_misconfigured
-from .errors import Refused, error_response
-from .methods import OperationsBlueprint
-from .operations import OPERATIONS, check_operations
+from .errors import Refused, error_response, store_misconfigured
+from .operations import OperationsBlueprint, check_store
 from .stores.base import Store, StoreMisconfigured
+from .text import type_error
 from .views import Views
+
+
+class Operation(NamedTuple):
+    """An operation: its method, its rule below the URL prefix, and its view."""
+
+    method: str
+    rule: str
+    view: Callable[..., Response]
+
+
+#: The operations by name. A site may have a parameter with the name id in its URL prefix.
+OPERATIONS: dict[str, Operation] = {
+    "create": Operation("POST", "/plants", Views.create_plant),
+    "read": Operation("GET", "/plants/<plantstore_id>", Views.read_plant),
+    "list": Operation("GET", "/plants", Views.list_plants),
+    "delete": Operation("DELETE", "/plants/<plantstore_id>", Views.delete_plant),
+}
+
+
+def check_operations(names: Collection[str]) -> None:
+    """Check the names of the operations to serve.
+
+    :raises ValueError: if there is no name, or an unknown one. The message does not show it.
+    """
+    known = [*OPERATIONS]
+    if not names or any(name not in known for name in names):
+        raise ValueError(f"must have one or more of {', '.join(known)}, and nothing else")
 
 
 def create_blueprint(
@@ -58,9 +84,9 @@ def create_blueprint(
         if store.one_process and environ["wsgi.multiprocess"]:
             raise Refused(50302)
 
-    for operation in (OPERATIONS[name] for name in OPERATIONS if name in operations):
-        view = getattr(views, operation.endpoint)
-        blueprint.add_url_rule(operation.rule, view_func=view, methods=[operation.method])
+    for operation, (method, rule, view) in OPERATIONS.items():
+        if operation in operations:
+            blueprint.add_url_rule(rule, view_func=MethodType(view, views), methods=[method])
 
     @blueprint.errorhandler(StoreMisconfigured)
     def log_once(error: StoreMisconfigured) -> Response:
@@ -80,16 +106,6 @@ def create_blueprint(
 
     blueprint.record(blueprint.add_other_methods)
     return blueprint
-
-
-def check_store(store: object) -> None:
-    """Check an argument ``store``: a Store, or a proxy whose store is known only in a request.
-
-    :param store: the argument.
-    :raises TypeError: for anything else.
-    """
-    if not isinstance(store, LocalProxy | Store):
-        raise type_error("store", "a Store, such as MemoryStore() or open_store(url)", store)
 
 
 def _check_max_body(max_body: int) -> None:

@@ -14,6 +14,8 @@ from typing import Any, TypedDict
 from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder
 
+from .text import excerpt
+
 
 class _Object(TypedDict):
     """An object whose members are not built."""
@@ -125,6 +127,21 @@ class ObjectDecoder:
         if isinstance(error, ValidationError):
             return _range_error(error, text)
         return _syntax_error(error, text)
+
+
+def describe_json_error(error: JSONDecodeError) -> str:
+    """Return what is wrong with a text that cannot be read as JSON, and where if that is known.
+
+    It is one line of at most 500 characters, with at most 20 characters of the text.
+    """
+    if not error.doc or error.doc.isspace():
+        return "The body is empty. Send a JSON object."
+    text = f"The body cannot be read as JSON: {error.msg}"
+    if error.pos < 0:
+        return excerpt(f"{text}.")
+    place = f"at line {error.lineno}, column {error.colno}"
+    found = error.doc[error.pos : error.pos + 20]
+    return excerpt(f"{text}, {place}: {found}" if found else f"{text}, {place}.")
 
 
 def _lean_decoder(members: Mapping[str, Any]) -> Decoder[Any]:

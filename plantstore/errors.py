@@ -1,14 +1,19 @@
-"""The numbered errors, and the response of each (interface section 7)."""
+"""The numbered errors, the response of each, and the error handlers (interface section 7)."""
 
 from collections.abc import Iterable
-from json import JSONDecodeError
-from typing import Any
 
-from marshmallow import ValidationError
-from marshmallow.exceptions import SCHEMA
-from werkzeug.exceptions import ClientDisconnected, HTTPException, RequestEntityTooLarge
+from flask import Blueprint, Response
+from werkzeug.exceptions import (
+    ClientDisconnected,
+    HTTPException,
+    InternalServerError,
+    RequestEntityTooLarge,
+    default_exceptions,
+)
 
 from .responses import JSONResponse
+from .stores.base import PlantExists, StoreMisconfigured, StoreUnavailable
+from .text import one_line
 
 #: The message and the headers of each error. Its number is the HTTP status times 100, plus a
 #: counter.
@@ -146,41 +151,47 @@ def site_error_response(refusal: HTTPException) -> JSONResponse | HTTPException:
     return ErrorResponse(status * 100, message, headers, reason, fault)
 
 
-def describe_faults(error: ValidationError) -> str:
-    """Return what is wrong with each invalid field, in alphabetical order.
+def handle_errors(blueprint: Blueprint) -> None:
+    """Respond with an Error to each exception in a view or a hook of a blueprint.
 
-    It is one line of at most 500 characters.
+    The other pages of a site are not affected.
     """
-    return _one_line(_describe("", {**error.messages_dict}))
+    handle = blueprint.register_error_handler
+    handle(Refused, _refused)
+    handle(PlantExists, lambda error: error_response(40004))
+    handle(StoreUnavailable, _store_unavailable)
+    handle(StoreMisconfigured, store_misconfigured)
+    handle(HTTPException, site_error_response)
+    # Flask prefers the site's handler for a status to the blueprint's handler for HTTPException.
+    for status in default_exceptions:
+        handle(status, site_error_response)
+    # A handler for Exception would hide the traceback from a developer in debug mode.
+    handle(InternalServerError, service_failed)
 
 
-def describe_json_error(error: JSONDecodeError) -> str:
-    """Return what is wrong with a text that cannot be read as JSON, and where if that is known.
-
-    It is one line of at most 500 characters, with at most 20 characters of the text.
-    """
-    if not error.doc or error.doc.isspace():
-        return "The body is empty. Send a JSON object."
-    text = f"The body cannot be read as JSON: {error.msg}"
-    if error.pos < 0:
-        return _one_line(f"{text}.")
-    place = f"at line {error.lineno}, column {error.colno}"
-    found = error.doc[error.pos : error.pos + 20]
-    return _one_line(f"{text}, {place}: {found}" if found else f"{text}, {place}.")
+def service_failed(error: InternalServerError) -> Response:
+    """Return the Error for an exception that nothing else handles."""
+    fault = error.original_exception or error
+    return error_response(50001, reason="The service failed.", fault=fault)
 
 
-def _one_line(text: str) -> str:
-    """Return the start of a text, with characters that are not printable as escapes."""
-    start = text[:500]
-    if not start.isprintable():
-        start = "".join(one if one.isprintable() else repr(one)[1:-1] for one in start)
-    return start if len(start) <= 500 and len(text) <= 500 else f"{start[:499]}…"
+def store_misconfigured(error: StoreMisconfigured) -> Response:
+    """Return the Error for a store that is not set up for plants."""
+    reason = f"The store is not set up for plants: {one_line(error)}"
+    return error_response(50303, reason=reason, fault=_without_cause(error))
 
 
-def _describe(field: str, messages: Any) -> str:
-    if isinstance(messages, dict):
-        prefix = f"{field}." if field else ""
-        named = {f"{prefix}{'body' if key == SCHEMA else key}": messages[key] for key in messages}
-        return " ".join(_describe(name, named[name]) for name in sorted(named))
-    texts = [messages] if isinstance(messages, str) else messages
-    return f"{field}: {' '.join(map(str, texts))}"
+def _store_unavailable(error: StoreUnavailable) -> Response:
+    reason = f"The store is unavailable: {error!r}"
+    return error_response(50301, reason=reason, fault=_without_cause(error))
+
+
+def _refused(error: Refused) -> Response:
+    fault = error if error.number >= 50000 else None
+    return error_response(error.number, error.message, reason=error.reason, fault=fault)
+
+
+def _without_cause(error: Exception) -> Exception:
+    # The cause is an error of a driver, whose text may have the values of a plant.
+    error.__cause__, error.__suppress_context__ = None, True
+    return error

@@ -7,8 +7,8 @@ from typing import Any
 
 from flask import Response, current_app, g, request
 
+from .bearer import PREFIX
 from .errors import ErrorResponse
-from .tokens import PREFIX
 
 #: The header with the id of a request.
 HEADER = "X-Request-ID"

@@ -1,5 +1,6 @@
 """The schemas of the interface (section 2)."""
 
+import re
 from decimal import Decimal
 from functools import cached_property
 from math import isfinite
@@ -10,8 +11,14 @@ from marshmallow.exceptions import SCHEMA
 from marshmallow.validate import Range
 
 from .decoding import SHALLOW, ObjectDecoder
-from .integers import parse_integer
+from .stores.base import INT64
+from .text import excerpt
 
+# An integer in its canonical decimal form. 19 digits are enough for int64. Python would refuse to
+# convert thousands of them.
+_CANONICAL = re.compile("0|-?[1-9][0-9]{0,18}")
+# The integers that a 64-bit float never rounds.
+_EXACT = range(-(2**53), 2**53 + 1)
 # What a client has sent instead of the right type. A bool is not a number in JSON.
 _KINDS: dict[type, str] = {
     bool: "a boolean",
@@ -43,15 +50,15 @@ class Int64(fields.Integer):
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> int:
         if type(value) is int:
-            return self._within(value, -(2**63), 2**63 - 1)
+            return self._within(value, INT64)
         if type(value) not in {float, Decimal}:
             raise self.make_error("invalid", kind=_kind(value))
         if not isfinite(value) or value != int(value):
             raise self.make_error("invalid", kind="a fraction")
-        return self._within(int(value), -(2**53), 2**53)
+        return self._within(int(value), _EXACT)
 
-    def _within(self, value: int, lowest: int, highest: int) -> int:
-        if not lowest <= value <= highest:
+    def _within(self, value: int, integers: range) -> int:
+        if value not in integers:
             raise self.make_error("range")
         return value
 
@@ -156,9 +163,8 @@ class NewPlantSchema(PlantSchema):
 class QueryInteger(fields.Integer):
     """An integer in a query, in its canonical decimal form. It must be given once.
 
-    :param lowest: the lowest integer.
-    :param highest: the highest integer.
-    :param limits: the limits in words, for the message.
+    :param integers: the integers that are valid.
+    :param limits: their limits in words, for the message.
     """
 
     default_error_messages: dict[str, Any] = {
@@ -166,15 +172,15 @@ class QueryInteger(fields.Integer):
         "repeated": "Must be given only once.",
     }
 
-    def __init__(self, lowest: int, highest: int, limits: str, **kwargs: Any) -> None:
+    def __init__(self, integers: range, limits: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self._lowest, self._highest, self._limits = lowest, highest, limits
+        self._integers, self._limits = integers, limits
 
     def _deserialize(self, value: list[str], attr: str | None, data: Any, **kwargs: Any) -> int:
         if len(value) > 1:
             raise self.make_error("repeated")
         number = parse_integer(value[0])
-        if number is None or not self._lowest <= number <= self._highest:
+        if number is None or number not in self._integers:
             raise self.make_error("invalid", limits=self._limits)
         return number
 
@@ -189,10 +195,8 @@ class PageSchema(Schema):
 
     error_messages: dict[str, str] = {"unknown": "Unknown parameter."}
 
-    limit: QueryInteger = QueryInteger(1, 1000, "from 1 to 1000", load_default=100)
-    after: QueryInteger = QueryInteger(
-        -(2**63), 2**63 - 1, "from -2^63 to 2^63-1", load_default=None
-    )
+    limit: QueryInteger = QueryInteger(range(1, 1001), "from 1 to 1000", load_default=100)
+    after: QueryInteger = QueryInteger(INT64, "from -2^63 to 2^63-1", load_default=None)
 
 
 class ErrorSchema(Schema):
@@ -202,6 +206,31 @@ class ErrorSchema(Schema):
         strict=True, required=True, validate=Range(-(2**31), 2**31 - 1)
     )
     message: fields.String = fields.String(required=True)
+
+
+def parse_integer(text: str) -> int | None:
+    """Return an integer that is written in its canonical decimal form, or ``None``.
+
+    The form has no plus sign, no leading zero and no white space. It is that of every int64.
+    """
+    return int(text) if _CANONICAL.fullmatch(text) else None
+
+
+def describe_faults(error: ValidationError) -> str:
+    """Return what is wrong with each invalid field, in alphabetical order.
+
+    It is one line of at most 500 characters.
+    """
+    return excerpt(_describe("", {**error.messages_dict}))
+
+
+def _describe(field: str, messages: Any) -> str:
+    if isinstance(messages, dict):
+        prefix = f"{field}." if field else ""
+        named = {f"{prefix}{'body' if key == SCHEMA else key}": messages[key] for key in messages}
+        return " ".join(_describe(name, named[name]) for name in sorted(named))
+    texts = [messages] if isinstance(messages, str) else messages
+    return f"{field}: {' '.join(map(str, texts))}"
 
 
 #: Loads a request body.

@@ -9,12 +9,13 @@ from logging import Formatter
 from typing import Any, TypeVar
 
 from .auth import StaticTokens, VerifyToken
+from .bearer import token_digest
+from .blueprint import check_operations
 from .body import DEFAULT_MAX_BODY
-from .log_format import FORMATTERS
-from .operations import check_operations
-from .stores import Store, open_store
-from .token_file import TokenFile, describe_fault, name_expired, read_file
-from .tokens import token_digest
+from .observability.log_format import FORMATTERS
+from .stores.base import Store
+from .stores.urls import open_store
+from .tokens.file import TokenFile, describe_fault, name_expired, read_file
 
 _T = TypeVar("_T")
 

@@ -13,7 +13,8 @@ from threading import Barrier, Event
 
 import pytest
 
-from .stores import BulkStore, Plant, PlantExists, Store, open_store
+from .stores.base import BulkStore, Plant, PlantExists, Store
+from .stores.urls import open_store
 
 __all__ = ["BulkStoreContract", "SharedStoreContract", "StoreContract"]
 

@@ -1,20 +1,31 @@
 """The operations of the plant store: each view loads, acts and dumps."""
 
+from collections.abc import Iterator
 from json import JSONDecodeError
-from typing import Any
+from typing import Any, NamedTuple
 
 from flask import Response, request
 from marshmallow import ValidationError
+from werkzeug.datastructures import MultiDict
 
 from .body import read_body
-from .errors import Refused, describe_faults, describe_json_error
-from .integers import parse_integer
-from .paging import load_page, next_link, take
+from .decoding import describe_json_error
+from .errors import Refused
 from .responses import JSONResponse, no_content
-from .schemas import new_plant_schema, plant_schema
+from .schemas import describe_faults, new_plant_schema, page_schema, parse_integer, plant_schema
 from .signals import announce_added, announce_removed
 from .stores.base import Plant, Store
 from .stores.deadline import TIMEOUT, deadline
+
+# The number of characters at which a page ends before its limit, so that it fits into memory.
+_FULL = 4_000_000
+
+
+class _Page(NamedTuple):
+    """Which plants are on a page: at most ``limit``, with ids greater than ``after``, if given."""
+
+    limit: int
+    after: int | None
 
 
 class Views:
@@ -47,10 +58,10 @@ class Views:
 
     def list_plants(self, **_: Any) -> Response:
         """Return a page of the plants with their ids, in ascending order of the ids."""
-        page = load_page(request.args)
+        page = _load_page(request.args)
         with deadline(TIMEOUT):
-            plants, has_next = take(self._store.iterate(page.after), page.limit)
-        links = [next_link(page.limit, plants[-1].id)] if has_next else []
+            plants, has_next = _take(self._store.iterate(page.after), page.limit)
+        links = [_next_link(page.limit, plants[-1].id)] if has_next else []
         new_plants = [plant._asdict() for plant in plants]
         return JSONResponse(new_plant_schema.dump(new_plants, many=True), headers=links)
 
@@ -81,3 +92,38 @@ def _id(text: str) -> int:
     if id is None:
         raise Refused(40402)
     return id
+
+
+def _load_page(parameters: MultiDict[str, str]) -> _Page:
+    """Return the page that the parameters of a query describe.
+
+    :raises Refused: 40006 if a parameter is unknown, repeated or invalid. The message names it.
+    """
+    try:
+        return _Page(**page_schema.load(parameters.to_dict(flat=False)))
+    except ValidationError as error:
+        raise Refused(40006, describe_faults(error)) from None
+
+
+def _take(plants: Iterator[Plant], limit: int) -> tuple[list[Plant], bool]:
+    """Return the first plants, and whether there are more.
+
+    :param limit: the maximum number of plants. There are fewer if their texts are very long.
+    """
+    taken: list[Plant] = []
+    characters = 0
+    for plant in plants:
+        if len(taken) == limit or characters > _FULL:
+            return taken, True
+        taken.append(plant)
+        characters += plant.characters
+    return taken, False
+
+
+def _next_link(limit: int, after: int) -> tuple[str, str]:
+    """Return the header with the link to the next page (RFC 8288).
+
+    It has only a query, so it is correct behind every proxy and under every prefix: a client
+    resolves it against the URL that it has requested (RFC 3986 section 5.2).
+    """
+    return "Link", f'<?limit={limit}&after={after}>; rel="next"'

@@ -9,15 +9,9 @@ from typing import Any
 import orjson
 from flask import Flask
 
-from plantstore import (
-    MemoryStore,
-    Plant,
-    StaticTokens,
-    create_blueprint,
-    create_docs_blueprint,
-)
-from plantstore.methods import OperationsBlueprint
-from plantstore.operations import OPERATIONS
+from plantstore import MemoryStore, Plant, StaticTokens, create_blueprint, create_docs_blueprint
+from plantstore.blueprint import OPERATIONS
+from plantstore.operations import OperationsBlueprint
 
 TOKEN = "s3cret"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}

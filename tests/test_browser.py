@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 from playwright.sync_api import Error as BrowserError
 
-from plantstore.operations import OPERATIONS
+from plantstore.blueprint import OPERATIONS
 
 from .nginx import nginx
 from .serving import LIMIT, Gunicorn, Response, post

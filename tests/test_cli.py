@@ -15,7 +15,7 @@ from click.testing import Result
 from plantstore import StaticTokens, __version__
 from plantstore.cli import main
 from plantstore.settings import NAMES
-from plantstore.stores import existing
+from plantstore.stores.urls import existing
 
 from .conftest import Run, invoke
 from .installing import install

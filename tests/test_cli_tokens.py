@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from plantstore.token_file import read_file
+from plantstore.tokens.file import read_file
 
 from .conftest import invoke
 from .serving import LIMIT, ROOT

@@ -16,8 +16,8 @@ import pytest
 from sqlalchemy import create_engine, make_url
 
 from plantstore import Plant, SQLStore, StoreUnavailable
+from plantstore.sql.engines._opening import Opening
 from plantstore.stores.deadline import deadline
-from plantstore.stores.engines.opening import Opening
 
 from .databases import SERVERS, Place, only
 from .proxy import Proxy, proxy

@@ -37,7 +37,7 @@ def test_other_paths_below_the_page(app: Flask, path: str) -> None:
 
 def test_page_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without flask-swagger-ui, the page does not exist, in the service and in a site."""
-    monkeypatch.setattr("plantstore.docs.find_spec", lambda _: None)
+    monkeypatch.setattr("plantstore.openapi.blueprint.find_spec", lambda _: None)
     client = create_app({"PLANTSTORE_TOKENS": TOKEN}).test_client()
     for path in ("/docs", "/docs/docs.js"):
         check_error(client.get(path), 40401)

@@ -19,7 +19,7 @@ from hypothesis import given
 
 from plantstore import Plant, open_store
 from plantstore.cli import main
-from plantstore.files import FORMATS
+from plantstore.cli._formats import FORMATS
 
 from .conftest import Run, invoke
 from .databases import Place

@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import Engine, event
 
 from plantstore import Plant, SQLStore, StoreUnavailable
+from plantstore.sql._background import Background
 from plantstore.stores.deadline import TIMEOUT, deadline
-from plantstore.stores.threads import Background
 
 from .serving import LIMIT
 from .test_sql import started

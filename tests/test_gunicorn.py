@@ -435,7 +435,7 @@ def test_default_configuration() -> None:
     """Plain gunicorn listens on port 8000, with eight threads in one worker."""
     config = configuration()
     assert (config["wsgi_app"], config["bind"]) == ("plantstore.wsgi:app", "['127.0.0.1:8000']")
-    assert config["worker_class"] == "plantstore.server.worker.Worker"
+    assert config["worker_class"] == "plantstore.server._service_worker.ServiceWorker"
     assert config["threads"] == "8"
     assert (config["workers"], config["control_socket_disable"]) == ("1", "True")
 

@@ -108,7 +108,7 @@ def test_clients_that_read_no_response(tmp_path: Path) -> None:
 
 def test_large_response_that_is_not_read(tmp_path: Path) -> None:
     """A client that does not read a large response does not occupy a thread forever."""
-    timeout = "from plantstore.server import connection; connection._SEND_TIMEOUT = 0.2"
+    timeout = "from plantstore.server.worker import _connection; _connection._SEND_TIMEOUT = 0.2"
     with (
         configured(tmp_path, SMALL_BUFFERS, timeout, "threads = 1") as server,
         server.connect(unread=1) as connection,
@@ -119,7 +119,7 @@ def test_large_response_that_is_not_read(tmp_path: Path) -> None:
 
 def test_slow_body(tmp_path: Path) -> None:
     """A body that takes longer to arrive than the service waits is 40002."""
-    timeout = "from plantstore.server import connection; connection.READ_TIMEOUT = 0.2"
+    timeout = "from plantstore.server.worker import _connection; _connection.READ_TIMEOUT = 0.2"
     for start in (post(b"", length=9), chunked(chunk(b" "))):
         with configured(tmp_path, timeout) as server, server.connect() as connection:
             connection.send(start)
@@ -129,7 +129,7 @@ def test_slow_body(tmp_path: Path) -> None:
 
 def test_body_that_arrives_without_end(tmp_path: Path) -> None:
     """A body whose bytes arrive one by one must be complete after some time, else it is 40002."""
-    timeout = "from plantstore.server import connection; connection.READ_TIMEOUT = 0.5"
+    timeout = "from plantstore.server.worker import _connection; _connection.READ_TIMEOUT = 0.5"
     with configured(tmp_path, timeout) as server, server.connect() as connection:
         connection.send(post(b"", length=1_000_000))
         while not connection.has_response(0.001):
@@ -139,7 +139,7 @@ def test_body_that_arrives_without_end(tmp_path: Path) -> None:
 
 def test_request_that_occupies_a_thread_for_long(tmp_path: Path) -> None:
     """A connection that occupies a thread for too long is closed."""
-    longest = "from plantstore.server import worker; worker._LONGEST_REQUEST = 0.1"
+    longest = "from plantstore.server.worker import _worker; _worker._LONGEST_REQUEST = 0.1"
     with configured(tmp_path, longest) as server, server.connect() as connection:
         connection.send(post(b"", length=9))
         assert connection.closed()
@@ -199,9 +199,9 @@ def test_more_connections_than_file_descriptors(tmp_path: Path, reserved: int) -
     """
     limits = (
         "from resource import RLIMIT_NOFILE, setrlimit",
-        "from plantstore.server import worker",
+        "from plantstore.server.worker import _worker",
         "setrlimit(RLIMIT_NOFILE, (100, 256))",
-        f"worker._RESERVED = {reserved}",
+        f"_worker._RESERVED = {reserved}",
     )
     with ExitStack() as connections, configured(tmp_path, *limits) as server:
         body = new_rose()
@@ -430,7 +430,7 @@ def test_pipelining_with_tls(tmp_path: Path) -> None:
 
 def test_slow_body_with_tls(tmp_path: Path) -> None:
     """With TLS, a body that takes longer to arrive than the service waits is 40002."""
-    timeout = "from plantstore.server import connection; connection.READ_TIMEOUT = 0.3"
+    timeout = "from plantstore.server.worker import _connection; _connection.READ_TIMEOUT = 0.3"
     with with_tls(tmp_path, timeout) as server, server.connect(tls=True) as connection:
         connection.send(post(b"", length=9))
         assert connection.receive().error == 40002
@@ -438,7 +438,7 @@ def test_slow_body_with_tls(tmp_path: Path) -> None:
 
 def test_large_response_that_is_not_read_with_tls(tmp_path: Path) -> None:
     """With TLS, a client that does not read a large response does not occupy a thread forever."""
-    timeout = "from plantstore.server import connection; connection._SEND_TIMEOUT = 0.3"
+    timeout = "from plantstore.server.worker import _connection; _connection._SEND_TIMEOUT = 0.3"
     with (
         with_tls(tmp_path, SMALL_BUFFERS, timeout, "threads = 1") as server,
         server.connect(unread=1, tls=True) as connection,

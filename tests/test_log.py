@@ -15,7 +15,7 @@ from flask import Flask, abort, g
 from flask.testing import FlaskClient
 
 from plantstore import MemoryStore, StoreUnavailable, create_app
-from plantstore.log_format import TextFormatter
+from plantstore.observability.log_format import TextFormatter
 
 from .conftest import check_error, create
 from .serving import LIMIT, ROOT, Granian, Gunicorn, post

@@ -13,7 +13,7 @@ from prometheus_client import REGISTRY, Counter
 from prometheus_client.parser import text_string_to_metric_families
 
 from plantstore import MemoryStore, Plant, Store, StoreUnavailable, create_app
-from plantstore.metrics import MeasuredStore, make_metrics
+from plantstore.observability.metrics import MeasuredStore, make_metrics
 from plantstore.testing import StoreContract
 
 from .conftest import check_error, create

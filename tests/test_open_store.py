@@ -9,7 +9,7 @@ import pytest
 
 from plantstore import MemoryStore, Plant, SettingsError, open_store
 from plantstore.settings import Settings
-from plantstore.stores import public_url
+from plantstore.stores.urls import public_url
 
 from .conftest import Run
 from .databases import DATABASES, Place, only
@@ -36,7 +36,7 @@ def refusal(url: str) -> str:
 
 def forget(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
     """Let Python import these modules, and SQLStore, again."""
-    for module in (*modules, "plantstore.stores.engines", "plantstore.stores.sql"):
+    for module in (*modules, "plantstore.sql", "plantstore.sql._store", "plantstore.sql.engines"):
         monkeypatch.delitem(sys.modules, module, raising=False)
 
 

@@ -5,7 +5,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from plantstore.tokens import read_tokens
+from plantstore.tokens.lines import read_tokens
 
 from .fresh import run
 from .readme import block

@@ -78,7 +78,8 @@ def test_sql_store_without_sqlalchemy(installed: Path, tmp_path: Path) -> None:
 
 def test_sql_store_with_a_missing_sqlalchemy(monkeypatch: pytest.MonkeyPatch) -> None:
     """If SQLAlchemy is missing, SQLStore is an ImportError that has the cause."""
-    monkeypatch.delitem(sys.modules, "plantstore.stores.sql", raising=False)
+    for module in ("plantstore.sql", "plantstore.sql._store"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.setitem(sys.modules, "sqlalchemy", None)
     with pytest.raises(ImportError, match=r"pip install 'plantstore\[sqlite\]'") as caught:
         plantstore.SQLStore  # noqa: B018
@@ -87,7 +88,7 @@ def test_sql_store_with_a_missing_sqlalchemy(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_sql_store_with_a_broken_sqlalchemy(monkeypatch: pytest.MonkeyPatch) -> None:
     """If SQLAlchemy is installed but lacks a module, the ImportError names that module."""
-    for module in ("plantstore.stores.sql", "plantstore.stores.tables"):
+    for module in ("plantstore.sql", "plantstore.sql._store", "plantstore.sql._tables"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.setitem(sys.modules, "sqlalchemy.dialects.mysql", None)
     with pytest.raises(ImportError, match="sqlalchemy.dialects") as caught:

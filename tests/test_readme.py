@@ -14,7 +14,7 @@ import pytest
 from plantstore import Plant, open_store
 from plantstore.body import DEFAULT_MAX_BODY
 from plantstore.errors import ERRORS
-from plantstore.settings import DEFAULT_STORE
+from plantstore.stores.urls import DEFAULT_STORE
 
 from .fresh import ENVIRONMENT, copy_project, run
 from .readme import block, rows

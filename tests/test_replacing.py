@@ -13,7 +13,7 @@ from types import FrameType
 
 import pytest
 
-from plantstore.cli.replacing import replacing
+from plantstore.cli._replacing import replacing
 
 
 def replace(path: Path, content: bytes = b"new") -> None:

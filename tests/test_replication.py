@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import Engine, create_engine, make_url, text
 
 from plantstore import Plant, PlantExists, SQLStore, StoreUnavailable
+from plantstore.sql.engines import POOL_SIZE
 from plantstore.stores.deadline import deadline
-from plantstore.stores.engines import POOL_SIZE
 
 from .databases import Place, only, postgresql
 from .sites import LILY, ROSE_PLANT

@@ -85,7 +85,7 @@ def test_options_of_gunicorn(tmp_path: Path) -> None:
         assert server.request(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").status == 404
         server.wait_for('"GET / HTTP/1.1" 404')
         assert "Threads of each worker: 5" in server.log
-        assert "plantstore.server.worker.Worker" in server.log
+        assert "plantstore.server._service_worker.ServiceWorker" in server.log
 
 
 def test_reload_and_new_process(tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ import pytest
 from sqlalchemy import Engine, make_url, text
 
 from plantstore import SQLStore, StoreUnavailable
-from plantstore.stores import public_url
+from plantstore.sql.engines import POOL_SIZE
 from plantstore.stores.deadline import deadline
-from plantstore.stores.engines import POOL_SIZE
+from plantstore.stores.urls import public_url
 
 from .databases import SERVERS, Place, mariadb, only, postgresql
 from .proxy import other_program, proxy, silent_host

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Engine, MetaData, create_engine, event, inspe
 from sqlalchemy.pool import NullPool, StaticPool
 
 from plantstore import Plant, PlantExists, SQLStore, StoreMisconfigured, StoreUnavailable
-from plantstore.stores import connections
+from plantstore.sql import _connections
 
 from .conftest import check_error
 from .databases import SERVERS, Place, only
@@ -286,7 +286,7 @@ def test_in_memory_database_of_a_site_is_not_lost() -> None:
         assert list(embedded) == [ROSE_PLANT, LILY]
         assert inspect(engine).get_table_names() == ["others", "plants"]
         embedded.close()
-        connections._after_fork()  # noqa: SLF001
+        _connections._after_fork()  # noqa: SLF001
         assert list(embedded) == [ROSE_PLANT, LILY]
         engine.dispose()
 

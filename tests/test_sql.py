@@ -22,7 +22,7 @@ from plantstore import (
     StoreUnavailable,
     open_store,
 )
-from plantstore.stores import connections
+from plantstore.sql import _connections
 
 from .conftest import check_error, create
 from .databases import SERVERS, Place, mariadb, only, postgresql, sqlite, sqlite_wal
@@ -429,9 +429,9 @@ def test_fork_shares_no_connection(place: Place, store: SQLStore, opened_by: str
     assert len(store) == 401
     pool_of_parent = store._connections.engine.pool  # noqa: SLF001
     # Coverage does not see the child process, so this process becomes the child.
-    connections._before_fork()  # noqa: SLF001
+    _connections._before_fork()  # noqa: SLF001
     store._connections._pid = -1  # noqa: SLF001
-    connections._after_fork()  # noqa: SLF001
+    _connections._after_fork()  # noqa: SLF001
     assert len(store) == 401
     # A connection to SQLite must not be inherited at all.
     idle = 0 if place.url.startswith("sqlite") else 1

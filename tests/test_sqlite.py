@@ -17,7 +17,7 @@ from flask import Flask, current_app
 from sqlalchemy import create_engine, event
 
 from plantstore import Plant, PlantExists, SQLStore, StoreUnavailable, open_store
-from plantstore.stores.engines.sqlite import _Setup, _warn_of_wal_reset_bug, has_wal_reset_bug
+from plantstore.sql.engines._sqlite import _Setup, _warn_of_wal_reset_bug, has_wal_reset_bug
 
 from .conftest import invoke
 from .serving import LIMIT, ROOT, Gunicorn, post

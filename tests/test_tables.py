@@ -17,13 +17,7 @@ from sqlalchemy import (
     text,
 )
 
-from plantstore import (
-    Plant,
-    PlantExists,
-    SQLStore,
-    StoreMisconfigured,
-    StoreUnavailable,
-)
+from plantstore import Plant, PlantExists, SQLStore, StoreMisconfigured, StoreUnavailable
 
 from .conftest import check_error, create
 from .databases import FILES, Place, mariadb, only, postgresql

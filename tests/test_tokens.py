@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 
 from plantstore import VerifyToken, create_app
+from plantstore.bearer import make_token
 from plantstore.settings import Settings
-from plantstore.token_file import TokenFile
-from plantstore.tokens import make_token, read_tokens
+from plantstore.tokens.file import TokenFile
+from plantstore.tokens.lines import read_tokens
 
 from .conftest import check_error, invoke
 from .serving import LIMIT, ROOT
@@ -239,7 +240,7 @@ def test_file_that_changes_all_the_time_is_read(tmp_path: Path) -> None:
 
 FORK = """
 import os, sys
-from plantstore.token_file import TokenFile
+from plantstore.tokens.file import TokenFile
 check = TokenFile(sys.argv[1])
 with open(sys.argv[1], "w") as file:
     file.write("two")

@@ -8,16 +8,7 @@ import secrets
 from datetime import UTC, datetime
 from itertools import islice
 
-from flask import (
-    Blueprint,
-    Flask,
-    current_app,
-    flash,
-    redirect,
-    render_template,
-    request,
-    url_for,
-)
+from flask import Blueprint, Flask, current_app, flash, redirect, render_template, request, url_for
 from flask.typing import ResponseReturnValue
 from flask_login import (
     LoginManager,

@@ -3,9 +3,9 @@
 import click
 
 from .. import __version__
-from . import plants, service, tokens, transfer
-from .parameters import examples
-from .streams import Program
+from . import _plants, _service, _tokens, _transfer
+from ._parameters import examples
+from ._streams import Program
 
 _SETTINGS = """\b
 Settings in the environment:
@@ -22,7 +22,7 @@ Settings in the environment:
 
 @click.group(
     cls=Program,
-    commands=[*tokens.COMMANDS, *service.COMMANDS, *plants.COMMANDS, *transfer.COMMANDS],
+    commands=[*_tokens.COMMANDS, *_service.COMMANDS, *_plants.COMMANDS, *_transfer.COMMANDS],
     epilog=_SETTINGS
     + examples(
         "plantstore token",

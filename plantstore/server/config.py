@@ -6,17 +6,20 @@ from logging import LogRecord
 from threading import Thread
 from typing import Any
 
-from .. import __version__, last_tokens
+from .. import __version__
 from ..app import create_app
 from ..settings import Settings, SettingsError
-from ..stores import Store, public_url
-from .logger import Logger
-from .metrics_files import create_files, create_folder, forget_requests, use_files
-from .reloading import check_reloads, checks_reloads
-from .worker import Worker
+from ..stores.base import Store
+from ..stores.urls import public_url
+from ..text import one_line
+from ..tokens import shared
+from ._logger import Logger
+from ._metrics_files import create_files, create_folder, forget_requests, use_files
+from ._reloading import check_reloads, checks_reloads
+from ._service_worker import ServiceWorker
 
 wsgi_app = "plantstore.wsgi:app"
-_WORKER = f"{Worker.__module__}.{Worker.__qualname__}"
+_WORKER = f"{ServiceWorker.__module__}.{ServiceWorker.__qualname__}"
 worker_class = _WORKER
 threads = 8
 http_parser = "python"  # gunicorn_h1c 0.6.9 accepts header lines that RFC 9112 forbids.
@@ -36,7 +39,7 @@ _ONE_WORKER = "plantstore: the store of PLANTSTORE_STORE can have only one worke
 def on_starting(server: Any) -> None:
     """Refuse to start, in one line, if a setting is wrong or the store allows only one worker."""
     _check(server)
-    last_tokens.share()  # Not earlier: the workers may not read what the main process can read.
+    shared.share()  # Not earlier: the workers may not read what the main process can read.
     check_reloads(server, _check)
 
 
@@ -63,7 +66,7 @@ def when_ready(server: Any) -> None:
     if not checks_reloads(server):
         name = f"{__name__}.on_starting"
         server.log.warning("A wrong reload can end the service: on_starting must call %s", name)
-    if not issubclass(server.worker_class, Worker):
+    if not issubclass(server.worker_class, ServiceWorker):
         server.log.warning("Slow clients can stop the service: its worker class is not %s", _WORKER)
 
 
@@ -117,7 +120,7 @@ def _test_store(worker: Any, store: Store) -> None:
     except Exception as error:  # noqa: BLE001  # The store may be one of another package.
         worker.log.error(
             "The store cannot be used now: %s. Until it can, requests are refused with 503.",
-            " ".join(str(error).split()),
+            one_line(error),
         )
 
 

@@ -4,6 +4,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import ClassVar, NamedTuple, Self
 
+#: The ids that a plant can have: the signed 64-bit integers (interface section 2).
+INT64 = range(-(2**63), 2**63)
+
 
 class Plant(NamedTuple):
     """A plant as a store takes it and returns it (interface section 2, NewPlant).

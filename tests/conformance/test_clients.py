@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from plantstore.document import make_document
-from plantstore.operations import OPERATIONS
+from plantstore.blueprint import OPERATIONS
+from plantstore.openapi.document import make_document
 
 from ..fresh import run
 from ..serving import Gunicorn

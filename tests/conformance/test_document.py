@@ -6,8 +6,8 @@ from itertools import combinations
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from plantstore.document import make_document
-from plantstore.operations import OPERATIONS
+from plantstore.blueprint import OPERATIONS
+from plantstore.openapi.document import make_document
 
 
 @pytest.mark.parametrize(

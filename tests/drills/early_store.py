@@ -7,7 +7,7 @@ from threading import Thread
 from typing import Any
 
 from plantstore import Plant, SQLStore
-from plantstore.stores.engines import make_engine
+from plantstore.sql.engines import make_engine
 
 from ..sites import make_site
 

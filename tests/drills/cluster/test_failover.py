@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import make_url
 
 from plantstore import Plant, SQLStore, StoreUnavailable
-from plantstore.stores.engines import POOL_SIZE
+from plantstore.sql.engines import POOL_SIZE
 
 from ...databases import Place, only, postgresql
 from ...databases import Server as DatabaseServer

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import Engine, create_engine, text
 
 from plantstore import Plant, StoreUnavailable
-from plantstore.stores.engines import POOL_SIZE
+from plantstore.sql.engines import POOL_SIZE
 
 from ...databases import Place, Server, only, postgresql
 from ...pgbouncer import POOL_SIZES, pgbouncer

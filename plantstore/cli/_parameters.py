@@ -1,0 +1,120 @@
+"""The parameters that several commands have."""
+
+import os
+from collections.abc import Callable
+from functools import partial, wraps
+from typing import Any
+
+import click
+
+from ..stores.base import INT64, PlantExists, Store, StoreMisconfigured, StoreUnavailable
+from ..stores.urls import DEFAULT_STORE, existing, open_store
+from ..text import one_line, printable
+
+#: The function of a command.
+Command = Callable[..., None]
+#: The settings of a command with an id. Without them, click reads a negative id as an option.
+NEGATIVE_ID = {"ignore_unknown_options": True}
+
+# Where the URL of the store can be given, for an error message.
+_STORE = "--store or PLANTSTORE_STORE"
+
+
+def examples(*lines: str) -> str:
+    """Return the examples at the end of a command's help."""
+    # Without \b, click would join the lines.
+    return "\n  ".join(["\b\nExamples:" if len(lines) > 1 else "\b\nExample:", *lines])
+
+
+def whole_number(numbers: range, limits: str) -> Callable[[str], int]:
+    """Return the type of a whole number within limits.
+
+    The message of click.IntRange would show a formula, such as 1<=x<=8.
+
+    :param numbers: the valid numbers.
+    :param limits: their limits in words, for the message.
+    """
+
+    def integer(value: str) -> int:
+        number: int = click.INT(value)
+        if number not in numbers:
+            raise click.BadParameter(f"{number} is not {limits}.")
+        return number
+
+    return integer
+
+
+#: The type of an id.
+ID = whole_number(INT64, "between -2^63 and 2^63-1")
+#: The type of a number of processes or threads.
+COUNT = whole_number(range(1, 2**31), "at least 1")
+
+
+def utf8(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
+    """Return an argument if it is UTF-8. Python decodes other bytes as lone surrogates."""
+    try:
+        (text or "").encode()
+    except UnicodeEncodeError:
+        raise click.BadParameter("Must be UTF-8.") from None
+    return text
+
+
+def with_url(command: Command) -> Command:
+    """Pass the URL of the store to a command."""
+
+    @click.option(
+        "--store",
+        metavar="URL",
+        help="The URL of the database. Overrides --store given before the command, and"
+        " PLANTSTORE_STORE.",
+    )
+    @wraps(command)
+    def run(store: str | None, **arguments: Any) -> None:
+        before: str | None = click.get_current_context().find_root().params["store"]
+        # click would take an empty variable for a missing one.
+        usual = os.environ.get("PLANTSTORE_STORE", DEFAULT_STORE)
+        command(next(url for url in (store, before, usual) if url is not None), **arguments)
+
+    return run
+
+
+def with_store(command: Command, url_to_open: Callable[[str], str] = str) -> Command:
+    """Pass the store to a command, and report its errors in one line."""
+
+    @with_url
+    @wraps(command)
+    def run(url: str, **arguments: Any) -> None:
+        try:
+            with _open(url_to_open(url)) as opened:
+                command(opened, **arguments)
+        except StoreMisconfigured as error:
+            raise _failed("the store is not set up for plants", error) from None
+        except StoreUnavailable as error:
+            raise _failed("the store is unavailable", error) from None
+        except PlantExists as error:
+            raise click.ClickException(f"plant {error} already exists.") from None
+
+    return run
+
+
+#: Like with_store, but for a command that must not create a database at a mistyped path.
+with_existing_store: Callable[[Command], Command] = partial(with_store, url_to_open=existing)
+
+
+def _failed(problem: str, error: StoreUnavailable) -> click.ClickException:
+    return click.ClickException(f"{problem}: {printable(one_line(error))}")
+
+
+def _open(url: str) -> Store:
+    try:
+        store = open_store(url)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint=_STORE) from None
+    if store.one_process:
+        raise click.BadParameter(
+            f"with {url.partition('://')[0]}://, only the service itself can access the plants."
+            " Set PLANTSTORE_STORE or --store to the URL of a database, such as"
+            " sqlite:///plants.db.",
+            param_hint=_STORE,
+        )
+    return store

@@ -1,0 +1,92 @@
+"""The commands that add, show, list, count and remove plants."""
+
+import sys
+
+import click
+from marshmallow import ValidationError
+
+from ..schemas import describe_faults, new_plant_schema
+from ..stores.base import Plant, Store
+from ..text import printable
+from ._formats import as_json
+from ._parameters import ID, NEGATIVE_ID, examples, utf8, with_existing_store, with_store
+
+
+@click.command(
+    context_settings=NEGATIVE_ID,
+    epilog=examples("plantstore add 1 Monstera --tag indoor --store sqlite:///plants.db"),
+)
+@click.argument("id", type=ID)
+@click.argument("name", callback=utf8)
+@click.option(
+    "--tag",
+    callback=utf8,
+    help="The tag of the plant, such as indoor. By default, the plant has no tag.",
+)
+@with_store
+def add(store: Store, id: int, name: str, tag: str | None) -> None:
+    """Add a plant with this ID and this NAME.
+
+    If an SQLite file is missing, it is created.
+    """
+    new_plant = {"id": id, "name": name} | ({} if tag is None else {"tag": tag})
+    try:
+        store.add(Plant(**new_plant_schema.load(new_plant)))
+    except ValidationError as error:
+        raise click.UsageError(describe_faults(error)) from None
+
+
+@click.command(
+    context_settings=NEGATIVE_ID, epilog=examples("plantstore show 1 --store sqlite:///plants.db")
+)
+@click.argument("id", type=ID)
+@with_existing_store
+def show(store: Store, id: int) -> None:
+    """Print the plant with this ID as JSON."""
+    plant = store.get(id)
+    if plant is None:
+        raise _not_found(id)
+    # Bytes, because the encoding of the terminal may lack a character.
+    click.echo(printable(as_json(plant).decode()).encode())
+
+
+@click.command("list", epilog=examples("plantstore list --store sqlite:///plants.db"))
+@with_existing_store
+def list_(store: Store) -> None:
+    """Print all plants in the order of their ids.
+
+    Each line is the id, the name and the tag of a plant, separated by tabs. Control characters,
+    such as line breaks, are escaped.
+    """
+    for plant in store:
+        cells = (str(plant.id), plant.name, plant.tag or "")
+        sys.stdout.buffer.write("\t".join(map(printable, cells)).encode() + b"\n")
+
+
+@click.command(epilog=examples("plantstore count --store sqlite:///plants.db"))
+@with_existing_store
+def count(store: Store) -> None:
+    """Print the number of plants in the database."""
+    click.echo(len(store))
+
+
+@click.command(
+    context_settings=NEGATIVE_ID,
+    epilog=examples("plantstore remove 1 --store sqlite:///plants.db"),
+)
+@click.argument("id", type=ID)
+@with_existing_store
+def remove(store: Store, id: int) -> None:
+    """Remove the plant with this ID from the database."""
+    try:
+        store.remove(id)
+    except KeyError:
+        raise _not_found(id) from None
+
+
+def _not_found(id: int) -> click.ClickException:
+    return click.ClickException(f"there is no plant {id}.")
+
+
+#: The commands of this module.
+COMMANDS = [add, show, list_, count, remove]

@@ -1,0 +1,78 @@
+"""The commands for the service itself."""
+
+import json
+import os
+
+import click
+
+from ..openapi.document import make_document
+from ..settings import Settings, SettingsError
+from ..text import printable
+from ._check import check
+from ._parameters import COUNT, examples, with_url
+
+
+@click.command(
+    epilog=examples(
+        "plantstore serve --bind 0.0.0.0:8000 --store sqlite:///plants.db --workers 4",
+        "plantstore serve -- --access-logfile -",
+    )
+)
+@click.option("--bind", metavar="HOST:PORT", help="The address, by default 127.0.0.1:8000.")
+@click.option(
+    "--workers",
+    type=COUNT,
+    metavar="N",
+    help="The number of processes, by default 1; memory:// allows only one.",
+)
+@click.option("--threads", type=COUNT, metavar="N", help="Threads of each process, by default 8.")
+@click.argument("options", nargs=-1, type=click.UNPROCESSED, metavar="[-- GUNICORN OPTIONS]")
+@with_url
+def serve(url: str, options: tuple[str, ...], **own: object) -> None:
+    """Serve plants over HTTP with gunicorn.
+
+    PLANTSTORE_TOKENS or PLANTSTORE_TOKENS_FILE must be set. Write options of gunicorn after --.
+    """
+    os.environ["PLANTSTORE_STORE"] = url
+    try:
+        from .. import server
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "gunicorn":
+            raise
+        raise click.ClickException(
+            "gunicorn is missing: pip install 'plantstore[gunicorn]'"
+        ) from None
+    given = [f"--{name}={value}" for name, value in own.items() if value is not None]
+    server.serve([*given, *options])
+
+
+@click.command("check", epilog=examples("plantstore check --store sqlite:///plants.db"))
+@with_url
+def check_(url: str) -> None:
+    """Check the settings and the store, and change nothing.
+
+    Each line says what is right (ok) or wrong (error). The exit code is 1 if anything is wrong.
+    """
+    findings = [*check({**os.environ, "PLANTSTORE_STORE": url})]
+    for right, text in findings:
+        click.echo(f"{'ok   ' if right else 'error'}  {printable(text)}")
+    if not all(finding.is_right for finding in findings):
+        click.get_current_context().exit(1)
+
+
+@click.command(epilog=examples("plantstore openapi"))
+def openapi() -> None:
+    """Print the OpenAPI document of the operations in PLANTSTORE_OPERATIONS.
+
+    By default, there is only create.
+    """
+    try:
+        document = make_document(Settings(os.environ).operations)
+    except SettingsError as error:
+        raise click.ClickException(str(error)) from None
+    # Bytes, because the encoding of the terminal may lack a character.
+    click.echo(json.dumps(document, indent=2, ensure_ascii=False).encode())
+
+
+#: The commands of this module.
+COMMANDS = [serve, check_, openapi]

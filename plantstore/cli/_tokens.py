@@ -1,0 +1,179 @@
+"""The commands that make, list and revoke access tokens."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import partial
+
+import click
+
+from ..bearer import make_token, token_digest
+from ..text import printable
+from ..tokens.file import parse, read_content, read_file
+from ..tokens.lines import format_line, format_time, read_time, read_tokens
+from ._parameters import examples, utf8
+from ._replacing import naming, replacing
+
+
+def _name(ctx: click.Context, param: click.Parameter, name: str | None) -> str | None:
+    """Return the value of --name. It is refused if a line of a file could not have this name."""
+    utf8(ctx, param, name)
+    if name is None:
+        return None
+    words = name.split()
+    try:
+        (listed,) = read_tokens(" ".join(["token", *words]))
+    except ValueError:
+        raise click.BadParameter("a line of a file of tokens cannot have this name.") from None
+    if not words or listed.client != " ".join(words):
+        raise click.BadParameter("must not be empty, and no word may begin with #.")
+    return listed.client
+
+
+def _time(ctx: click.Context, param: click.Parameter, text: str | None) -> datetime | None:
+    try:
+        time = None if text is None else read_time(text)
+    except (ValueError, OverflowError):
+        raise click.BadParameter(
+            "must be a date or time of ISO 8601, such as 2027-01-31 or 2027-01-31T12:00Z."
+        ) from None
+    if time is not None and time <= datetime.now(UTC):
+        raise click.BadParameter("is in the past.")
+    return time
+
+
+@click.command(
+    epilog=examples("plantstore token", "plantstore token --name kiosk --append tokens.txt")
+)
+@click.option("--name", callback=_name, help="The name of the client, for the log.")
+@click.option(
+    "--expires",
+    callback=_time,
+    metavar="DATE",
+    help="The token is refused from this date or time on (ISO 8601, UTC). By default, never.",
+)
+@click.option(
+    "--append",
+    "file",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Append the digest to this file.",
+)
+def token(name: str | None, expires: datetime | None, file: str | None) -> None:
+    """Make a new access token. No setting is needed.
+
+    The first line is the token: give it to the client. The second line has its digest: put it
+    into PLANTSTORE_TOKENS_FILE, or the digest alone into PLANTSTORE_TOKENS. The service then
+    accepts the token without storing it.
+
+    With --append, the second line is appended to FILE, and only the token is shown. A running
+    service that uses FILE accepts the token within a few seconds.
+    """
+    made = make_token()
+    line = format_line(token_digest(made), name or "", expires)
+    if file is None:
+        click.echo(f"{made}\n{line}")
+        return
+    # If the token cannot be shown, the file is unchanged.
+    with _changed(file, partial(_appended, f"{line}\n".encode())), naming("standard output"):
+        click.echo(made)
+        sys.stdout.flush()
+    click.echo(f"The digest of the token was appended to {printable(file)}.", err=True)
+
+
+@click.group(epilog=examples("plantstore tokens list tokens.txt"))
+def tokens() -> None:
+    """List and revoke the access tokens of a file."""
+
+
+@tokens.command("list", epilog=examples("plantstore tokens list tokens.txt"))
+@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+def list_(file: str) -> None:
+    """Show the name of each token's client, and when the token expires."""
+    with _faults(file):
+        listed = read_file(file)
+    for one in listed:
+        expires = "never" if one.expires is None else format_time(one.expires)
+        state = "\texpired" if one.is_expired() else ""
+        click.echo(f"{printable(one.client)}\t{expires}{state}")
+
+
+@tokens.command(epilog=examples("plantstore tokens revoke tokens.txt kiosk"))
+@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@click.argument("name", callback=utf8)
+def revoke(file: str, name: str) -> None:
+    """Remove every token of the client NAME from FILE.
+
+    A running service that uses FILE refuses the tokens within a few seconds, unless they are also
+    in PLANTSTORE_TOKENS.
+    """
+    name = " ".join(name.split())
+    with _changed(file, partial(_without, name)):
+        pass
+    click.echo(f"The tokens of {printable(name)} were removed from {printable(file)}.")
+
+
+@contextmanager
+def _changed(file: str, change: Callable[[bytes], bytes]) -> Iterator[None]:
+    """Change a file of tokens at the end of the block. An invalid change is refused before it."""
+    with _locked(file), _faults(file):
+        content = change(read_content(file) if os.path.exists(file) else b"")
+        parse(content)
+        with replacing(file) as output:
+            output.write(content)
+            output.flush()
+            os.fsync(output.fileno())  # A full disk must be noticed before the token is shown.
+            yield
+
+
+@contextmanager
+def _locked(file: str) -> Iterator[None]:
+    """Lock the folder of a file, so that only one command at a time changes its files of tokens."""
+    from fcntl import LOCK_EX, flock  # Windows has no such module.
+
+    folder = os.open(os.path.dirname(os.path.realpath(file)), os.O_RDONLY)
+    try:
+        flock(folder, LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
+
+
+@contextmanager
+def _faults(file: str) -> Iterator[None]:
+    """Report a fault of a file of tokens in one line."""
+    try:
+        yield
+    except ValueError as error:
+        raise click.ClickException(f"{printable(file)}: {error}.") from None
+
+
+def _appended(line: bytes, content: bytes) -> bytes:
+    end = b"" if content.endswith(b"\n") or not content else b"\n"
+    return content + end + line
+
+
+def _without(name: str, content: bytes) -> bytes:
+    """Return the content of a file without the lines of a client."""
+    listed = parse(content)
+    revoked = {one.line for one in listed if one.client == name}
+    if not revoked:
+        raise click.ClickException(f"no token has the name {printable(name)}.")
+    if len(revoked) == len(listed):
+        raise click.ClickException(
+            "the file would have no token, and a running service would then keep the earlier ones."
+            " Append another token first: plantstore token --name NAME --append FILE"
+        )
+    lines = content.split(b"\n")
+    kept = [one.client for one in listed if one.line not in revoked]
+    changed = b"\n".join(line for number, line in enumerate(lines, 1) if number not in revoked)
+    if [one.client for one in parse(changed)] == kept:
+        return changed
+    # A token without a name has the number of its line as its name.
+    return b"\n".join(b"#" if number in revoked else line for number, line in enumerate(lines, 1))
+
+
+#: The commands of this module.
+COMMANDS: list[click.Command] = [token, tokens]

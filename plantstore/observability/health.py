@@ -1,0 +1,103 @@
+"""The health of the service, for load balancers, containers and monitoring."""
+
+from concurrent.futures import Future
+from threading import Lock
+from typing import Any
+
+from flask import Blueprint, request
+
+from ..errors import Refused
+from ..operations import OperationsBlueprint, check_store
+from ..responses import JSONResponse
+from ..stores.base import Store, StoreMisconfigured, StoreUnavailable
+from ..stores.deadline import deadline
+from ..stores.threads import start
+
+# The seconds in which the store must respond.
+_TIMEOUT = 2.0
+
+
+def create_health_blueprint(*, store: Store, name: str = "plantstore_health") -> Blueprint:
+    """Return a blueprint with ``GET /healthz`` and ``GET /readyz``, which need no token.
+
+    ``/healthz`` responds with 200 if the process does. ``/readyz`` responds with 200 if the store
+    can be used within two seconds, and with 503 otherwise. The response has no detail of the store.
+
+    :param store: the store that keeps the plants.
+    :param name: the name of the blueprint, by default ``plantstore_health``.
+    :returns: the blueprint, for :meth:`flask.Flask.register_blueprint`.
+    :raises TypeError: if an argument has the wrong type.
+    :raises ValueError: if ``name`` is empty or has a dot.
+    """
+    check_store(store)
+    blueprint = OperationsBlueprint(name, __name__)
+    ping = _Ping(store)
+
+    @blueprint.get("/healthz")
+    def healthz(**_: Any) -> JSONResponse:
+        """Respond."""
+        return _ok()
+
+    @blueprint.get("/readyz")
+    def readyz(**_: Any) -> JSONResponse:
+        """Respond if requests can be executed."""
+        if store.one_process and request.environ["wsgi.multiprocess"]:
+            raise Refused(50302)
+        ping()
+        return _ok()
+
+    blueprint.record(blueprint.add_other_methods)
+    return blueprint
+
+
+def _ok() -> JSONResponse:
+    return JSONResponse({"status": "ok"}, headers=[("Cache-Control", "no-store")])
+
+
+class _Ping:
+    """Pings a store. While a ping is in progress, other callers get the result of the last one.
+
+    So the clients of a store that hangs occupy at most one thread.
+
+    :param store: the store.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._lock = Lock()
+        self._running: Future[None] | None = None
+        self._error: StoreUnavailable | None = None
+        self._is_known = False  # Whether a ping has had a result.
+
+    def __call__(self) -> None:
+        """Return if the store can be used.
+
+        :raises StoreUnavailable: if it cannot, or does not respond within two seconds.
+        """
+        with self._lock:
+            is_free = self._running is None or self._running.done()
+            if is_free:
+                self._running = start(self._ping)
+            running: Any = self._running
+        if is_free or not self._is_known:
+            self._error, self._is_known = _error_of(running), True
+        error = self._error
+        if error is not None:
+            raise type(error)(*error.args)  # Each thread needs an exception of its own.
+
+    def _ping(self) -> None:
+        with deadline(_TIMEOUT):
+            self._store.ping()
+
+
+def _error_of(ping: Future[None]) -> StoreUnavailable | None:
+    try:
+        error = ping.exception(_TIMEOUT)
+    except TimeoutError:
+        return StoreUnavailable("it has not responded within two seconds")
+    if isinstance(error, StoreMisconfigured):
+        return StoreMisconfigured(str(error))
+    if isinstance(error, StoreUnavailable):
+        return StoreUnavailable(str(error))
+    # The text of another exception may have a password.
+    return StoreUnavailable(f"ping raised {type(error).__name__}") if error else None

@@ -1,0 +1,1 @@
+"""The OpenAPI document, and a page on which a person can try the operations."""

@@ -1,0 +1,107 @@
+"""The OpenAPI document and the documentation page over HTTP."""
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from flask import Blueprint, Response, request, send_from_directory
+
+from ..blueprint import OPERATIONS
+from ..errors import Refused
+from ..hosts import requested_url
+from ..operations import OperationsBlueprint, operation_rules
+from ..responses import JSONResponse
+from .document import make_document
+
+# The folder of the page, and the files that it loads: of this package, and of flask-swagger-ui.
+_PAGE = Path(__file__).parent / "page"
+_OWN_FILES = {"docs.js", "docs.css"}
+_LIBRARY_FILES = {"swagger-ui.css", "swagger-ui-bundle.js"}
+# The page can load files only from the service, and send requests only to it.
+_PAGE_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; connect-src 'self'; img-src 'self' data:; script-src 'self';"
+        " style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+def create_docs_blueprint(*, name: str = "plantstore_docs") -> Blueprint:
+    """Return a blueprint with ``GET /openapi.json`` and ``GET /docs``, which need no token.
+
+    ``/openapi.json`` is the OpenAPI document of the operations that the site has under the same URL
+    prefix. ``/docs`` is a page on which a person can read it and try the operations. It exists only
+    if flask-swagger-ui is installed: ``pip install 'plantstore[docs]'``.
+
+    :param name: the name of the blueprint, by default ``plantstore_docs``.
+    :returns: the blueprint. Register it with the same URL prefix as :func:`create_blueprint`, with
+        the same names and converters of parameters.
+    :raises TypeError: if an argument has the wrong type.
+    :raises ValueError: if ``name`` is empty or has a dot.
+    """
+    return make_docs_blueprint(name, requested_url)
+
+
+def make_docs_blueprint(name: str, get_url: Callable[[], str]) -> Blueprint:
+    """Return the blueprint of :func:`create_docs_blueprint`.
+
+    :param get_url: returns the URL of the current request without its query.
+    """
+    blueprint = OperationsBlueprint(name, __name__)
+
+    @blueprint.get("/openapi.json")
+    def openapi(**_: Any) -> Response:
+        """Return the OpenAPI document of the operations under this URL prefix."""
+        served = _served()
+        if not served:
+            raise RuntimeError(f"{name}: register it with the same url_prefix as create_blueprint")
+        document = make_document(served)
+        document["servers"] = [{"url": get_url().removesuffix("/openapi.json")}]
+        # A shared cache must not keep it: the URL depends on the client.
+        response = JSONResponse(document, headers=[("Cache-Control", "private, no-cache")])
+        response.add_etag()
+        response.make_conditional(request)
+        return response
+
+    if find_spec("flask_swagger_ui") is not None:
+        blueprint.add_url_rule("/docs", view_func=_page)
+        blueprint.add_url_rule("/docs/<plantstore_file>", view_func=_file)
+    blueprint.record(blueprint.add_other_methods)
+    return blueprint
+
+
+def _page(**_: Any) -> Response:
+    """Return the page."""
+    return _send(_PAGE, "index.html")
+
+
+def _file(plantstore_file: str, **_: Any) -> Response:
+    """Return a file that the page loads."""
+    if plantstore_file in _OWN_FILES:
+        return _send(_PAGE, plantstore_file)
+    if plantstore_file in _LIBRARY_FILES:
+        library: Any = find_spec("flask_swagger_ui")
+        return _send(Path(library.origin).parent / "dist", plantstore_file)
+    raise Refused(40401)
+
+
+def _send(folder: Path, file: str) -> Response:
+    response = send_from_directory(folder, file)
+    response.direct_passthrough = False  # A function of the site may read the response.
+    response.headers.update(_PAGE_HEADERS)
+    return response
+
+
+def _served() -> list[str]:
+    """Return the names of the operations that have the URL prefix of the current request."""
+    document: Any = request.url_rule
+    prefix = document.rule.removesuffix("/openapi.json")
+    rules = {(rule.rule, rule.endpoint.rpartition(".")[2]) for rule in operation_rules(document)}
+    return [
+        name
+        for name, (_, rule, view) in OPERATIONS.items()
+        if (prefix + rule, view.__name__) in rules
+    ]

@@ -1,0 +1,42 @@
+"""The OpenAPI document of the operations that are served."""
+
+import json
+from collections.abc import Collection
+from importlib.resources import files
+from typing import Any
+
+from ..blueprint import OPERATIONS
+
+
+def make_document(operations: Collection[str] = ("create",)) -> dict[str, Any]:
+    """Return the OpenAPI document that describes operations, and nothing else.
+
+    With ``create`` alone, it is that of interface 1.0.0. Its version is 1.1.0 otherwise.
+
+    :param operations: the names of the operations. By default, there is only ``create``.
+    """
+    document = _read("openapi.json")
+    if {*operations} != {"create"}:
+        _add(document, _read("openapi_1.1.json"))
+    created = document["paths"]["/plants"]["post"]["responses"]["200"]
+    for name in OPERATIONS.keys() - {*operations}:
+        method, rule, _ = OPERATIONS[name]
+        path = rule.replace("<plantstore_id>", "{id}")
+        document["paths"].get(path, {}).pop(method.lower(), None)
+        created.get("links", {}).pop(name, None)
+    document["paths"] = {path: item for path, item in document["paths"].items() if item}
+    return document
+
+
+def _read(name: str) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((files(__package__) / name).read_text("utf-8"))
+    return document
+
+
+def _add(document: dict[str, Any], additions: dict[str, Any]) -> None:
+    """Add the members of an object to another one. A value replaces one of the same name."""
+    for name, value in additions.items():
+        if isinstance(value, dict) and name in document:
+            _add(document[name], value)
+        else:
+            document[name] = value

@@ -1,0 +1,175 @@
+"""The table of plants: its definition, and the check that a table is as defined."""
+
+from collections.abc import Iterator
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Engine,
+    MetaData,
+    Table,
+    Text,
+    exc,
+    inspect,
+    text,
+)
+from sqlalchemy.dialects.mysql import LONGTEXT
+from sqlalchemy.engine.interfaces import ReflectedColumn
+
+from ..stores.base import StoreMisconfigured
+from ..text import one_line, type_error
+from .engines import Backend
+
+# In MySQL and MariaDB, TEXT is limited to 65,535 bytes.
+_TEXT = Text().with_variant(LONGTEXT(charset="utf8mb4"), "mysql", "mariadb")
+
+
+class TableMissing(StoreMisconfigured):
+    """The table does not exist. The store may create it, or has no plants."""
+
+
+def define_table(name: str, metadata: MetaData, engine: Engine) -> Table:
+    """Return the table of plants, the same for every engine.
+
+    :param name: the name of the table.
+    :param metadata: the metadata that contains the table. Several stores may use one table.
+    :param engine: the engine, which limits the length of the name.
+    :raises TypeError: if the name is not a string.
+    :raises ValueError: if the name is empty or too long, or if the metadata has a table of this
+        name that is not a table of plants.
+    """
+    if not isinstance(name, str):
+        raise type_error("table", "a string, the name of a table", name)
+    longest = engine.dialect.max_identifier_length
+    if not 0 < len(name.encode()) <= longest or "\0" in name:
+        raise ValueError(f"table must be a name of 1 to {longest} bytes")
+    key = f"{metadata.schema}.{name}" if metadata.schema else name
+    existing = metadata.tables.get(key)
+    if existing is not None:
+        return _own(existing)
+    return Table(
+        name,
+        metadata,
+        Column("id", BigInteger, primary_key=True, autoincrement=False),
+        Column("name", _TEXT, nullable=False),
+        Column("tag", _TEXT),
+        info={"plantstore": True},
+        implicit_returning=False,
+        sqlite_with_rowid=False,  # One B-tree, with the id as its key, instead of two.
+        mysql_engine="InnoDB",
+        mariadb_engine="InnoDB",
+    )
+
+
+def _own(existing: Table) -> Table:
+    if not existing.info.get("plantstore"):
+        raise ValueError(
+            f"metadata already has a table {existing.name}, which plantstore did not define: pass"
+            " another name, such as table='garden_plants', or create the store before db.reflect()"
+        )
+    return existing
+
+
+def create_table(connection: Connection, table: Table) -> None:
+    """Create the table if it does not exist."""
+    try:
+        table.create(connection, checkfirst=True)
+    except exc.DBAPIError as error:
+        if error.connection_invalidated or not _exists(connection, table):
+            raise
+        # Another worker has created the table since the check.
+
+
+def check_table(connection: Connection, table: Table, backend: Backend) -> None:
+    """Check that a table can store every plant unchanged.
+
+    The table may have other columns too, if the database fills them.
+
+    :raises TableMissing: if it does not exist.
+    :raises StoreMisconfigured: if it cannot. The message says why.
+    """
+    problems = [*_database_faults(connection, table, backend)]
+    try:
+        problems += _faults(connection, table, backend)
+    except exc.NoSuchTableError:
+        if not problems:
+            raise table_missing(table) from None
+    except exc.UnreflectableTableError as error:
+        problems.append(one_line(error))
+    if problems:
+        raise misconfigured(table, "; ".join(problems))
+
+
+def misconfigured(table: Table, problem: str) -> StoreMisconfigured:
+    """Return the exception for a table that cannot store plants."""
+    return StoreMisconfigured(f"table {table.name}: {problem}")
+
+
+def table_missing(table: Table) -> TableMissing:
+    """Return the exception for a table that does not exist."""
+    return TableMissing(
+        f"table {table.name}: it does not exist; run the migrations of the site, such as flask db"
+        " upgrade"
+    )
+
+
+def _exists(connection: Connection, table: Table) -> bool:
+    connection.rollback()  # PostgreSQL executes nothing in a transaction that has failed.
+    return inspect(connection).has_table(table.name, connection.schema_for_object(table))
+
+
+def _database_faults(connection: Connection, table: Table, backend: Backend) -> Iterator[str]:
+    values = {"schema": connection.schema_for_object(table), "table": table.name}
+    checks = backend.table_checks
+    # One statement, because each takes a round trip.
+    query = ", ".join(f"EXISTS ({check})" for check in checks.values())
+    found = connection.execute(text(f"SELECT {query}"), values).one()
+    yield from (problem for problem, is_found in zip(checks, found, strict=True) if is_found)
+
+
+def _faults(connection: Connection, table: Table, backend: Backend) -> Iterator[str]:
+    inspector, schema = inspect(connection), connection.schema_for_object(table)
+    # There are none if another process creates the table between the queries of SQLAlchemy.
+    columns = _columns(connection, table) or _columns(connection, table)
+    missing = {"id", "name", "tag"} - {*columns}
+    if missing:
+        yield f"it has no column {' and no column '.join(sorted(missing))}"
+        return
+    if inspector.get_pk_constraint(table.name, schema)["constrained_columns"] != ["id"]:
+        yield "its primary key must be the column id alone"
+    yield from _id_faults(columns.pop("id"), backend)
+    for name in ("name", "tag"):
+        yield from _text_faults(columns.pop(name), backend)
+    for column in columns.values():
+        if not column["nullable"] and not _is_filled(column):
+            yield f"the column {column['name']} must be nullable or have a default"
+
+
+def _columns(connection: Connection, table: Table) -> dict[str, ReflectedColumn]:
+    found = inspect(connection).get_columns(table.name, connection.schema_for_object(table))
+    return {column["name"]: column for column in found}
+
+
+def _id_faults(column: ReflectedColumn, backend: Backend) -> Iterator[str]:
+    if not isinstance(column["type"], backend.id_type) or getattr(
+        column["type"], "unsigned", False
+    ):
+        yield "the column id must be a signed BIGINT"
+    if _is_filled(column):
+        yield "the database must not fill the column id (AUTO_INCREMENT, IDENTITY or a default)"
+
+
+def _text_faults(column: ReflectedColumn, backend: Backend) -> Iterator[str]:
+    name, type = column["name"], column["type"]
+    if not isinstance(type, backend.text_types) or getattr(type, "length", None) is not None:
+        yield f"the column {name} must be {backend.text_name}"
+    if column.get("computed"):
+        yield f"the column {name} must not be computed"
+    if name == "tag" and not column["nullable"]:
+        yield "the column tag must be nullable"
+
+
+def _is_filled(column: ReflectedColumn) -> bool:
+    by_sequence = column.get("autoincrement") is True or column.get("identity") is not None
+    return by_sequence or column["default"] is not None or column.get("computed") is not None

@@ -1,0 +1,122 @@
+"""The engines of databases: one entry for each, with everything in which it differs."""
+
+import re
+from contextlib import suppress
+from urllib.parse import unquote
+
+from sqlalchemy import URL, Engine, exc
+
+from ._backend import POOL_SIZE, Backend, shown
+from ._mysql import MySQL
+from ._postgresql import PostgreSQL
+from ._servers import parse_url
+from ._sqlite import SQLite
+
+__all__ = ["POOL_SIZE", "Backend", "backend_of", "is_new", "make_engine", "public_url"]
+
+# What may follow the scheme in the URL of a server with credentials. The password may contain
+# separators. But in me:1234/db@host, 1234 may be a password or a port: such a URL is refused.
+_CREDENTIALS = re.compile(r"[^:/?#@\[\]]*(:(?![0-9]*[/?#])[^@]*)?@[^@]*")
+
+# The entries by the name of the engine in a URL, which is also the name of SQLAlchemy's dialect.
+_BACKENDS: dict[str, Backend] = {
+    "sqlite": SQLite(),
+    "postgresql": PostgreSQL(),
+    "mysql": MySQL(),
+}
+_BACKENDS |= {"postgres": _BACKENDS["postgresql"], "mariadb": _BACKENDS["mysql"]}
+
+
+def backend_of(engine: Engine) -> Backend:
+    """Return the entry of an engine.
+
+    :raises ValueError: if there is none.
+    """
+    try:
+        return _BACKENDS[engine.dialect.name]
+    except KeyError:
+        raise ValueError(
+            f"SQLStore cannot use a database of {engine.dialect.name}, only SQLite, PostgreSQL,"
+            " MariaDB and MySQL"
+        ) from None
+
+
+def make_engine(url: str) -> Engine:
+    """Return the engine of a database. The engine opens its first connection on first use.
+
+    Each statement is a transaction by default. All steps of an operation have one deadline.
+
+    :param url: the URL of the database.
+    :raises ValueError: if it is not the URL of a database, or if an option is unknown or invalid.
+        The message does not show the URL.
+    :raises ImportError: if the driver is not installed.
+    """
+    parsed = _parse(url)
+    _check_complete(url, parsed)
+    return _BACKENDS[parsed.get_backend_name()].make_engine(parsed)
+
+
+def is_new(url: str) -> bool:
+    """Return whether the first plant creates the database: an SQLite file that does not exist.
+
+    :param url: the URL of a database.
+    :raises ValueError: as for :func:`make_engine`.
+    """
+    engine = make_engine(url)
+    return backend_of(engine).is_new(engine.url)
+
+
+def public_url(url: str) -> str:
+    """Return the URL of a database without its password and its options.
+
+    :raises ValueError: if it is not the URL of a database.
+    """
+    if _parse(url).drivername == "sqlite":
+        return url.partition("?")[0]
+    scheme, _, rest = url.partition("://")
+    credentials, at, address = rest.rpartition("@")
+    return f"{scheme}://{credentials.partition(':')[0]}{at}{address.partition('?')[0]}"
+
+
+def _parse(url: str) -> URL:
+    with suppress(exc.ArgumentError, ValueError):
+        if _is_certain(url) and "\0" not in unquote(url):
+            parsed = parse_url(url)
+            if _is_valid(parsed):
+                return parsed
+    raise ValueError(
+        "not the URL of a database, such as sqlite:///plants.db or"
+        " postgresql://user:password@host/name; in the password write @ as %40 and / as %2F"
+    )
+
+
+def _is_valid(url: URL) -> bool:
+    """Return whether the parts of a URL are valid.
+
+    :raises UnicodeError: if the name of the host is invalid. The drivers would raise it later.
+    """
+    (url.host or "").encode("idna")
+    port = 1 if url.port is None else url.port
+    return url.database not in {None, "", ":memory:"} and 0 < port < 2**16
+
+
+def _is_certain(url: str) -> bool:
+    """Return whether no part of a password can be taken for another part of the URL.
+
+    :raises UnicodeEncodeError: if the URL of a server is not Unicode.
+    """
+    scheme, _, rest = url.partition("://")
+    if scheme == "sqlite":
+        return True  # It has no password, and a path of any bytes.
+    rest.encode()
+    return "@" not in rest or _CREDENTIALS.fullmatch(rest) is not None
+
+
+def _check_complete(url: str, parsed: URL) -> None:
+    """Raise ValueError for an option without a value. SQLAlchemy ignores such options."""
+    with_values = parse_url(re.sub("(?<=[?&])([^=&]+)=?(?=&|$)", r"\1=-", url))
+    empty = sorted(with_values.query.keys() - parsed.query.keys())
+    if empty:
+        raise ValueError(
+            f"the URL has an option without a value: {shown(empty[0], with_values.query)}"
+        )
