@@ -18,7 +18,7 @@ from .observability.health import create_health_blueprint
 from .openapi.blueprint import make_docs_blueprint
 from .operations import check_store
 from .request_log import finish
-from .settings import Settings, SettingsError
+from .settings import MAX_BODY, METRICS, OPERATIONS, Settings, SettingsError
 from .stores.base import Store
 from .text import type_error
 
@@ -61,15 +61,15 @@ def _make_app(
 ) -> Flask:
     settings = Settings({**os.environ, **config})
     settings.check_names()
-    settings.log_formatter()  # Here it is only checked. The server configures the log.
+    settings.log_formatter()  # It is only checked here. The server configures the log.
     verify_token = settings.verify_token if verify_token is None else verify_token
-    max_body, operations = settings.max_body, settings.operations
+    max_body, operations = settings[MAX_BODY], settings[OPERATIONS]
     store = settings.open_store() if store is None else store
     app = _Service(__name__, static_folder=None)
     app.config.from_mapping(config)
     app.extensions["plantstore"] = store
     app.register_blueprint(create_health_blueprint(store=store))
-    if settings.has_metrics():
+    if settings[METRICS]:
         store = _with_metrics(app, store, verify_token)
     app.register_blueprint(
         create_blueprint(

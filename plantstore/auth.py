@@ -59,6 +59,16 @@ class StaticTokens:
         return f"<StaticTokens: {len(self)} accepted>"
 
 
+def any_of(*checks: VerifyToken) -> VerifyToken:
+    """Return a token check that accepts what any of several checks accepts."""
+
+    def verify_token(token: str) -> str | None:
+        clients = (check(token) for check in checks)
+        return next((client for client in clients if client is not None), None)
+
+    return verify_token
+
+
 def check_verify_token(verify_token: Any) -> None:
     """Check an argument ``verify_token``: a function that takes a token, or a proxy of one.
 

@@ -6,33 +6,19 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from importlib.util import find_spec
 from logging import Formatter
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
-from .auth import StaticTokens, VerifyToken
+from .auth import StaticTokens, VerifyToken, any_of
 from .bearer import token_digest
 from .blueprint import check_operations
 from .body import DEFAULT_MAX_BODY
 from .observability.log_format import FORMATTERS
 from .stores.base import Store
-from .stores.urls import open_store
+from .stores.urls import DEFAULT_STORE, open_store
 from .tokens.file import TokenFile, describe_fault, name_expired, read_file
 
 _T = TypeVar("_T")
 
-#: The default URL of the store.
-DEFAULT_STORE = "memory://"
-
-
-#: The names of the settings.
-NAMES = (
-    "PLANTSTORE_TOKENS",
-    "PLANTSTORE_TOKENS_FILE",
-    "PLANTSTORE_STORE",
-    "PLANTSTORE_MAX_BODY",
-    "PLANTSTORE_OPERATIONS",
-    "PLANTSTORE_METRICS",
-    "PLANTSTORE_LOG",
-)
 # The variables that Kubernetes sets for a service whose name is or begins with plantstore.
 _KUBERNETES = re.compile(
     r"PLANTSTORE_([A-Z0-9_]+_)?"
@@ -45,6 +31,122 @@ class SettingsError(ValueError):
 
 
 @dataclass(frozen=True)
+class Setting(Generic[_T]):
+    """A setting. The README, ``plantstore --help`` and ``plantstore check`` follow from its entry.
+
+    :param name: its name in the environment.
+    :param meaning: what it means, for people.
+    :param default: its default, as text; ``None`` if there is none.
+    :param parse: returns the value for a text. It raises ValueError with what follows the name in
+        a message, or ModuleNotFoundError with what follows the name and a colon.
+    :param report: returns the line about the value in the report of ``plantstore check``; ``None``
+        if the report has another line about the setting.
+    """
+
+    name: str
+    meaning: str
+    default: str | None
+    parse: Callable[[Any], _T]
+    report: Callable[[_T], str] | None = None
+
+
+def _words(value: object) -> list[str]:
+    """Return the words of a list, or of a text in which commas or white space separate them."""
+    text = (
+        ",".join(map(str, value))
+        if isinstance(value, list | tuple | set | frozenset)
+        else str(value)
+    )
+    return [word for word in re.split(r"[,\s]+", text) if word]
+
+
+def _bytes(value: object) -> int:
+    if re.fullmatch("[1-9][0-9]{0,17}", str(value)) is None:
+        raise ValueError("must be a whole number of bytes, at least 1")
+    return int(str(value))
+
+
+def _operations(value: object) -> list[str]:
+    names = _words(value)
+    check_operations(names)
+    return [*dict.fromkeys(names)]
+
+
+def _metrics(value: object) -> bool:
+    if str(value) not in {"0", "1"}:
+        raise ValueError("must be 0 or 1")
+    is_on = str(value) == "1"
+    if is_on and find_spec("prometheus_client") is None:
+        raise ModuleNotFoundError("prometheus-client is missing: pip install 'plantstore[metrics]'")
+    return is_on
+
+
+def _log(value: object) -> str:
+    if str(value) not in FORMATTERS:
+        raise ValueError("must be text or json")
+    try:
+        FORMATTERS[str(value)]()
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError(
+            "python-json-logger is missing: pip install 'plantstore[gunicorn]'"
+        ) from None
+    return str(value)
+
+
+TOKENS = Setting(
+    "PLANTSTORE_TOKENS",
+    "accepted tokens, separated by commas or white space; each is plain text or `sha256:<64 hex>`",
+    None,
+    _words,
+)
+TOKENS_FILE = Setting(
+    "PLANTSTORE_TOKENS_FILE",
+    "a file of tokens, one per line: token or digest, then optionally the client's name, then"
+    " optionally `expires=2027-01-31`",
+    None,
+    str,
+)
+STORE = Setting("PLANTSTORE_STORE", "the URL of the store", DEFAULT_STORE, str)
+MAX_BODY = Setting(
+    "PLANTSTORE_MAX_BODY",
+    "the largest request body, in bytes",
+    str(DEFAULT_MAX_BODY),
+    _bytes,
+    "Largest request body: {} bytes".format,
+)
+OPERATIONS = Setting(
+    "PLANTSTORE_OPERATIONS",
+    "the operations that are served, separated by commas or white space: `create`, `read`, `list`,"
+    " `delete`",
+    "create",
+    _operations,
+    lambda names: f"Operations: {', '.join(names)}",
+)
+METRICS = Setting(
+    "PLANTSTORE_METRICS",
+    "`1`: metrics for Prometheus are served",
+    "0",
+    _metrics,
+    lambda is_on: f"Metrics: {'on' if is_on else 'off'}",
+)
+LOG = Setting(
+    "PLANTSTORE_LOG", "the format of the log: `text` or `json`", "text", _log, "Log: {}".format
+)
+
+#: The settings, in the order of the README.
+SETTINGS: tuple[Setting[Any], ...] = (
+    TOKENS,
+    TOKENS_FILE,
+    STORE,
+    MAX_BODY,
+    OPERATIONS,
+    METRICS,
+    LOG,
+)
+_NAMES = [setting.name for setting in SETTINGS]
+
+
+@dataclass(frozen=True)
 class Settings:
     """The settings of the standalone service. A setting is read and checked when it is used.
 
@@ -52,6 +154,19 @@ class Settings:
     """
 
     source: Mapping[str, Any] = field(repr=False)
+
+    def __getitem__(self, setting: Setting[_T]) -> _T:
+        """Return the value of a setting.
+
+        :raises SettingsError: if it is wrong.
+        """
+        default = "" if setting.default is None else setting.default
+        try:
+            return setting.parse(self.source.get(setting.name, default))
+        except ModuleNotFoundError as error:
+            raise SettingsError(f"{setting.name}: {error}") from None
+        except ValueError as error:
+            raise SettingsError(f"{setting.name} {error}") from None
 
     def check_names(self) -> None:
         """Check that every name that begins with ``PLANTSTORE_`` is that of a setting.
@@ -62,7 +177,7 @@ class Settings:
         """
         for name in self.source:
             if name.startswith("PLANTSTORE_") and not _is_known(name):
-                (nearest, *_) = get_close_matches(name.upper(), NAMES, 1, 0)
+                (nearest, *_) = get_close_matches(name.upper(), _NAMES, 1, 0)
                 shown = name if name.isprintable() else ascii(name)
                 raise SettingsError(f"{shown} is not a setting. Did you mean {nearest}?")
 
@@ -78,7 +193,7 @@ class Settings:
         listed, file = self._listed_tokens(), self._from_file(TokenFile)
         if file is None:
             return StaticTokens(listed)
-        return _first_of(file, StaticTokens(listed)) if listed else file
+        return any_of(file, StaticTokens(listed)) if listed else file
 
     @property
     def token_sources(self) -> str:
@@ -87,90 +202,37 @@ class Settings:
         :raises SettingsError: as for :attr:`verify_token`.
         """
         listed, in_file = self._listed_tokens(), self._from_file(read_file)
-        sources = [f"{len(listed)} from PLANTSTORE_TOKENS"] if listed else []
+        sources = [f"{len(listed)} from {TOKENS.name}"] if listed else []
         if in_file is not None:
-            sources.append(f"{len(in_file)} from PLANTSTORE_TOKENS_FILE{name_expired(in_file)}")
+            sources.append(f"{len(in_file)} from {TOKENS_FILE.name}{name_expired(in_file)}")
         return ", ".join(sources)
 
     def _listed_tokens(self) -> dict[str, str]:
         """Return the names of the clients by the tokens that PLANTSTORE_TOKENS lists."""
-        tokens = _words(self.source.get("PLANTSTORE_TOKENS") or "")
+        tokens = _words(self.source.get(TOKENS.name) or "")
         for number, token in enumerate(tokens, 1):
-            _check_token(token, f"PLANTSTORE_TOKENS: token number {number}")
-        if not tokens and not self.source.get("PLANTSTORE_TOKENS_FILE"):
+            _check_token(token, f"{TOKENS.name}: token number {number}")
+        if not tokens and not self.source.get(TOKENS_FILE.name):
             raise SettingsError(
-                "no token is configured: set PLANTSTORE_TOKENS or PLANTSTORE_TOKENS_FILE"
+                f"no token is configured: set {TOKENS.name} or {TOKENS_FILE.name}"
                 " (`plantstore token` makes a token)"
             )
         return {token: f"token-{number}" for number, token in enumerate(tokens, 1)}
 
     def _from_file(self, read: Callable[[str], _T]) -> _T | None:
         """Return what a function reads from the file of tokens, or ``None`` if there is no file."""
-        path = str(self.source.get("PLANTSTORE_TOKENS_FILE") or "")
+        path = str(self.source.get(TOKENS_FILE.name) or "")
         try:
             return read(path) if path else None
         except (OSError, ValueError) as error:
-            raise SettingsError(f"PLANTSTORE_TOKENS_FILE: {describe_fault(error)}") from None
-
-    @property
-    def max_body(self) -> int:
-        """The largest request body in bytes.
-
-        :raises SettingsError: if it is not a whole number of at least 1.
-        """
-        value = str(self.source.get("PLANTSTORE_MAX_BODY", DEFAULT_MAX_BODY))
-        if re.fullmatch("[1-9][0-9]{0,17}", value) is None:
-            raise SettingsError("PLANTSTORE_MAX_BODY must be a whole number of bytes, at least 1")
-        return int(value)
-
-    @property
-    def operations(self) -> list[str]:
-        """The names of the operations that are served.
-
-        :raises SettingsError: if there is no name, or an unknown one.
-        """
-        names = _words(self.source.get("PLANTSTORE_OPERATIONS", "create"))
-        try:
-            check_operations(names)
-        except ValueError as error:
-            raise SettingsError(f"PLANTSTORE_OPERATIONS {error}") from None
-        return [*dict.fromkeys(names)]
-
-    def has_metrics(self) -> bool:
-        """Return whether metrics are served.
-
-        :raises SettingsError: if it is neither 0 nor 1, or prometheus-client is not installed.
-        """
-        value = str(self.source.get("PLANTSTORE_METRICS", 0))
-        if value not in {"0", "1"}:
-            raise SettingsError("PLANTSTORE_METRICS must be 0 or 1")
-        if value == "1" and find_spec("prometheus_client") is None:
-            raise SettingsError(
-                "PLANTSTORE_METRICS: prometheus-client is missing:"
-                " pip install 'plantstore[metrics]'"
-            )
-        return value == "1"
+            raise SettingsError(f"{TOKENS_FILE.name}: {describe_fault(error)}") from None
 
     def log_formatter(self) -> Formatter:
         """Return the formatter of the log.
 
-        :raises SettingsError: if its name is neither text nor json, or python-json-logger is not
-            installed.
+        :raises SettingsError: if PLANTSTORE_LOG is wrong.
         """
-        name = str(self.source.get("PLANTSTORE_LOG", "text"))
-        if name not in FORMATTERS:
-            raise SettingsError("PLANTSTORE_LOG must be text or json")
-        try:
-            return FORMATTERS[name]()
-        except ModuleNotFoundError:
-            raise SettingsError(
-                "PLANTSTORE_LOG: python-json-logger is missing: pip install 'plantstore[gunicorn]'"
-            ) from None
-
-    @property
-    def store_url(self) -> str:
-        """The URL of the store. It may contain a password."""
-        return str(self.source.get("PLANTSTORE_STORE", DEFAULT_STORE))
+        return FORMATTERS[self[LOG]]()
 
     def open_store(self) -> Store:
         """Open the store.
@@ -178,33 +240,13 @@ class Settings:
         :raises SettingsError: if no store has this URL, or its driver is not installed.
         """
         try:
-            return open_store(self.store_url)
+            return open_store(self[STORE])
         except ValueError as error:
-            raise SettingsError(f"PLANTSTORE_STORE: {error}") from None
-
-
-def _words(value: object) -> list[str]:
-    """Return the words of a list, or of a text in which commas or white space separate them."""
-    text = (
-        ",".join(map(str, value))
-        if isinstance(value, list | tuple | set | frozenset)
-        else str(value)
-    )
-    return [word for word in re.split(r"[,\s]+", text) if word]
+            raise SettingsError(f"{STORE.name}: {error}") from None
 
 
 def _is_known(name: str) -> bool:
-    return name in NAMES or _KUBERNETES.fullmatch(name) is not None
-
-
-def _first_of(*checks: VerifyToken) -> VerifyToken:
-    """Return a token check that accepts what any of several checks accepts."""
-
-    def verify_token(token: str) -> str | None:
-        clients = (check(token) for check in checks)
-        return next((client for client in clients if client is not None), None)
-
-    return verify_token
+    return name in _NAMES or _KUBERNETES.fullmatch(name) is not None
 
 
 def _check_token(token: str, place: str) -> None:

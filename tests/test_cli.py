@@ -14,7 +14,7 @@ from click.testing import Result
 
 from plantstore import StaticTokens, __version__
 from plantstore.cli import main
-from plantstore.settings import NAMES
+from plantstore.settings import SETTINGS
 from plantstore.stores.urls import existing
 
 from .conftest import Run, invoke
@@ -372,5 +372,5 @@ def test_examples_of_the_help_succeed(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_help_names_the_settings(run: Run) -> None:
     """`plantstore --help` names every setting."""
     text = run("--help").output
-    for name in NAMES:
-        assert f"\n    {name} " in text
+    for setting in SETTINGS:
+        assert f"\n    {setting.name} " in text

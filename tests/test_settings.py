@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from plantstore import MemoryStore, SettingsError, create_app
-from plantstore.settings import Settings
+from plantstore.settings import MAX_BODY, Settings
 
 from .conftest import create
 from .sites import ROSE, ROSE_PLANT, TOKEN
@@ -144,7 +144,7 @@ def test_invalid_max_body_is_refused(limit: Any) -> None:
 def test_max_body_is_a_number_or_text(limit: Any) -> None:
     """PLANTSTORE_MAX_BODY may be a number or text."""
     settings = Settings({"PLANTSTORE_TOKENS": "t", "PLANTSTORE_MAX_BODY": limit})
-    assert settings.max_body == int(limit)
+    assert settings[MAX_BODY] == int(limit)
 
 
 @pytest.mark.parametrize("url", ["", "memory", "foo://me:hunter2@host/db", None, "me:hunter2@host"])

@@ -1,23 +1,27 @@
 """The ``plantstore`` command."""
 
+import textwrap
+from typing import Any
+
 import click
 
 from .. import __version__
+from ..settings import SETTINGS, Setting
 from . import _plants, _service, _tokens, _transfer
 from ._parameters import examples
 from ._streams import Program
 
-_SETTINGS = """\b
-Settings in the environment:
-  PLANTSTORE_STORE        the URL of the database, such as sqlite:///plants.db
-  PLANTSTORE_TOKENS       the tokens of the service, separated by commas
-  PLANTSTORE_TOKENS_FILE  a file of such tokens, one per line
-  PLANTSTORE_MAX_BODY     the largest request body of the service, in bytes
-  PLANTSTORE_OPERATIONS   what the service serves: create, read, list, delete
-  PLANTSTORE_METRICS      1: the service has metrics for Prometheus
-  PLANTSTORE_LOG          the format of the log of the service: text or json
 
-"""
+def _described(setting: Setting[Any]) -> str:
+    """Return the lines about a setting in the help."""
+    start = f"  {setting.name:<22}  "
+    default = "" if setting.default is None else f"; by default {setting.default}"
+    text = setting.meaning.replace("`", "") + default
+    return textwrap.fill(text, 78, initial_indent=start, subsequent_indent=" " * len(start))
+
+
+# Without \b, click would join the lines.
+_SETTINGS = "\n".join(["\b", "Settings in the environment:", *map(_described, SETTINGS), "", ""])
 
 
 @click.group(

@@ -1,13 +1,17 @@
 """The check of the settings and of the store. It changes neither."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from .. import __version__
-from ..settings import Settings, SettingsError
+from ..settings import MAX_BODY, SETTINGS, STORE, Setting, Settings, SettingsError
 from ..stores.base import StoreUnavailable
 from ..stores.urls import existing, is_new, open_store, public_url
 from ..text import one_line
+
+# A function that describes the state of the settings, or raises an exception that does.
+_Describe = Callable[[Settings], str]
 
 
 class Finding(NamedTuple):
@@ -24,8 +28,10 @@ def check(source: Mapping[str, Any]) -> Iterator[Finding]:
     """
     settings = Settings(source)
     yield Finding(True, f"plantstore {__version__}")
-    optional = [describe for name, describe in _OPTIONAL.items() if name in source]
-    for describe in (_names, _tokens, _max_body, *optional, _store):
+    values: list[_Describe] = [
+        partial(_value, setting) for setting in SETTINGS if _has_line(setting, source)
+    ]
+    for describe in (_names, _tokens, *values, _store):
         try:
             yield Finding(True, describe(settings))
         except (SettingsError, StoreUnavailable) as error:
@@ -41,26 +47,19 @@ def _tokens(settings: Settings) -> str:
     return f"Tokens: {settings.token_sources}"
 
 
-def _max_body(settings: Settings) -> str:
-    return f"Largest request body: {settings.max_body} bytes"
+def _has_line(setting: Setting[Any], source: Mapping[str, Any]) -> bool:
+    """Return whether the report has a line about a setting: if it is set, or limits the clients."""
+    return setting.report is not None and (setting.name in source or setting is MAX_BODY)
 
 
-def _operations(settings: Settings) -> str:
-    return f"Operations: {', '.join(settings.operations)}"
-
-
-def _metrics(settings: Settings) -> str:
-    return f"Metrics: {'on' if settings.has_metrics() else 'off'}"
-
-
-def _log(settings: Settings) -> str:
-    settings.log_formatter()
-    return f"Log: {settings.source['PLANTSTORE_LOG']}"
+def _value(setting: Setting[Any], settings: Settings) -> str:
+    report: Any = setting.report
+    return str(report(settings[setting]))
 
 
 def _store(settings: Settings) -> str:
     settings.open_store().close()
-    url, name = settings.store_url, public_url(settings.store_url)
+    url, name = settings[STORE], public_url(settings[STORE])
     if is_new(url):
         return f"Store: {name} can be used (the first plant creates the file)"
     try:
@@ -70,11 +69,3 @@ def _store(settings: Settings) -> str:
     except StoreUnavailable as error:
         raise StoreUnavailable(f"Store: {name} cannot be used now: {error}") from error
     return f"Store: {name} can be used"
-
-
-# The report has a line about each of these settings only if it is set.
-_OPTIONAL = {
-    "PLANTSTORE_OPERATIONS": _operations,
-    "PLANTSTORE_METRICS": _metrics,
-    "PLANTSTORE_LOG": _log,
-}

@@ -6,7 +6,7 @@ import os
 import click
 
 from ..openapi.document import make_document
-from ..settings import Settings, SettingsError
+from ..settings import OPERATIONS, Settings, SettingsError
 from ..text import printable
 from ._check import check
 from ._parameters import COUNT, examples, with_url
@@ -67,11 +67,11 @@ def openapi() -> None:
     By default, there is only create.
     """
     try:
-        document = make_document(Settings(os.environ).operations)
+        operations = Settings(os.environ)[OPERATIONS]
     except SettingsError as error:
         raise click.ClickException(str(error)) from None
     # Bytes, because the encoding of the terminal may lack a character.
-    click.echo(json.dumps(document, indent=2, ensure_ascii=False).encode())
+    click.echo(json.dumps(make_document(operations), indent=2, ensure_ascii=False).encode())
 
 
 #: The commands of this module.

@@ -12,7 +12,7 @@ from shutil import rmtree
 from tempfile import mkdtemp
 from typing import Any
 
-from ..settings import Settings, SettingsError
+from ..settings import METRICS, Settings, SettingsError
 
 # The variable with the folder of the files.
 _FOLDER = "PROMETHEUS_MULTIPROC_DIR"
@@ -86,7 +86,7 @@ def _number(worker: Any) -> int | None:
 def _has_metrics(server: Any) -> bool:
     try:
         # gunicorn sets the variables of its option --env later.
-        return Settings({**os.environ, **server.cfg.env}).has_metrics()
+        return Settings({**os.environ, **server.cfg.env})[METRICS]
     except SettingsError:  # It is reported when the service starts.
         return False
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from .. import __version__
 from ..app import create_app
-from ..settings import Settings, SettingsError
+from ..settings import METRICS, OPERATIONS, STORE, Settings, SettingsError
 from ..stores.base import Store
 from ..stores.urls import public_url
 from ..text import one_line
@@ -58,9 +58,10 @@ def when_ready(server: Any) -> None:
     settings = Settings(os.environ)
     server.log.info("plantstore %s", __version__)
     if _serves_settings(server):
-        server.log.info("Store: %s", public_url(settings.store_url))
+        server.log.info("Store: %s", public_url(settings[STORE]))
         server.log.info("Tokens: %s", settings.token_sources)
-        server.log.info("Operations: %s", ", ".join(settings.operations))
+        operations = settings[OPERATIONS]
+        server.log.info("Operations: %s", ", ".join(operations))
     server.log.info("Workers: %d", server.num_workers)
     server.log.info("Threads of each worker: %d", server.cfg.threads)
     if not checks_reloads(server):
@@ -133,7 +134,7 @@ def _check(server: Any) -> None:
         return
     try:
         create_app({"PLANTSTORE_METRICS": 0})  # The main process has no metrics.
-        Settings(os.environ).has_metrics()
+        _ = Settings(os.environ)[METRICS]
     except SettingsError as error:
         raise RuntimeError(f"plantstore: {error}") from None
     if _one_process() and server.num_workers > 1:

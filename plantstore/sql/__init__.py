@@ -1,5 +1,17 @@
 """Plants in a SQL database, through SQLAlchemy Core. This package needs SQLAlchemy."""
 
 from ._store import SQLStore
+from .engines import is_new, make_engine, public_url
 
-__all__ = ["SQLStore"]
+__all__ = ["SQLStore", "is_new", "make_engine", "open_url", "public_url"]
+
+
+def open_url(url: str) -> SQLStore:
+    """Return the store of a database's URL. It opens its first connection on first use.
+
+    :param url: the URL of the database.
+    :raises ValueError: if it is not the URL of a database, or if an option is unknown or invalid.
+        The message does not show the URL.
+    :raises ImportError: if the driver is not installed.
+    """
+    return SQLStore(make_engine(url))

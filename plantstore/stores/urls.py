@@ -1,10 +1,11 @@
-"""The URLs of stores. No other module of this package knows the SQL stores."""
+"""The URLs of stores."""
 
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from typing import Any, cast
 from urllib.parse import unquote_plus
 
 from ..text import one_line, type_error
@@ -32,10 +33,15 @@ def _sql(driver: str, extra: str) -> Callable[[str], Store]:
         with _importing(driver, extra):
             import_module(driver)
         with _importing("sqlalchemy", extra):
-            from ..sql import SQLStore, engines
-        return SQLStore(engines.make_engine(url))
+            sql = _sql_package()
+        return cast(Store, sql.open_url(url))
 
     return open_sql
+
+
+def _sql_package() -> Any:
+    """Import the SQL stores when a URL needs them, as a store of another package."""
+    return import_module("plantstore.sql")
 
 
 @contextmanager
@@ -113,9 +119,7 @@ def is_new(url: str) -> bool:
     """
     if not url.startswith("sqlite:"):
         return False
-    from ..sql import engines
-
-    return engines.is_new(url)
+    return cast(bool, _sql_package().is_new(url))
 
 
 def public_url(url: str) -> str:
@@ -131,9 +135,7 @@ def public_url(url: str) -> str:
         return "memory://"
     if scheme not in _OPENERS:
         return f"{scheme}://…"
-    from ..sql import engines
-
-    return engines.public_url(url)
+    return cast(str, _sql_package().public_url(url))
 
 
 def _schemes() -> list[str]:

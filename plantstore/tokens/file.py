@@ -30,7 +30,7 @@ class TokenFile:
     look was a second ago. While the file is broken or missing, the tokens that any process of the
     service has read last stay in use.
 
-    :param path: the path of the file. :func:`~plantstore.tokens.lines.read_tokens` describes its lines.
+    :param path: the path of the file. :func:`read_tokens` describes its lines.
     :raises OSError: if the file cannot be read, and no process of the service has read it before.
     :raises ValueError: if its text is invalid, in the same case.
     """
@@ -136,7 +136,7 @@ def read_content(path: str) -> bytes:
 def parse(content: bytes) -> list[ListedToken]:
     """Return the tokens that the content of a file lists.
 
-    :raises ValueError: as for :func:`~plantstore.tokens.lines.read_tokens`, and if it is not UTF-8 text.
+    :raises ValueError: as for :func:`read_tokens`, and if it is not UTF-8 text.
     """
     try:
         text = content.decode("utf-8-sig")
