@@ -22,9 +22,9 @@ from typing import NamedTuple
 
 import psutil
 
-from tests.databases import Place, memory, postgresql, sqlite, sqlite_wal
-from tests.serving import ROOT, free_port, listening
-from tests.waiting import wait_until
+from tests.support.databases import Place, memory, postgresql, sqlite, sqlite_wal
+from tests.support.serving import ROOT, free_port, listening
+from tests.support.waiting import wait_until
 
 HERE = Path(__file__).parent
 CLIENTS = 32  # Concurrent connections of wrk.

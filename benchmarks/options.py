@@ -11,7 +11,7 @@ import argparse
 import os
 from contextlib import ExitStack
 
-from tests.databases import Place
+from tests.support.databases import Place
 
 from .__main__ import ENTRIES, TOKEN, served
 from .revisions import burst, cell

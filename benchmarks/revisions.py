@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 
 import psutil
 
-from tests.databases import Place
+from tests.support.databases import Place
 
 from .__main__ import ENTRIES, TOKEN, cpu, load, served
 

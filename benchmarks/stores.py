@@ -25,8 +25,8 @@ from sqlalchemy import event, make_url
 
 from plantstore import Plant, SQLStore
 from plantstore.sql.engines import make_engine
-from tests.databases import STORES, Place
-from tests.serving import Gunicorn, post
+from tests.support.databases import STORES, Place
+from tests.support.serving import Gunicorn, post
 
 SECONDS = 5  # Duration of the creates.
 CLIENTS = 16  # Concurrent connections for the creates.

@@ -2,34 +2,27 @@
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from functools import cache
-from inspect import signature
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 from flask import Flask
 from flask.testing import FlaskClient
 from hypothesis import HealthCheck, settings
 from sqlalchemy import Engine, create_engine
-from werkzeug.test import TestResponse
 
 from plantstore import MemoryStore, create_app
-from plantstore.cli import main
-from plantstore.schemas import error_schema
-
-from .databases import DATABASES, Place
-from .serving import Gunicorn
-from .sites import BEARER, TOKEN, make_site
+from tests.support.commands import Run, invoke
+from tests.support.databases import DATABASES, SERVERS, OpenPlace, Place
+from tests.support.serving import Gunicorn
+from tests.support.sites import TOKEN, make_site
 
 # A failed comparison in the contract test suites then shows its values.
 pytest.register_assert_rewrite("plantstore.testing")
-
-Run = Callable[..., Result]
-OpenPlace = Callable[[], AbstractContextManager[Place]]
 
 # The environment of the test run must not change the settings of the services under test.
 for variable in [*os.environ]:
@@ -43,6 +36,15 @@ UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("plantstore", UNTIMED)
 settings.register_profile("deep", UNTIMED, max_examples=3000)
 settings.load_profile("plantstore")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that run on a database server."""
+    for item in items:
+        parameters: Any = getattr(item, "callspec", None)
+        used = parameters.params.values() if parameters else ()
+        if any(server is value for server in SERVERS for value in used):
+            item.add_marker(pytest.mark.database)
 
 
 @pytest.fixture
@@ -126,27 +128,3 @@ def run(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         return invoke(*arguments, input=input, env={"PLANTSTORE_STORE": url})
 
     return run
-
-
-def invoke(*arguments: str, **options: Any) -> Result:
-    """Run the plantstore command, with standard output and standard error apart."""
-    # Before click 8.2, they are apart only on request.
-    apart: Any = {"mix_stderr": False} if "mix_stderr" in signature(CliRunner).parameters else {}
-    return CliRunner(**apart).invoke(main, arguments, **options)
-
-
-def create(client: FlaskClient, json: Any, **options: Any) -> TestResponse:
-    """Send a create request with a token."""
-    return client.post("/plants", json=json, headers=BEARER, **options)
-
-
-def check_error(response: TestResponse, error: int) -> str:
-    """Check that a response is the Error with this number; return its message."""
-    assert response.status_code == error // 100
-    assert response.headers.getlist("Content-Type") == ["application/json"]
-    assert response.json is not None
-    assert set(response.json) == {"error", "message"}
-    assert error_schema.load(response.json)["error"] == error
-    message: str = response.json["message"]
-    assert 0 < len(message) <= 500
-    return message

@@ -12,8 +12,7 @@ from sqlalchemy import create_engine
 from werkzeug.local import LocalProxy
 
 from plantstore import MemoryStore, SQLStore, StaticTokens, create_app, create_blueprint, open_store
-
-from .sites import BEARER, ROSE
+from tests.support.sites import BEARER, ROSE
 
 STORE = "store must be a Store, such as MemoryStore() or open_store(url), not "
 VERIFY = "verify_token must be a function that takes a token and returns a name or None, not "

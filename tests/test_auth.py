@@ -8,9 +8,8 @@ from flask import g
 from flask.testing import FlaskClient
 
 from plantstore import MemoryStore, StaticTokens
-
-from .conftest import check_error, create
-from .sites import ROSE, TOKEN, make_site
+from tests.support.responses import check_error, create
+from tests.support.sites import ROSE, TOKEN, make_site
 
 
 @pytest.mark.parametrize(

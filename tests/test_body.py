@@ -14,9 +14,8 @@ from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
 from plantstore import MemoryStore, create_app
-
-from .conftest import check_error
-from .sites import BEARER, ROSE_JSON, TOKEN, make_site
+from tests.support.responses import check_error
+from tests.support.sites import BEARER, ROSE_JSON, TOKEN, make_site
 
 # The WSGI environment of a chunked request.
 CHUNKED = {"HTTP_TRANSFER_ENCODING": "chunked", "wsgi.input_terminated": True}

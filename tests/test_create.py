@@ -10,9 +10,8 @@ from flask.testing import FlaskClient
 
 from plantstore import MemoryStore, Plant
 from plantstore.schemas import NewPlantSchema, PlantSchema, error_schema, plant_schema
-
-from .conftest import check_error, create
-from .sites import BEARER
+from tests.support.responses import check_error, create
+from tests.support.sites import BEARER
 
 
 def test_create_returns_the_plant(client: FlaskClient) -> None:

@@ -4,13 +4,12 @@ import logging
 import os
 from collections.abc import Callable
 from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from flask import Flask, Response, abort, jsonify, redirect, request, session, url_for
 from werkzeug.exceptions import HTTPException, TooManyRequests
 from werkzeug.http import HTTP_STATUS_CODES
-from werkzeug.test import Client
 
 from plantstore import (
     MemoryStore,
@@ -21,70 +20,27 @@ from plantstore import (
     StoreUnavailable,
 )
 from plantstore.errors import ERRORS
-
-from .conftest import check_error, create
-from .hosts import (
+from tests.support.hosts import (
     CONFIGURATIONS,
-    MAX_BODY,
-    MISCONFIGURED_ID,
+    JSON,
+    LATER,
     OPERATIONS,
     REGISTRATIONS,
-    UNAVAILABLE_ID,
+    REQUESTS,
+    ClientView,
     garden,
+    send,
+    send_all,
     with_prefix,
 )
-from .serving import ROOT, Gunicorn, post
-from .sites import BEARER, ROSE, ROSE_JSON, ROSE_PLANT, TOKEN, make_site, new_rose
+from tests.support.responses import check_error, create
+from tests.support.serving import ROOT, Gunicorn, post
+from tests.support.sites import ROSE, ROSE_JSON, ROSE_PLANT, TOKEN, make_site, new_rose
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
 
-JSON = {"path": "/garden/plants", "method": "POST", "headers": BEARER}
-PLANT = {"path": "/garden/plants/1", "method": "GET", "headers": BEARER}
-WRONG = {"Authorization": "Bearer wrong"}
-
-# A request for each response that an embedded store can have, by the status or error number.
-REQUESTS: dict[int, dict[str, Any]] = {
-    200: {**JSON, "json": ROSE},
-    40001: {**JSON, "data": b"{}"},
-    40002: {**JSON, "data": b"{", "content_type": "application/json"},
-    40003: {**JSON, "json": {"id": 2.5, "name": None, "tag": "\0"}},
-    40004: {**JSON, "json": ROSE},
-    40006: {**JSON, "method": "GET", "query_string": "limit=0"},
-    40101: {**JSON, "json": ROSE, "headers": {}},
-    40102: {**JSON, "json": ROSE, "headers": WRONG},
-    40402: {**PLANT, "path": "/garden/plants/x"},
-    40501: {**JSON, "method": "DELETE"},
-    41301: {**JSON, "json": {"id": 2, "name": "x" * MAX_BODY}},
-    50301: {**JSON, "json": {"id": UNAVAILABLE_ID, "name": "Nettle"}},
-    50302: {**JSON, "json": {}, "environ_overrides": {"wsgi.multiprocess": True}},
-    50303: {**JSON, "json": {"id": MISCONFIGURED_ID, "name": "Nettle"}},
-}
-PREFLIGHT = {**JSON, "method": "OPTIONS", "headers": {}}
-# Requests that succeed after the others.
-LATER = [{**PLANT, "method": method} for method in ("GET", "HEAD", "OPTIONS", "DELETE")]
 LATER.insert(0, {**JSON, "method": "GET"})
-
-
-class ClientView(NamedTuple):
-    """The parts of a response that a client can see."""
-
-    status: str
-    headers: list[tuple[str, str]]
-    body: bytes
-
-
-def send(app: "WSGIApplication", request: dict[str, Any]) -> ClientView:
-    """Send one request to an application."""
-    response = Client(app).open(**request)
-    # The id of a request is random.
-    headers = [header for header in response.headers if header[0] != "X-Request-ID"]
-    return ClientView(response.status, headers, response.data)
-
-
-def send_all(app: "WSGIApplication") -> list[ClientView]:
-    """Return the responses of an application to all REQUESTS, to PREFLIGHT and to LATER."""
-    return [send(app, request) for request in (*REQUESTS.values(), PREFLIGHT, *LATER)]
 
 
 def test_requests_cover_every_error() -> None:
@@ -108,6 +64,7 @@ def test_site_configuration_does_not_change_responses(
     assert send_all(register(site)) == send_all(with_prefix(Flask("site")))
 
 
+@pytest.mark.server
 def test_embedded_responses_over_a_socket() -> None:
     """Over a socket, an embedded store responds exactly as the standalone service."""
     rose = post(new_rose())
@@ -121,7 +78,7 @@ def test_embedded_responses_over_a_socket() -> None:
     ]
     with (
         Gunicorn(PLANTSTORE_TOKENS=TOKEN, PLANTSTORE_OPERATIONS=",".join(OPERATIONS)) as server,
-        Gunicorn("-c", os.devnull, "--threads=2", "tests.hosts:served_site()") as site,
+        Gunicorn("-c", os.devnull, "--threads=2", "tests.support.hosts:served_site()") as site,
     ):
         for request in requests:
             standalone = server.request(request)

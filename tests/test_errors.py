@@ -9,21 +9,9 @@ from marshmallow import ValidationError
 
 from plantstore import MemoryStore, Plant, StoreMisconfigured, StoreUnavailable
 from plantstore.errors import ERRORS
-
-from .conftest import check_error, create
-from .sites import BEARER, ROSE, ROSE_PLANT, TOKEN, make_site
-
-
-class FailingStore(MemoryStore):
-    """A store whose add raises a given exception."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__()
-        self.error = error
-
-    def add(self, plant: Plant) -> None:
-        """Raise the exception."""
-        raise self.error
+from tests.support.responses import check_error, create
+from tests.support.sites import BEARER, ROSE, ROSE_PLANT, TOKEN, make_site
+from tests.support.stores import FailingStore
 
 
 def test_error_numbers_are_status_and_counter() -> None:

@@ -13,10 +13,9 @@ from flask_smorest import Api
 from flask_smorest import Blueprint as SmorestBlueprint
 from flask_talisman import Talisman
 
-from .conftest import check_error
-from .hosts import with_prefix
-from .sites import BEARER, ROSE, ROSE_RESPONSE
-from .test_embedding import send_all
+from tests.support.hosts import send_all, with_prefix
+from tests.support.responses import check_error
+from tests.support.sites import BEARER, ROSE, ROSE_RESPONSE
 
 
 def test_flask_login(site: Flask) -> None:

@@ -14,9 +14,8 @@ from werkzeug.test import TestResponse
 
 from plantstore import MemoryStore, Plant
 from plantstore.schemas import NewPlantSchema, error_schema, new_plant_schema, plant_schema
-
-from .serving import Gunicorn, post
-from .sites import BEARER, ROSE_JSON, TOKEN, make_site
+from tests.support.serving import Gunicorn, post
+from tests.support.sites import BEARER, ROSE_JSON, TOKEN, make_site
 
 # Any JSON value.
 ANYTHING = st.recursive(

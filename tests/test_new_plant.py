@@ -10,9 +10,8 @@ from marshmallow.validate import Length, Range
 
 from plantstore import MemoryStore, Plant
 from plantstore.schemas import Int64, NewPlantSchema, Text, new_plant_schema
-
-from .conftest import check_error, create
-from .sites import BEARER, ROSE, ROSE_PLANT
+from tests.support.responses import check_error, create
+from tests.support.sites import BEARER, ROSE, ROSE_PLANT
 
 INT64 = (-(2**63), 2**63 - 1)
 

@@ -1,445 +1,228 @@
-"""The operations read, list and delete, and the choice of the operations that are served."""
+"""The methods of a path: 405 (40501), Allow and OPTIONS, for every operation."""
 
-import logging
-from collections.abc import Collection
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
-from http.client import HTTPConnection
-from itertools import combinations
-from threading import Barrier
+import re
+from http import HTTPMethod
 from typing import Any
-from urllib.parse import urljoin
 
 import pytest
-from flask import Flask
+from flask import Blueprint, Flask
+from flask.cli import routes_command
 from flask.testing import FlaskClient
-from werkzeug.http import parse_options_header
 from werkzeug.test import TestResponse
 
-from plantstore import (
-    MemoryStore,
-    Plant,
-    SettingsError,
-    StoreUnavailable,
-    create_app,
-    open_store,
-    plant_removed,
+from plantstore import MemoryStore
+from tests.support.responses import check_error
+from tests.support.sites import BEARER, make_blueprint, make_site
+
+HTML = "text/html; charset=utf-8"
+OTHER_METHODS = sorted({*HTTPMethod} - {HTTPMethod.OPTIONS, HTTPMethod.POST})
+
+
+@pytest.mark.parametrize("method", OTHER_METHODS)
+@pytest.mark.parametrize("prefix", ["", "/garden", "/outer/inner"])
+def test_method_not_allowed(app: Flask, site: Flask, prefix: str, method: str) -> None:
+    """Any other method of HTTP is 405 at every mount point; Allow and message name the methods."""
+    outer = Blueprint("outer", "site", url_prefix="/outer")
+    outer.register_blueprint(make_blueprint(name="inner"), url_prefix="/inner")
+    site.register_blueprint(outer)
+    client = (site if prefix else app).test_client()
+    response = client.open(f"{prefix}/plants", method=method, headers=BEARER)
+    assert response.headers["Allow"] == "OPTIONS, POST"
+    if method == "HEAD":
+        assert (response.status_code, response.data) == (405, b"")
+    else:
+        assert "OPTIONS, POST" in check_error(response, 40501)
+
+
+def test_allow_of_several_blueprints() -> None:
+    """Blueprints with the same prefix, such as one for each token check, share Allow."""
+    site = Flask("site")
+    for name in ("create", "read", "list", "delete"):
+        site.register_blueprint(make_blueprint(name=name, operations=[name]), url_prefix="/garden")
+    client = site.test_client()
+    for path, allow in [
+        ("/garden/plants", "GET, HEAD, OPTIONS, POST"),
+        ("/garden/plants/1", "DELETE, GET, HEAD, OPTIONS"),
+    ]:
+        assert client.options(path).headers["Allow"] == allow
+        response = client.put(path, headers=BEARER)
+        check_error(response, 40501)
+        assert response.headers["Allow"] == allow
+
+
+@pytest.mark.parametrize("headers", [{}, BEARER])
+@pytest.mark.parametrize("method", ["PROPFIND", "FOO"])
+def test_unknown_method_of_the_standalone_service(
+    client: FlaskClient, method: str, headers: dict[str, str]
+) -> None:
+    """In the standalone service, a method that HTTP does not define is 40501 with Allow."""
+    response = client.open("/plants", method=method, headers=headers)
+    message = check_error(response, 40501)
+    assert message.startswith("There is no such operation on this path. ")
+    assert message.endswith(" has only the methods OPTIONS, POST.")
+    assert response.headers["Allow"] == "OPTIONS, POST"
+
+
+@pytest.mark.parametrize("method", [*HTTPMethod])
+def test_websocket_handshake(client: FlaskClient, method: HTTPMethod) -> None:
+    """In the standalone service, the handshake of a WebSocket is 40005 with every method."""
+    handshake = {"Connection": "Upgrade", "Upgrade": "websocket"}
+    response = client.open("/plants", method=method, headers=BEARER | handshake)
+    assert response.status_code == 400
+    if method != "HEAD":
+        check_error(response, 40005)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"url_prefix": "/<plants>"},
+        {"url_prefix": "/garden", "url_defaults": {"plants": "x"}},
+        {"url_prefix": "/plants"},
+        {"url_prefix": "/plants/"},
+        {"url_prefix": "/"},
+        {"subdomain": "api"},
+    ],
 )
-from plantstore.schemas import new_plant_schema, plant_schema
+def test_every_registration_has_the_same_allow(options: dict[str, Any]) -> None:
+    """Allow is the same for every URL prefix, default and subdomain of the blueprint."""
+    site = Flask("site", subdomain_matching=True)
+    site.config["SERVER_NAME"] = "localhost"
+    site.register_blueprint(make_blueprint(), **options)
+    prefix = options.get("url_prefix", "").replace("<plants>", "x").rstrip("/")
+    url = f"http://{'api.' * ('subdomain' in options)}localhost{prefix}/plants"
+    client = site.test_client()
+    assert client.options(url).headers["Allow"] == "OPTIONS, POST"
+    response = client.put(url, headers=BEARER)
+    check_error(response, 40501)
+    assert response.headers["Allow"] == "OPTIONS, POST"
 
-from .conftest import check_error, create
-from .databases import Place
-from .serving import LIMIT, Gunicorn
-from .sites import BEARER, LILY, ROSE, ROSE_PLANT, ROSE_RESPONSE, TOKEN, make_site
 
-ALL = ("create", "read", "list", "delete")
-LOWEST, HIGHEST = -(2**63), 2**63 - 1
-# The methods of each operation, by the path.
-METHODS = {
-    "/plants": {"create": {"POST"}, "list": {"GET", "HEAD"}},
-    "/plants/1": {"read": {"GET", "HEAD"}, "delete": {"DELETE"}},
-}
+def test_unknown_method_of_a_host_site(site: Flask) -> None:
+    """In a host site, a method that HTTP does not define gets the 405 page of the site."""
+    site.register_error_handler(405, lambda error: ("the site's own page", 405))
+    response = site.test_client().open("/garden/plants", method="FOO", headers=BEARER)
+    assert (response.status_code, response.data) == (405, b"the site's own page")
+
+
+@pytest.mark.parametrize("headers", [{}, BEARER, {"Authorization": "Bearer wrong"}])
+def test_options_without_credentials(client: FlaskClient, headers: dict[str, str]) -> None:
+    """OPTIONS needs no credentials, and reveals nothing but Allow."""
+    response = client.options("/plants", headers=headers)
+    assert (response.status_code, response.data) == (200, b"")
+    # Extensions rely on a Content-Type, which Flask's own OPTIONS responses also have.
+    sent = dict(response.headers)
+    assert sent.pop("X-Request-ID")
+    assert sent == {
+        "Allow": "OPTIONS, POST",
+        "Content-Length": "0",
+        "Content-Type": "text/html; charset=utf-8",
+    }
+
+
+@pytest.mark.parametrize("automatic", [True, False])
+def test_options_without_automatic_options(automatic: bool) -> None:
+    """OPTIONS is the same in a site that has turned off the automatic OPTIONS of Flask."""
+    site = Flask("site")
+    site.config["PROVIDE_AUTOMATIC_OPTIONS"] = automatic
+    response = make_site(site).test_client().options("/plants")
+    assert (response.status_code, response.headers["Allow"]) == (200, "OPTIONS, POST")
 
 
 @pytest.fixture
-def client(store: MemoryStore) -> FlaskClient:
-    """Return a client of the standalone service with all operations."""
-    config = {"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_OPERATIONS": ALL}
-    return create_app(config, store=store).test_client()
-
-
-def get(client: FlaskClient, path: str, **options: Any) -> TestResponse:
-    """Send a GET request with a token."""
-    return client.get(path, headers=BEARER, **options)
-
-
-def delete(client: FlaskClient, id: object) -> TestResponse:
-    """Send a DELETE request with a token."""
-    return client.delete(f"/plants/{id}", headers=BEARER)
-
-
-def next_url(response: TestResponse) -> str | None:
-    """Return the URL of the next page."""
-    if "Link" not in response.headers:
-        return None
-    target, options = parse_options_header(response.headers["Link"])
-    assert options == {"rel": "next"}
-    return urljoin(response.request.url, target.strip("<>"))
-
-
-def pages(client: FlaskClient, path: str) -> list[list[int]]:
-    """Return the ids on each page of a list, from a path on."""
-    listed = []
-    url: str | None = path
-    while url is not None:
-        response = get(client, url)
-        assert response.status_code == 200
-        assert response.json is not None
-        assert not new_plant_schema.validate(response.json, many=True)
-        listed.append([plant["id"] for plant in response.json])
-        url = next_url(response)
-    return listed
-
-
-@pytest.mark.parametrize("plant", [ROSE_PLANT, LILY, Plant(LOWEST, "", ""), Plant(HIGHEST, "🌵")])
-def test_read_returns_the_plant_that_was_created(client: FlaskClient, plant: Plant) -> None:
-    """Read returns the plant as its creation did: 200 with its name, and its tag if it has one."""
-    new = {key: value for key, value in plant._asdict().items() if value is not None}
-    created, response = create(client, new), get(client, f"/plants/{plant.id}")
-    assert (response.status_code, response.data) == (200, created.data)
-    assert response.headers.getlist("Content-Type") == ["application/json"]
-    assert not plant_schema.validate(response.json or {})
-
-
-# What is no id of a plant, although a plant has the id 1, and another one the id 0.
-NO_IDS = [
-    "2",
-    "01",
-    "+1",
-    "1.0",
-    "1e0",
-    "-0",
-    "%201",
-    "1%20",
-    "1%0A",
-    "x",
-    "١",
-    "1_0",
-    "0x1",
-    "%00",
-]
-NO_IDS += [f"{2**63}", f"{LOWEST - 1}", "9" * 19, "-" + "9" * 5000, "é", "%FF", "-", "true"]
-
-
-@pytest.mark.parametrize("method", ["GET", "DELETE"])
-@pytest.mark.parametrize("id", NO_IDS, ids=lambda id: ascii(id)[1:9])
-def test_id_that_no_plant_has(
-    client: FlaskClient, store: MemoryStore, id: str, method: str
-) -> None:
-    """Anything but the id of a plant in its canonical decimal form is 40402."""
-    store.add(ROSE_PLANT)
-    store.add(Plant(0, ""))
-    check_error(client.open(f"/plants/{id}", method=method, headers=BEARER), 40402)
-    assert len(store) == 2
-
-
-@pytest.mark.parametrize("path", ["/plants/1", "/plants", "/plants?limit=1"])
-def test_head_has_the_headers_of_get(client: FlaskClient, store: MemoryStore, path: str) -> None:
-    """HEAD is the same as GET, without the body."""
-    for plant in (ROSE_PLANT, LILY):
-        store.add(plant)
-    expected, response = get(client, path), client.head(path, headers=BEARER)
-    for one in (expected, response):
-        del one.headers["X-Request-ID"]
-    assert (response.status_code, response.data) == (200, b"")
-    assert response.headers == expected.headers
-
-
-def test_list_has_the_ids(client: FlaskClient) -> None:
-    """A list has NewPlants in ascending order of their ids; a plant without a tag has none."""
-    assert get(client, "/plants").json == []
-    for new in ({"id": 2, "name": "Lily"}, ROSE, {"id": -5, "name": "", "tag": ""}):
-        create(client, new)
-    response = get(client, "/plants")
-    assert response.json == [{"id": -5, "name": "", "tag": ""}, ROSE, {"id": 2, "name": "Lily"}]
-    assert response.headers.getlist("Content-Type") == ["application/json"]
-
-
-def test_pages_of_a_list(client: FlaskClient, store: MemoryStore) -> None:
-    """The links of a list lead to every plant once; limit is 100 by default, and 1000 at most.
-
-    Each link has the rel "next", and the last page has no link.
-    """
-    ids = [LOWEST, *range(1, 249), HIGHEST]
-    for id in ids:
-        store.add(Plant(id, "x"))
-    assert pages(client, "/plants") == [ids[:100], ids[100:200], ids[200:]]
-    assert pages(client, "/plants?limit=125") == [ids[:125], ids[125:]]
-    assert pages(client, "/plants?limit=1000&after=1") == [ids[2:]]
-    assert pages(client, f"/plants?after={HIGHEST}") == [[]]
-    assert pages(client, f"/plants?after={LOWEST}&limit=1")[:2] == [[1], [2]]
-    link = get(client, "/plants?after=7").headers["Link"]
-    assert link == '<?limit=100&after=107>; rel="next"'
-
-
-def test_page_of_very_long_names(client: FlaskClient, store: MemoryStore) -> None:
-    """A page ends early after some megabytes of text; its link leads to the other plants."""
-    for id in range(10):
-        store.add(Plant(id, "x" * 900_000, "y" * 900_000))
-    listed = pages(client, "/plants")
-    assert [*map(len, listed)] == [3, 3, 3, 1]
-    assert sum(listed, []) == [*range(10)]
-
-
-@pytest.mark.parametrize(
-    ("query", "expected"),
-    [
-        ("limit=0", "limit: Must be an integer from 1 to 1000."),
-        ("limit=1001", "limit: Must be an integer from 1 to 1000."),
-        ("limit=", "limit: Must be an integer from 1 to 1000."),
-        ("limit", "limit: Must be an integer from 1 to 1000."),
-        ("limit=%201", "limit: Must be an integer from 1 to 1000."),
-        ("limit=+1", "limit: Must be an integer from 1 to 1000."),
-        ("limit=1_0", "limit: Must be an integer from 1 to 1000."),
-        ("limit=١", "limit: Must be an integer from 1 to 1000."),
-        ("limit=1;after=2", "limit: Must be an integer from 1 to 1000."),
-        ("limit=1&limit=1", "limit: Must be given only once."),
-        ("after=1.0", "after: Must be an integer from -2^63 to 2^63-1."),
-        ("after=-0", "after: Must be an integer from -2^63 to 2^63-1."),
-        (f"after={2**63}", "after: Must be an integer from -2^63 to 2^63-1."),
-        (f"after={'9' * 5000}", "after: Must be an integer from -2^63 to 2^63-1."),
-        ("page=2", "page: Unknown parameter."),
-        ("=2", ": Unknown parameter."),
-        ("LIMIT=1&x%0Ay", r"LIMIT: Unknown parameter. x\ny: Unknown parameter."),
-        ("%FF=1", "%FF: Unknown parameter."),
-    ],
-)
-def test_bad_parameter_of_a_list(client: FlaskClient, query: str, expected: str) -> None:
-    """A limit or after that is not valid, a repeated or an unknown parameter is 40006 by name."""
-    assert check_error(get(client, f"/plants?{query}"), 40006) == expected
-
-
-def test_message_about_many_parameters_is_short(client: FlaskClient) -> None:
-    """The message about any number of unknown parameters has at most 500 characters."""
-    check_error(get(client, "/plants?" + "&".join(f"p{n}={n}" for n in range(900))), 40006)
-
-
-def test_other_operations_ignore_parameters(client: FlaskClient) -> None:
-    """Create, read and delete ignore the query."""
-    assert client.post("/plants?limit=x", json=ROSE, headers=BEARER).status_code == 200
-    assert get(client, "/plants/1?limit=x").status_code == 200
-    assert delete(client, "1?limit=x").status_code == 204
-
-
-def test_delete_frees_the_id(client: FlaskClient, store: MemoryStore) -> None:
-    """Delete is 204 without a body, and then 40402. The id is free again."""
-    for _ in range(2):
-        assert create(client, ROSE).status_code == 200
-        response = delete(client, 1)
-        assert (response.status_code, response.data) == (204, b"")
-        assert {*response.headers.keys()} == {"X-Request-ID"}
-        check_error(delete(client, 1), 40402)
-        check_error(get(client, "/plants/1"), 40402)
-        assert list(store) == []
-
-
-@pytest.mark.parametrize("path", ["/plants//1", "/plants/", "/plants/1/", "/plants/a%2Fb"])
-def test_other_paths_below_the_plants(client: FlaskClient, path: str) -> None:
-    """A path with another slash is that of nothing: 40401."""
-    check_error(get(client, path), 40401)
-
-
-def test_concurrent_deletes(place: Place) -> None:
-    """Of concurrent deletes of one plant, one gets 204 and all others 40402, in each database."""
-    with open_store(place.url) as store:
-        config = {"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_OPERATIONS": "delete"}
-        client, start = create_app(config, store=store).test_client(), Barrier(4)
-
-        def remove(id: int) -> int:
-            start.wait(LIMIT)
-            return delete(client, id).status_code
-
-        with ThreadPoolExecutor(4) as threads:
-            for id in range(10):
-                store.add(Plant(id, "x"))
-                assert sorted(threads.map(remove, [id] * 4)) == [204, 404, 404, 404]
-
-
-def test_operations_with_each_database(place: Place) -> None:
-    """Each database serves all operations."""
-    with open_store(place.url) as store:
-        config = {"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_OPERATIONS": ALL}
-        client = create_app(config, store=store).test_client()
-        for id in (LOWEST, -1, 3, HIGHEST):
-            assert create(client, {**ROSE, "id": id}).status_code == 200
-        assert pages(client, "/plants?limit=2") == [[LOWEST, -1], [3, HIGHEST]]
-        assert delete(client, -1).status_code == 204
-        assert pages(client, f"/plants?limit=1&after={LOWEST}") == [[3], [HIGHEST]]
-        assert get(client, "/plants/3").json == ROSE_RESPONSE
-        check_error(get(client, "/plants/-1"), 40402)
-
-
-@pytest.mark.parametrize(
-    "operations", [names for count in range(1, 5) for names in combinations(ALL, count)]
-)
-def test_each_operation_is_enabled_separately(operations: Collection[str]) -> None:
-    """A path has the methods of the enabled operations; 405 and Allow name them.
-
-    Without an operation, a path does not exist.
-    """
-    config = {"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_OPERATIONS": ",".join(operations)}
-    client = create_app(config).test_client()
-    for path, methods in METHODS.items():
-        served = set[str]().union(*(methods[name] for name in methods if name in operations))
-        for method in {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "FOO"} - served:
-            response = client.open(path, method=method, headers=BEARER)
-            assert response.status_code == (405 if served else 404)
-            if served:
-                allow = ", ".join(sorted({*served, "OPTIONS"}))
-                assert response.headers["Allow"] == allow
-                preflight = client.options(path)
-                assert (preflight.status_code, preflight.headers["Allow"]) == (200, allow)
-            if method != "HEAD":
-                message = check_error(response, 40501 if served else 40401)
-                assert served or ("POST /plants" in message) == ("create" in operations)
-        for method in served - {"DELETE"}:
-            status = client.open(path, method=method, headers=BEARER, json=ROSE).status_code
-            assert status == (404 if path == "/plants/1" and "create" not in operations else 200)
-
-
-def test_only_create_by_default(app: Flask) -> None:
-    """By default, the service and the blueprint have only the operation of interface 1.0.0."""
-    site = make_site()
-    for client in (app.test_client(), site.test_client()):
-        assert create(client, ROSE).status_code == 200
-        assert get(client, "/plants").status_code == 405
-        assert get(client, "/plants/1").status_code == delete(client, 1).status_code == 404
-
-
-@pytest.mark.parametrize("value", ["", " , ", "update", "create,Read", "create;read", [], None, 1])
-def test_unknown_operation_is_refused_at_start(value: object) -> None:
-    """A setting with an unknown operation, or with none, is refused. The message lists them all."""
-    with pytest.raises(SettingsError) as caught:
-        create_app({"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_OPERATIONS": value})
-    assert str(caught.value) == (
-        "PLANTSTORE_OPERATIONS must have one or more of create, read, list, delete,"
-        " and nothing else"
-    )
-
-
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
-        ("POST", "/plants"),
-        ("GET", "/plants"),
-        ("GET", "/plants?limit=0"),
-        ("GET", "/plants/1"),
-        ("HEAD", "/plants/1"),
-        ("GET", "/plants/x"),
-        ("DELETE", "/plants/1"),
-    ],
-)
-def test_credentials_are_checked_first(client: FlaskClient, path: str, method: str) -> None:
-    """Without a token, no operation says whether a plant exists or a parameter is valid."""
-    response = client.open(path, method=method)
-    assert response.status_code == 401
-    assert response.headers["WWW-Authenticate"] == 'Bearer realm="plantstore"'
-
-
-def test_plants_in_the_memory_of_several_processes(client: FlaskClient) -> None:
-    """If several processes serve plants in memory, every operation is 50302."""
-    processes = {"wsgi.multiprocess": True}
-    check_error(get(client, "/plants/1", environ_overrides=processes), 50302)
-    check_error(get(client, "/plants?limit=0", environ_overrides=processes), 50302)
-    response = client.delete("/plants/1", headers=BEARER, environ_overrides=processes)
-    check_error(response, 50302)
-
-
-class Unavailable(MemoryStore):
-    """A store that cannot be reached."""
-
-    def get(self, id: int) -> Plant | None:
-        """Raise StoreUnavailable."""
-        raise StoreUnavailable("no route to host")
-
-    def iterate(self, after: int | None = None) -> Any:
-        """Raise StoreUnavailable after the first plant."""
-        yield ROSE_PLANT
-        raise StoreUnavailable("no route to host")
-
-    def remove(self, id: int) -> None:
-        """Raise StoreUnavailable."""
-        raise StoreUnavailable("no route to host")
-
-
-def test_unavailable_store() -> None:
-    """If the store is unavailable, also in the middle of a page, every operation is 50301."""
-    client = make_site(store=Unavailable(), operations=ALL).test_client()
-    for response in (get(client, "/plants/1"), get(client, "/plants"), delete(client, 1)):
-        assert "route" not in check_error(response, 50301)
-        assert response.headers["Retry-After"] == "5"
-
-
-@pytest.mark.parametrize("prefix", ["/garden", "/<id>", "/<plant>/<int:limit>"])
-def test_prefix_of_a_site(prefix: str, store: MemoryStore) -> None:
-    """A site may embed all operations under any URL prefix, also one with parameters."""
-    site = make_site(store=store, operations=ALL, url_prefix=prefix)
-    client = site.test_client()
-    root = prefix.replace("<id>", "5").replace("<plant>", "x").replace("<int:limit>", "9")
-    for id in range(3):
-        store.add(Plant(id, "x"))
-    assert pages(client, f"{root}/plants?limit=2") == [[0, 1], [2]]
-    assert get(client, f"{root}/plants/1").json == {"name": "x"}
-    assert client.delete(f"{root}/plants/1", headers=BEARER).status_code == 204
-    assert client.options(f"{root}/plants/1").headers["Allow"] == "DELETE, GET, HEAD, OPTIONS"
-    assert [plant.id for plant in store] == [0, 2]
-
-
-def test_page_of_the_site_at_the_same_path(store: MemoryStore) -> None:
-    """Pages of the site below the path of the plants stay as they are."""
+def two_paths(store: MemoryStore) -> Flask:
+    """Return a site whose blueprint has three operations on two paths."""
+    blueprint = make_blueprint(store=store)
+    blueprint.get("/plants", endpoint="list_plants")(lambda **_: "plants")
+    blueprint.delete("/plants/<int:id>/seeds", endpoint="delete_seeds")(lambda **_: "deleted")
+    blueprint.record(blueprint.add_other_methods)
     site = Flask("site")
-    site.add_url_rule("/plants/new", "new", lambda: "form")
-    make_site(site, store=store, operations=ALL)
-    client = site.test_client()
-    assert client.get("/plants/new").text == "form"
-    assert client.delete("/plants/new").status_code == 401
+    site.register_blueprint(blueprint, url_prefix="/<lang>/garden")
+    return site
 
 
-def test_plant_removed_is_sent(
-    site: Flask, store: MemoryStore, caplog: pytest.LogCaptureFixture
+ALLOWED = {
+    "/de/garden/plants": "GET, HEAD, OPTIONS, POST",
+    "/de/garden/plants/7/seeds": "DELETE, OPTIONS",
+}
+
+
+@pytest.mark.parametrize("method", [*HTTPMethod])
+@pytest.mark.parametrize("path", ALLOWED)
+def test_every_operation_has_the_same_checks(
+    two_paths: Flask, path: str, method: HTTPMethod
 ) -> None:
-    """plant_removed has the site, the id and the client's name, after the plant is gone.
+    """Credentials, OPTIONS, Allow, 405 and 50302 are checked for every operation of a blueprint."""
+    client = two_paths.test_client()
 
-    It is not sent for a refused request. An exception in a receiver is logged, and has no other
-    effect.
-    """
-    make_site(site, store=store, operations=["delete"], name="deleting")
-    calls = []
+    def send(**options: Any) -> TestResponse:
+        return client.open(path, method=method, **options)
 
-    def fail(sender: Flask, **_: Any) -> None:
-        raise ZeroDivisionError
-
-    def receiver(sender: Flask, id: int, client: str, **_: Any) -> None:
-        calls.append((sender, id, client, store.get(id)))
-
-    store.add(ROSE_PLANT)
-    with plant_removed.connected_to(fail), plant_removed.connected_to(receiver):
-        statuses = [delete(site.test_client(), id).status_code for id in (1, 1, "x")]
-    assert statuses == [204, 404, 404]
-    assert calls == [(site, 1, "token-1", None)]
-    assert "A receiver of plant_removed failed for plant 1 " in caplog.text
+    if method == "OPTIONS":
+        assert (send().status_code, send().headers["Allow"]) == (200, ALLOWED[path])
+        return
+    assert send().status_code == 401
+    several = {"wsgi.multiprocess": True}
+    assert send(headers=BEARER, environ_overrides=several).status_code == 503
+    response = send(headers=BEARER)
+    if method in ALLOWED[path]:
+        assert response.status_code in {200, 400}
+    else:
+        assert (response.status_code, response.headers["Allow"]) == (405, ALLOWED[path])
 
 
-def test_removal_is_logged(client: FlaskClient, caplog: pytest.LogCaptureFixture) -> None:
-    """The log has a line at INFO for each removed plant, with the client's name."""
-    with caplog.at_level(logging.INFO):
-        create(client, ROSE)
-        delete(client, 1)
-    (line,) = [one for one in caplog.records if one.name == "plantstore.removed"]
-    assert line.levelno == logging.INFO
-    assert line.getMessage().startswith("Plant 1 was removed (client: 'token-1', address: ")
+def test_site_page_keeps_its_methods(site: Flask) -> None:
+    """A page that the host site has at the same path keeps its methods."""
+    site.add_url_rule("/garden/plants", "page", lambda: "my plants", methods=["GET", "PUT"])
+    client = site.test_client()
+    assert client.put("/garden/plants").data == b"my plants"
+    response = client.delete("/garden/plants", headers=BEARER)
+    check_error(response, 40501)
+    assert response.headers["Allow"] == "OPTIONS, POST"
 
 
-def test_operations_under_gunicorn(url: str) -> None:
-    """The running service serves all operations, on one connection."""
-    settings = {"PLANTSTORE_OPERATIONS": "create, read, list, delete", "PLANTSTORE_STORE": url}
-    with (
-        Gunicorn(PLANTSTORE_TOKENS=TOKEN, **settings) as server,
-        closing(HTTPConnection("127.0.0.1", server.port, timeout=LIMIT)) as connection,
-    ):
-        connection.connect()
-        connection.auto_open = 0  # It must not connect again.
-        for method, path, status, expected in [
-            ("POST", "/plants", 200, b'{"name":"Lily"}'),
-            ("HEAD", "/plants/2", 200, b""),
-            ("GET", "/plants/2", 200, b'{"name":"Lily"}'),
-            ("HEAD", "/plants", 200, b""),
-            ("GET", "/plants", 200, b'[{"name":"Lily","id":2}]'),
-            ("DELETE", "/plants/2", 204, b""),
-            ("GET", "/plants", 200, b"[]"),
-        ]:
-            headers = {**BEARER, "Content-Type": "application/json"}
-            body = b'{"id": 2, "name": "Lily"}' if method == "POST" else None
-            connection.request(method, path, body, headers)
-            response = connection.getresponse()
-            assert (response.status, response.read()) == (status, expected)
+def test_site_page_with_a_trailing_slash(site: Flask) -> None:
+    """A page at the same path with a trailing slash is redirected to, and not in Allow."""
+    site.add_url_rule("/garden/plants/", "page", lambda: "my plants")
+    client = site.test_client()
+    assert client.get("/garden/plants").status_code == 308
+    response = client.delete("/garden/plants", headers=BEARER)
+    check_error(response, 40501)
+    assert response.headers["Allow"] == "OPTIONS, POST"
+
+
+def test_rules_of_the_site_are_not_copied() -> None:
+    """No page of the host site gets another rule, whatever its path."""
+    site = Flask("site", static_folder=None)
+    for path in ("/shop/plants/list", "/garden/plants/list", "/garden/list"):
+        site.add_url_rule(path, path, lambda: "list")
+    before = {rule.rule for rule in site.url_map.iter_rules()}
+    make_site(site, url_prefix="/garden")
+    after = {rule.rule for rule in site.url_map.iter_rules()}
+    assert not [rule for rule in after - before if "list" in rule]
+    assert "/garden/plants" in after
+
+
+def test_other_paths_get_the_404_page_of_the_site(site: Flask) -> None:
+    """A path that no operation has gets the 404 page of the host site, with every method."""
+    for path in ("/garden", "/garden/", "/garden/plants/", "/garden/plants/x/y", "/garden/plantsx"):
+        for method in HTTPMethod:
+            response = site.test_client().open(path, method=method, headers=BEARER)
+            assert (response.status_code, response.content_type) == (404, HTML)
+
+
+def test_flask_routes_lists_the_methods(site: Flask) -> None:
+    """`flask routes` lists the methods of the operation, and those that are refused."""
+    listed = site.test_cli_runner().invoke(routes_command, ["--all-methods"]).output
+    assert re.search(r"plantstore.create_plant +OPTIONS, POST +/garden/plants", listed)
+    assert re.search(r"plantstore.other_methods +CONNECT, DELETE, GET, HEAD, .* +/garden/", listed)
+
+
+def test_sitemap_excludes_the_blueprint(site: Flask) -> None:
+    """A sitemap built from the host site's routes contains only the host site's own pages."""
+    pages = [
+        rule.rule
+        for rule in site.url_map.iter_rules()
+        if "GET" in (rule.methods or ()) and not rule.arguments
+    ]
+    assert pages == ["/"]

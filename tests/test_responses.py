@@ -12,8 +12,7 @@ from werkzeug.datastructures import Headers
 from werkzeug.test import TestResponse
 
 from plantstore.responses import JSONResponse
-
-from .sites import BEARER, ROSE, ROSE_RESPONSE
+from tests.support.sites import BEARER, ROSE, ROSE_RESPONSE
 
 Change = Callable[[Any], object]
 BODY = orjson.dumps(ROSE_RESPONSE)

@@ -23,9 +23,8 @@ from marshmallow.validate import Length, OneOf
 
 from plantstore import NewPlantSchema, PlantSchema
 from plantstore.schemas import Int64, Text
-
-from .conftest import check_error
-from .sites import BEARER
+from tests.support.responses import check_error
+from tests.support.sites import BEARER
 
 NEW_PLANT = {"id": 1, "name": "Rose", "tag": "garden"}
 

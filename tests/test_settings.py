@@ -9,9 +9,8 @@ import pytest
 
 from plantstore import MemoryStore, SettingsError, create_app
 from plantstore.settings import MAX_BODY, Settings
-
-from .conftest import create
-from .sites import ROSE, ROSE_PLANT, TOKEN
+from tests.support.responses import create
+from tests.support.sites import ROSE, ROSE_PLANT, TOKEN
 
 DIGEST = sha256(b"hashed").hexdigest()
 

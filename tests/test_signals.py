@@ -7,8 +7,7 @@ import pytest
 from flask import Flask, abort, request
 
 from plantstore import MemoryStore, Plant, plant_added
-
-from .sites import BEARER, ROSE, ROSE_PLANT, make_site
+from tests.support.sites import BEARER, ROSE, ROSE_PLANT, make_site
 
 
 def add(site: Flask, new: Any = ROSE, prefix: str = "/garden") -> int:

@@ -10,8 +10,7 @@ import pytest
 
 from plantstore import BulkStore, MemoryStore, Plant, PlantExists, open_store
 from plantstore.testing import BulkStoreContract, SharedStoreContract, StoreContract
-
-from .installing import install
+from tests.support.installing import install
 
 
 class FalseWhenEmpty(MemoryStore):

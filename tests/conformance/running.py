@@ -5,8 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ..serving import LIMIT, ROOT, Gunicorn
-from ..sites import TOKEN
+from tests.support.serving import LIMIT, ROOT, Gunicorn
+from tests.support.sites import TOKEN
 
 HERE = Path(__file__).parent
 CONFIGURATION = HERE / "schemathesis.toml"

@@ -10,10 +10,11 @@ import pytest
 
 from plantstore.blueprint import OPERATIONS
 from plantstore.openapi.document import make_document
+from tests.support.fresh import run
+from tests.support.serving import Gunicorn
+from tests.support.sites import TOKEN
 
-from ..fresh import run
-from ..serving import Gunicorn
-from ..sites import TOKEN
+pytestmark = pytest.mark.conformance
 
 CLIENTS = Path(__file__).parent / "clients"
 

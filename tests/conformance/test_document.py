@@ -9,6 +9,8 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from plantstore.blueprint import OPERATIONS
 from plantstore.openapi.document import make_document
 
+pytestmark = pytest.mark.conformance
+
 
 @pytest.mark.parametrize(
     "names",

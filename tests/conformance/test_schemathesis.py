@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from ..serving import ROOT
-from .running import schemathesis
+from tests.conformance.running import schemathesis
+from tests.support.serving import ROOT
+
+pytestmark = pytest.mark.conformance
 
 ALL = "create,read,list,delete"
 

@@ -8,8 +8,7 @@ from typing import Any
 
 from plantstore import Plant, SQLStore
 from plantstore.sql.engines import make_engine
-
-from ..sites import make_site
+from tests.support.sites import make_site
 
 
 class EarlyStore(SQLStore):

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from plantstore import Plant, open_store
+from tests.support.databases import MODES
+from tests.support.serving import LIMIT, ROOT
 
-from ..serving import LIMIT, ROOT
-from ..test_sqlite import MODES
+pytestmark = pytest.mark.drill
 
 # How often the thread is interrupted.
 INTERRUPTS = 1000

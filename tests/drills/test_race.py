@@ -5,10 +5,11 @@ from contextlib import ExitStack
 import pytest
 
 from plantstore import open_store
+from tests.support.databases import Place
+from tests.support.race import race
+from tests.support.serving import Gunicorn
 
-from ..databases import Place
-from ..race import race
-from ..serving import Gunicorn
+pytestmark = pytest.mark.drill
 
 
 @pytest.mark.parametrize("preload", [[], ["--preload"]], ids=["", "preload"])

@@ -5,8 +5,10 @@ from itertools import count
 
 import pytest
 
-from ..serving import Gunicorn, chunk, chunked, post
-from ..sites import TOKEN, new_rose
+from tests.support.serving import Gunicorn, chunk, chunked, post
+from tests.support.sites import TOKEN, new_rose
+
+pytestmark = pytest.mark.drill
 
 # More than the threads of the service.
 CLIENTS = 12

@@ -17,12 +17,13 @@ import pytest
 from sqlalchemy import make_url
 
 from plantstore import Plant, open_store
+from tests.support.clients import Clients
+from tests.support.databases import FILES, Place, children, only
+from tests.support.serving import LIMIT, Gunicorn, post
+from tests.support.sql import environment, open_sql
+from tests.support.waiting import wait_until
 
-from ..databases import FILES, Place, children, only
-from ..serving import LIMIT, Gunicorn, post
-from ..test_sql import environment, open_sql
-from ..waiting import wait_until
-from .test_kill import Clients
+pytestmark = pytest.mark.drill
 
 COMMAND = [sys.executable, "-c", "from plantstore.cli import main; main()"]
 # How often each fault is repeated.

@@ -10,17 +10,13 @@ import pytest
 from sqlalchemy import Engine, text
 
 from plantstore import SQLStore, StoreUnavailable
+from tests.support.clients import GIVES_UP
+from tests.support.databases import SERVERS, Place, only
+from tests.support.serving import Gunicorn, post
+from tests.support.sites import ROSE_PLANT, TOKEN, new_rose
+from tests.support.sql import check_outage, open_sql, started
 
-from ..databases import SERVERS, Place, only
-from ..serving import Gunicorn, post
-from ..sites import ROSE_PLANT, TOKEN, new_rose
-from ..test_sql import check_outage, open_sql, started
-
-# Seconds after which a test fails because an operation has not given up. The store's own
-# deadline is 5 seconds; the rest is for a busy machine. Without a deadline an operation takes
-# longer: MariaDB waits 50 seconds for a lock, and PostgreSQL waits without a limit. Eight adds
-# that wait for an SQLite file one after the other take 32 seconds.
-GIVES_UP = 25
+pytestmark = pytest.mark.drill
 
 
 @pytest.fixture

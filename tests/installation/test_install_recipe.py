@@ -3,8 +3,12 @@
 import sys
 from pathlib import Path
 
-from ..fresh import copy_project, run
-from ..readme import recipe
+import pytest
+
+from tests.support.fresh import copy_project, run
+from tests.support.readme import recipe
+
+pytestmark = pytest.mark.install
 
 # The first request to the site of the factory recipe.
 FIRST_REQUEST = """

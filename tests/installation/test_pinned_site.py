@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ..fresh import copy_project, run
+from tests.support.fresh import copy_project, run
+
+pytestmark = pytest.mark.install
 
 # Packages that a site pinned in December 2024. All of them have wheels for every Python of CI.
 PINS = (

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from ..fresh import copy_project, run
-from ..readme import block
+from tests.support.fresh import copy_project, run
+from tests.support.readme import block
+
+pytestmark = pytest.mark.install
 
 FILES = {
     "plantstore_folder.py": "folder-store",

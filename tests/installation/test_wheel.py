@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from ..fresh import ENVIRONMENT, copy_project, run
-from ..serving import LIMIT, Connection, free_port, listening, post
-from ..waiting import wait_until
+from tests.support.fresh import ENVIRONMENT, copy_project, run
+from tests.support.serving import LIMIT, Connection, free_port, listening, post
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.install
 
 
 @pytest.fixture(scope="module")

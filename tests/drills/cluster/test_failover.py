@@ -14,15 +14,16 @@ from sqlalchemy import make_url
 
 from plantstore import Plant, SQLStore, StoreUnavailable
 from plantstore.sql.engines import POOL_SIZE
+from tests.support.clients import Clients
+from tests.support.databases import Place, only, postgresql
+from tests.support.databases import Server as DatabaseServer
+from tests.support.replication import WAITING, Node, Pair, postgresql_pair
+from tests.support.serving import Gunicorn, Server
+from tests.support.sites import LILY, ROSE_PLANT
+from tests.support.sql import environment, open_sql, started
+from tests.support.waiting import wait_until
 
-from ...databases import Place, only, postgresql
-from ...databases import Server as DatabaseServer
-from ...replication import WAITING, Node, Pair, postgresql_pair
-from ...serving import Gunicorn, Server
-from ...sites import LILY, ROSE_PLANT
-from ...test_sql import environment, open_sql, started
-from ...waiting import wait_until
-from ..test_kill import Clients
+pytestmark = pytest.mark.drill
 
 _log = logging.getLogger(__name__)
 

@@ -9,14 +9,14 @@ from itertools import count
 import pytest
 
 from plantstore import Plant
+from tests.support.clients import LATEST, Clients, timed
+from tests.support.galera import SIZE, Galera, Node, galera
+from tests.support.race import race
+from tests.support.serving import Gunicorn, Server, post
+from tests.support.sql import open_sql
+from tests.support.waiting import wait_until
 
-from ...galera import SIZE, Galera, Node, galera
-from ...race import race
-from ...serving import Gunicorn, Server, post
-from ...test_sql import open_sql
-from ...waiting import wait_until
-from ..test_deadline import LATEST, timed
-from ..test_kill import Clients
+pytestmark = pytest.mark.drill
 
 # `pytest --log-cli-level=INFO` shows the seconds.
 LOG = logging.getLogger(__name__)

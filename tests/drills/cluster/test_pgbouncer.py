@@ -8,16 +8,16 @@ from sqlalchemy import Engine, create_engine, text
 
 from plantstore import Plant, StoreUnavailable
 from plantstore.sql.engines import POOL_SIZE
+from tests.support.clients import GIVES_UP, Clients
+from tests.support.databases import Place, Server, only, postgresql
+from tests.support.pgbouncer import POOL_SIZES, pgbouncer
+from tests.support.replication import Administrator, check_places
+from tests.support.serving import Gunicorn, post
+from tests.support.sites import ROSE_PLANT
+from tests.support.sql import check_outage, environment, lock_waits, open_sql, started
+from tests.support.waiting import wait_until
 
-from ...databases import Place, Server, only, postgresql
-from ...pgbouncer import POOL_SIZES, pgbouncer
-from ...serving import Gunicorn, post
-from ...sites import ROSE_PLANT
-from ...test_replication import Administrator, check_places
-from ...test_sql import check_outage, environment, lock_waits, open_sql, started
-from ...waiting import wait_until
-from ..test_kill import Clients
-from ..test_timeouts import GIVES_UP
+pytestmark = pytest.mark.drill
 
 DRIVER = "postgresql+psycopg:"
 # PgBouncer sets these for each client.

@@ -1,0 +1,223 @@
+"""Files that are replaced as a whole or not at all."""
+
+import os
+import signal
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+from plantstore.cli._replacing import replacing
+from tests.support.users import ordinary_user
+
+
+def replace(path: Path, content: bytes = b"new") -> None:
+    """Replace a file."""
+    with replacing(str(path)) as file:
+        file.write(content)
+
+
+def fail(path: Path, error: type[BaseException]) -> None:
+    """Fail when a part of the new file is on the disk."""
+    with replacing(str(path)) as file:
+        file.write(b"x" * 100_000)
+        raise error
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, ValueError, OSError])
+def test_failed_block_changes_nothing(tmp_path: Path, error: type[BaseException]) -> None:
+    """If the block fails, the old file is unchanged, and no other file remains."""
+    old = tmp_path / "old"
+    old.write_text("old")
+    for path in (old, tmp_path / "new"):
+        with pytest.raises(error):
+            fail(path, error)
+    assert [*tmp_path.iterdir()] == [old]
+    assert old.read_text() == "old"
+
+
+@contextmanager
+def handler(number: signal.Signals, action: signal.Handlers) -> Iterator[None]:
+    """Set the handler of a signal. The program that runs the tests may ignore the signal."""
+    before = signal.signal(number, action)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_signal_removes_the_new_file(tmp_path: Path, number: signal.Signals) -> None:
+    """A signal that ends the process leaves no file; afterwards, it has its default effect."""
+    with handler(number, signal.SIG_DFL):
+        with pytest.raises(SystemExit) as caught, replacing(str(tmp_path / "new")):
+            signal.raise_signal(number)
+        assert signal.getsignal(number) is signal.SIG_DFL
+    assert caught.value.code == 128 + number
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_ignored_signal_stays_ignored(tmp_path: Path) -> None:
+    """SIGHUP does not end a process that nohup has started."""
+    with handler(signal.SIGHUP, signal.SIG_IGN), replacing(str(tmp_path / "new")) as file:
+        signal.raise_signal(signal.SIGHUP)
+        file.write(b"new")
+    assert (tmp_path / "new").read_bytes() == b"new"
+
+
+@contextmanager
+def watching(*functions: object, call: Callable[[object], None]) -> Iterator[None]:
+    """Call a function before each call of these functions of the os module."""
+
+    def profile(_: FrameType, event: str, function: object) -> None:
+        if event == "c_call" and function in functions:
+            call(function)
+
+    sys.setprofile(profile)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+
+
+def test_file_is_on_the_disk_before_it_replaces_the_old_one(tmp_path: Path) -> None:
+    """After a failure of the machine, either the whole old file or the whole new file exists."""
+    calls: list[object] = []
+    with watching(os.fsync, os.replace, call=calls.append):
+        replace(tmp_path / "file")
+    assert calls == [os.fsync, os.replace, os.fsync]
+
+
+def test_new_file_is_private_at_first(tmp_path: Path) -> None:
+    """No other user can open the new file before it has the permissions of the old one."""
+    path = tmp_path / "file"
+    path.write_text("old")
+    modes = []
+
+    def note(_: object) -> None:
+        (other,) = (it for it in tmp_path.iterdir() if it != path)
+        modes.append(stat.S_IMODE(other.stat().st_mode))
+
+    with watching(os.fchown, os.fchmod, call=note):
+        replace(path)
+    assert {*modes} == {0o600}
+
+
+def test_old_file_exists_until_the_end(tmp_path: Path) -> None:
+    """During the block, a reader sees the whole old file."""
+    path = tmp_path / "file"
+    path.write_text("old")
+    with replacing(str(path)) as file:
+        file.write(b"x" * 100_000)
+        assert path.read_text() == "old"
+    assert path.stat().st_size == 100_000
+
+
+def test_permissions_and_owner_are_kept(tmp_path: Path) -> None:
+    """The new file has the permissions of the old one, and as root also its owner and group."""
+    path = tmp_path / "file"
+    path.write_text("old")
+    owner = (1234, 5678) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
+    os.chown(path, *owner)
+    for mode in (0o600, 0o666, 0o2751):
+        path.chmod(mode)
+        with replacing(str(path)) as file:
+            (other,) = (it for it in tmp_path.iterdir() if it != path)
+            assert stat.S_IMODE(other.stat().st_mode) == mode
+            file.write(b"new")
+        status = path.stat()
+        assert (stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid) == (mode, *owner)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a file of another user")
+def test_owner_that_cannot_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user who may replace a file of another user becomes its owner. The permissions are kept."""
+    monkeypatch.chdir(tmp_path)
+    tmp_path.chmod(0o777)
+    path = Path("file")
+    path.write_text("old")
+    path.chmod(0o640)
+    with ordinary_user():
+        replace(path)
+    assert path.read_text() == "new"
+    assert path.stat().st_uid == 1234
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+
+
+def test_new_file_has_the_usual_permissions(tmp_path: Path) -> None:
+    """A new file has the permissions that the umask allows."""
+    before = os.umask(0o027)
+    try:
+        replace(tmp_path / "new")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o640
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_link_stays_a_link(tmp_path: Path, exists: bool) -> None:
+    """The target of a symbolic link is replaced, and the link stays a link."""
+    folder, link, other = tmp_path / "folder", tmp_path / "link", tmp_path / "other"
+    folder.mkdir()
+    if exists:
+        (folder / "file").write_text("old")
+    link.symlink_to("folder/file")
+    other.symlink_to("link")
+    replace(other)
+    assert link.is_symlink()
+    assert other.is_symlink()
+    assert [(it.name, it.read_text()) for it in folder.iterdir()] == [("file", "new")]
+
+
+def test_pipe_is_written_directly(tmp_path: Path) -> None:
+    """A pipe is not replaced: its reader gets the content."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as reader:
+        read = reader.submit(pipe.read_bytes)
+        replace(pipe)
+        assert read.result() == b"new"
+    assert pipe.is_fifo()
+
+
+def test_open_pipe_by_its_descriptor() -> None:
+    """A name in /dev/fd, as bash uses for >(command), is written directly."""
+    reading, writing = os.pipe()
+    with open(reading, "rb") as reader, open(writing, "wb"):
+        replace(Path(f"/dev/fd/{writing}"))
+        assert reader.read(3) == b"new"
+
+
+def test_error_names_the_path(tmp_path: Path) -> None:
+    """The error of a full device, or of a missing folder, has the path that was passed."""
+    for path in (Path("/dev/full"), tmp_path / "missing" / "file"):
+        with pytest.raises(OSError, match=".") as caught:
+            replace(path)
+        assert (caught.value.filename, caught.value.filename2) == (str(path), None)
+
+
+def test_folder_that_is_not_writable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without permission to write to the folder, the file is unchanged."""
+    monkeypatch.chdir(tmp_path)
+    path = Path("file")
+    path.write_text("old")
+    path.chmod(0o666)
+    tmp_path.chmod(0o555)
+    with ordinary_user(), pytest.raises(PermissionError) as caught:
+        replace(path)
+    assert (caught.value.filename, path.read_text()) == ("file", "old")
+
+
+def test_folder_that_is_not_readable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file can be replaced in a folder that may be written but not read."""
+    monkeypatch.chdir(tmp_path)
+    tmp_path.chmod(0o333)
+    with ordinary_user():
+        replace(Path("file"))
+    tmp_path.chmod(0o777)
+    assert Path("file").read_text() == "new"

@@ -1,0 +1,440 @@
+"""Plants in files, and the commands import and export."""
+
+import json
+import os
+import pty
+import re
+import shlex
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from io import BytesIO, FileIO, TextIOWrapper
+from pathlib import Path
+
+import click
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from plantstore import Plant, open_store
+from plantstore.cli import main
+from plantstore.cli._formats import FORMATS
+from tests.support.commands import COMMAND, Run, invoke
+from tests.support.databases import Place
+from tests.support.installing import install
+from tests.support.serving import LIMIT
+from tests.support.stores import PLANTS
+
+JSONL = b'{"id":-1,"name":"Rose"}\n{"id":2,"name":"Lily","tag":"white"}\n'
+CSV = b"id,name,tag\r\n-1,Rose,\r\n2,Lily,white\r\n"
+# The plants of JSONL and of CSV.
+BOTH = [Plant(-1, "Rose"), Plant(2, "Lily", "white")]
+
+
+def plants(url: str) -> list[Plant]:
+    """Return the plants of a store."""
+    store = open_store(url)
+    try:
+        return list(store)
+    finally:
+        store.close()
+
+
+@given(plants=st.lists(PLANTS))
+def test_jsonl_round_trip(plants: list[Plant]) -> None:
+    """Plants that were written as JSON Lines are read back unchanged."""
+    lines = [*FORMATS["jsonl"].lines(plants)]
+    assert len(lines) == len(plants)
+    assert [plant for _, plant in FORMATS["jsonl"].read(BytesIO(b"".join(lines)))] == plants
+
+
+@given(plants=st.lists(PLANTS))
+def test_csv_round_trip(plants: list[Plant]) -> None:
+    """Plants that were written as CSV are read back unchanged; an empty tag becomes no tag."""
+    lines = [*FORMATS["csv"].lines(plants)]
+    assert len(lines) == len(plants) + 1
+    read = [plant for _, plant in FORMATS["csv"].read(BytesIO(b"".join(lines)))]
+    assert read == [plant._replace(tag=plant.tag or None) for plant in plants]
+
+
+def test_export_and_import_on_every_engine(place: Place, tmp_path: Path) -> None:
+    """What was exported from a store can be imported again, on every engine."""
+    many = [Plant(id, f"🌵\n{id}", None if id % 2 else "a" * 70_000) for id in range(-150, 150)]
+    store = open_store(place.url)
+    for plant in many:
+        store.add(plant)
+    store.close()
+    for name in ("plants.jsonl", "plants.csv"):
+        file = str(tmp_path / name)
+        assert invoke("--store", place.url, "export", file).exit_code == 0
+        place.clear()
+        result = invoke("import", file, "--store", place.url)
+        assert (result.exit_code, result.output) == (0, "300 added\n")
+        assert plants(place.url) == many
+
+
+@pytest.mark.parametrize(
+    ("arguments", "content"),
+    [
+        (("-",), JSONL),
+        (("-", "--format", "csv"), CSV),
+        (("plants.jsonl",), JSONL),
+        (("plants",), JSONL),
+        (("plants.csv",), CSV),
+        (("PLANTS.CSV",), CSV),
+        (("plants.csv", "--format", "jsonl"), JSONL),
+        (("plants", "--format", "csv"), CSV),
+    ],
+)
+def test_format_option_and_file_name(
+    run: Run, url: str, arguments: tuple[str, ...], content: bytes
+) -> None:
+    """--format selects the format; without it, the file's name does.
+
+    - is standard input or output.
+    """
+    file = Path(arguments[0])
+    if file.name != "-":
+        file.write_bytes(content)
+    result = run("import", *arguments, input=content)
+    assert (result.exit_code, result.output) == (0, "2 added\n")
+    assert plants(url) == BOTH
+    result = run("export", *arguments)
+    assert result.exit_code == 0
+    assert (file.read_bytes() if file.name != "-" else result.stdout_bytes) == content
+
+
+@pytest.mark.parametrize(
+    ("format", "content"),
+    [
+        ("jsonl", b"\xef\xbb\xbf" + JSONL),
+        ("jsonl", JSONL.replace(b"\n", b"\r\n\r\n \r\n")),
+        ("jsonl", JSONL[:-1]),
+        ("jsonl", JSONL.replace(b'"id":2', b'"id":2.0,"age":7')),
+        ("csv", b"\xef\xbb\xbf" + CSV),
+        ("csv", CSV.replace(b"\r\n", b"\n\n,,\n")),
+        ("csv", CSV.replace(b"name,tag", b" Name, TAG")),
+        ("csv", b'tag,age,name,id\n,7,"Rose",-01\n"white",,Lily,"2"'),
+        ("csv", CSV.replace(b"2,", b"0" * 5000 + b"2,")),
+    ],
+)
+def test_import_of_files_from_other_programs(
+    run: Run, url: str, format: str, content: bytes
+) -> None:
+    """A byte order mark, empty lines and unknown members are accepted."""
+    assert run("import", "-", "--format", format, input=content).exit_code == 0
+    assert plants(url) == BOTH
+
+
+INT64 = "id: Must be an integer from -2^63 to 2^63-1. "
+
+
+@pytest.mark.parametrize(
+    ("format", "content", "fault"),
+    [
+        ("jsonl", b"\n{}\n", "line 3: id: Missing data for required field. name:"),
+        ("jsonl", b"{\n", "line 2: Cannot be read as JSON: it ends too early, at column 3."),
+        (
+            "jsonl",
+            b'{"id":3,"name":"\xff"}\n',
+            "line 2: Cannot be read as JSON: it is not UTF-8, at column 17.",
+        ),
+        (
+            "jsonl",
+            b'{"id":3,"name":1e999}\n',
+            'line 2: Cannot be read as JSON: a number in "name" is beyond the range of a 64-bit'
+            " float. ",
+        ),
+        ("jsonl", b'{"id":3,"name":"x","tag":null}\n', "line 2: tag: "),
+        ("jsonl", b'{"id":9223372036854775808,"name":"x"}\n', "line 2: id: "),
+        ("jsonl", b'{"id":-9223372036854775809,"name":"x"}\n', "line 2: id: "),
+        ("jsonl", b'{"id":%s,"name":"x"}\n' % (b"9" * 5000), "line 2: "),
+        ("jsonl", b'{"id":-%s,"name":"x"}\n' % (b"9" * 5000), "line 2: "),
+        ("jsonl", b'{"id":-1,"name":"x"}\n', "line 2: plant -1 already exists, or occurs twice"),
+        ("csv", b"3,a\n", "line 3: There are 2 cells, but 3 in the header."),
+        ("csv", b'4,"a\nb",\nfive,c,\n', f"line 5: {INT64}"),
+        ("csv", b"9223372036854775808,a,\n", f"line 3: {INT64}"),
+        ("csv", b"-9223372036854775809,a,\n", f"line 3: {INT64}"),
+        ("csv", b"9" * 5000 + b",a,\n", f"line 3: {INT64}"),
+        ("csv", b"-" + b"9" * 5000 + b",a,\n", f"line 3: {INT64}"),
+        ("csv", "٣,a,\n".encode(), f"line 3: {INT64}"),
+        ("csv", b'4,"a"b,\n', "line 3: Not CSV: "),
+        ("csv", b"4,\xff,\n", "line 3: Not UTF-8. "),
+        ("csv", b"4,a,\r5,b,\r", "line 3: The lines must end with a line feed. "),
+        ("csv", b"4,\x00,\n", "line 3: name: Must not contain U+0000."),
+        ("csv", b'4,"a', "line 3: Not CSV: "),
+        ("csv", b"-1,a,\n", "line 3: plant -1 already exists, or occurs twice in the file."),
+        ("csv", b"3,a,b,c\n", "line 3: There are 4 cells, but 3 in the header."),
+    ],
+)
+def test_import_error_names_the_line(
+    run: Run, url: str, format: str, content: bytes, fault: str
+) -> None:
+    """An import error names the line and the fault, and nothing of the file is imported."""
+    first = {"jsonl": b'{"id":-1,"name":"Rose"}\n', "csv": b"id,name,tag\n-1,Rose,\n"}[format]
+    result = run("import", "-", "--format", format, input=first + content)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith(f"Error: {fault}")
+    assert result.stderr.endswith(" Nothing was imported.\n")
+    assert result.stderr.count("\n") == 1
+    assert plants(url) == []
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"name,tag\n", b"id,tag\n", b"id,id,name\n", b"id,name,tag,Tag\n", CSV[12:]]
+)
+def test_csv_header_is_required(run: Run, content: bytes) -> None:
+    """CSV whose header does not name id and name exactly once is refused."""
+    result = run("import", "-", "--format", "csv", input=content)
+    assert result.exit_code == 1
+    assert "line 1: The header must have the columns id and name" in result.stderr
+
+
+def test_csv_with_a_long_name(run: Run, url: str) -> None:
+    """A name in CSV may have a million characters."""
+    assert run("import", "-", "--format=csv", input=b"id,name\n1," + b"x" * 10**6).exit_code == 0
+    assert plants(url) == [Plant(1, "x" * 10**6)]
+
+
+@pytest.mark.parametrize("duplicate", [1, 50, 100, 101, 999])
+@pytest.mark.parametrize("stored", [True, False])
+def test_import_with_a_duplicate_is_rolled_back(
+    run: Run, url: str, duplicate: int, stored: bool
+) -> None:
+    """A duplicate of a stored plant, or within the file, rolls the whole import back."""
+    lines = [b'{"id":%d,"name":"x"}\n' % id for id in range(1000)]
+    if stored:
+        assert run("add", str(duplicate), "Monstera").exit_code == 0
+        line = duplicate + 1
+    else:
+        lines.insert(950, lines[duplicate - 1])
+        line = 951 if duplicate < 951 else duplicate + 1
+    before = plants(url)
+    result = run("import", "-", input=b"".join(lines))
+    assert result.stderr.startswith(f"Error: line {line}: plant ")
+    assert plants(url) == before
+
+
+def test_import_skip_existing(run: Run, url: str) -> None:
+    """--skip-existing leaves stored plants unchanged and prints how many were skipped."""
+    assert run("add", "1", "Monstera").exit_code == 0
+    lines = [b'{"id":%d,"name":"x"}\n' % id for id in (*range(500), 7)]
+    result = run("import", "-", "--skip-existing", input=b"".join(lines))
+    assert (result.exit_code, result.output) == (0, "499 added, 2 skipped\n")
+    assert plants(url)[1] == Plant(1, "Monstera")
+
+
+@pytest.mark.parametrize(
+    ("failure", "code"),
+    [
+        ("raise StoreUnavailable('down')", 1),
+        ("raise OSError(28, 'full')", 1),
+        ("raise KeyboardInterrupt", 1),
+        ("signal.raise_signal(signal.SIGTERM)", 143),
+    ],
+)
+def test_failed_export_keeps_the_file(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: str, code: int
+) -> None:
+    """An export that fails or is interrupted leaves the old file, and no other file."""
+    install(monkeypatch, tmp_path, "plantstore-half", "half", HALF.replace("FAILURE", failure))
+    (tmp_path / "plants.jsonl").write_text("precious")
+    before = sorted(os.listdir())
+    for file in ("plants.jsonl", "new.jsonl"):
+        assert run("export", file, "--store", "half://").exit_code == code
+    assert (tmp_path / "plants.jsonl").read_text() == "precious"
+    assert [it for it in sorted(os.listdir()) if it != "__pycache__"] == before
+
+
+# A store whose iteration fails in the middle, when the first plants are on the disk.
+HALF = """
+import signal
+from plantstore import MemoryStore, Plant, StoreUnavailable
+
+class Half(MemoryStore):
+    one_process = False
+
+    def __iter__(self):
+        for id in range(10_000):
+            yield Plant(id, "x" * 100)
+        FAILURE
+
+def open(url):
+    return Half()
+"""
+
+
+def test_export_never_overwrites_a_database(run: Run, url: str, tmp_path: Path) -> None:
+    """An export refuses to overwrite a file of an SQLite database, also by a link."""
+    assert run("add", "1", "Monstera").exit_code == 0
+    os.symlink("plants.db", "link")
+    os.symlink("plants.db-journal", "other")
+    for name in ("plants.db", "link", "plants.db-wal", "plants.db-shm", "other"):
+        result = run("export", name)
+        assert (result.exit_code, result.stdout) == (2, ""), name
+        assert "Choose another file" in result.stderr
+    assert plants(url) == [Plant(1, "Monstera")]
+
+
+def test_output_to_a_full_disk_is_exit_code_1(run: Run, url: str) -> None:
+    """A full disk fails the command with a message of one line."""
+    assert run("add", "1", "Monstera").exit_code == 0
+    for command, place in (
+        ("export /dev/full", "/dev/full"),
+        ("export > /dev/full", "standard output"),
+        ("list > /dev/full", "standard output"),
+    ):
+        shell = f"{shlex.join([*COMMAND, '--store', url])} {command}"
+        done = subprocess.run(["bash", "-c", shell], capture_output=True, check=False)
+        assert done.returncode == 1
+        assert done.stderr == f"Error: {place}: No space left on device\n".encode()
+
+
+def test_failed_output_is_not_flushed_again(
+    run: Run, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Output that could not be written is not written again when the interpreter exits."""
+    assert run("add", "1", "Monstera").exit_code == 0
+    reading, writing = os.pipe()
+    os.close(reading)
+    for output in (writing, os.open("/dev/full", os.O_WRONLY)):
+        with open(output, "w") as stdout:
+            monkeypatch.setattr(sys, "stdout", stdout)
+            with pytest.raises((click.ClickException, SystemExit)):
+                main.main(["--store", url, "list"], standalone_mode=False)
+        monkeypatch.undo()
+
+
+@pytest.mark.parametrize(
+    "name", ["missing/plants.jsonl", "plants/", "old.jsonl/", "missing/../plants", "x" * 256]
+)
+def test_export_to_an_impossible_name(run: Run, tmp_path: Path, name: str) -> None:
+    """An export into a missing folder, for example, fails with a message of one line."""
+    assert run("add", "1", "Monstera").exit_code == 0
+    assert run("export", "old.jsonl").exit_code == 0
+    before = sorted(os.listdir())
+    result = run("export", name)
+    assert result.exit_code == 1
+    assert re.fullmatch(f"Error: {re.escape(name)}: .+\n", result.stderr)
+    assert sorted(os.listdir()) == before
+
+
+def test_file_names_that_are_not_printable(run: Run, url: str) -> None:
+    """A file name may be any bytes. In a message, control characters are escaped."""
+    assert run("add", "1", "Monstera").exit_code == 0
+    name = os.fsdecode(b"a b\xff\x1b\n.csv")
+    assert run("export", name).exit_code == 0
+    assert run("import", name, "--skip-existing").output == "0 added, 1 skipped\n"
+    result = run("export", f"missing/{name}")
+    assert result.stderr.startswith(r"Error: missing/a b\udcff\u001b\n.csv: ")
+
+
+def test_import_of_an_unreadable_file(run: Run) -> None:
+    """If a file cannot be read, the message is one line that names it."""
+    result = run("import", "/proc/self/mem")
+    assert (result.exit_code, result.stderr) == (1, "Error: /proc/self/mem: Input/output error\n")
+
+
+def test_export_to_standard_output_by_name(run: Run, url: str, tmp_path: Path) -> None:
+    """An export to /dev/stdout keeps what standard output already contains."""
+    assert run("add", "1", "Monstera").exit_code == 0
+    shell = f"(echo first; {shlex.join([*COMMAND, '--store', url])} export /dev/stdout) > both"
+    subprocess.run(["bash", "-c", shell], check=True)
+    assert Path("both").read_bytes() == b'first\n{"id":1,"name":"Monstera"}\n'
+    assert invoke("export", "new.jsonl", "--store", url).exit_code == 0
+
+
+def test_import_of_standard_input_by_name(run: Run, url: str) -> None:
+    """/dev/stdin is standard input, also if it is not a file."""
+    assert run("import", "/dev/stdin", input=JSONL).output == "2 added\n"
+    assert plants(url) == BOTH
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_export_to_a_terminal_is_escaped(
+    run: Run, url: str, monkeypatch: pytest.MonkeyPatch, by_name: bool
+) -> None:
+    """On a terminal, an export shows control characters as escapes. JSON Lines stays JSON.
+
+    In a file, the plant is unchanged.
+    """
+    plant = Plant(1, "\x1b[2J\x9b\r\n\u202e🌵\U000e0001\n", '\n"')
+    with open_store(url) as store:
+        store.add(plant)
+    controller, terminal = pty.openpty()
+    with open(controller, "rb", buffering=0) as screen, open(terminal, "w") as stdout:
+        file = os.ttyname(terminal) if by_name else "-"
+        monkeypatch.setattr(sys, "stdout", stdout)
+        for format in FORMATS:
+            arguments = ["--store", url, "export", file, "--format", format]
+            main.main(arguments, standalone_mode=False)
+        monkeypatch.undo()
+        shown = b""
+        while shown.count(b"\n") < 3:
+            shown += screen.read(4096)
+    json_lines, header, csv_row = shown.decode().splitlines()
+    assert Plant(**json.loads(json_lines)) == plant
+    assert header == "id,name,tag"
+    assert csv_row == r'1,"\u001b[2J\u009b\r\n\u202e🌵\udb40\udc01\n","\n"""'
+    assert json_lines.isprintable()
+    assert run("export", "plants.csv").exit_code == 0
+    assert "\x1b[2J\x9b\r\n\u202e".encode() in Path("plants.csv").read_bytes()
+
+
+def test_broken_pipe_ends_the_command_without_a_message(run: Run, url: str) -> None:
+    """A reader may close the pipe early, as head does; the command prints no message."""
+    run("import", "-", input=b"".join(b'{"id":%d,"name":"x"}\n' % id for id in range(20_000)))
+    for command in ("list", "export"):
+        shell = f"{shlex.join([*COMMAND, '--store', url, command])} | head -n 1"
+        done = subprocess.run(["bash", "-c", shell], capture_output=True, check=True)
+        assert (done.stdout.count(b"\n"), done.stderr) == (1, b"")
+
+
+def run_on_a_terminal(command: list[str]) -> tuple[bytes, str]:
+    """Run a command whose standard error is a terminal; return both of its outputs."""
+    controller, terminal = pty.openpty()
+    with open(controller, "rb", buffering=0) as screen, ThreadPoolExecutor(1) as reader:
+        shown = reader.submit(read_all, screen)
+        try:
+            done = subprocess.run(
+                command, stdout=subprocess.PIPE, stderr=terminal, timeout=LIMIT, check=True
+            )
+        finally:
+            os.close(terminal)
+        return done.stdout, shown.result().decode()
+
+
+def read_all(screen: FileIO) -> bytes:
+    """Return what a terminal shows until every process has closed it."""
+    shown = b""
+    # Linux reports the end of a terminal as an error.
+    with suppress(OSError):
+        while piece := screen.read(4096):
+            shown += piece
+    return shown
+
+
+def test_progress_bar_only_on_a_terminal(run: Run, url: str, tmp_path: Path) -> None:
+    """A progress bar is shown on a terminal, on standard error only."""
+    lines = b"".join(b'{"id":%d,"name":"x"}\n' % id for id in range(20_000))
+    (tmp_path / "plants.jsonl").write_bytes(lines)
+    for arguments, label in ((["import", "plants.jsonl"], "Importing"), (["export"], "Exporting")):
+        output, shown = run_on_a_terminal([*COMMAND, "--store", url, *arguments])
+        assert shown.count(label) > 1
+        # The spaces overwrite the remaining time, which only a slow run shows.
+        assert re.search(r"100% *\x1b\[\?25h\r\n$", shown)
+        assert output in {b"20000 added\n", lines}
+    assert run("export").stderr == ""
+
+
+def test_progress_bar_of_standard_input(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An import from standard input shows a progress bar without a length."""
+    controller, terminal = pty.openpty()
+    with open(controller, "rb", buffering=0) as screen, open(terminal, "w") as stderr:
+        monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(JSONL)))
+        monkeypatch.setattr(sys, "stderr", stderr)
+        main.main(["--store", url, "import", "-"], standalone_mode=False)
+        monkeypatch.undo()
+        assert b"Importing" in screen.read(4096)
+    assert plants(url) == BOTH

@@ -1,0 +1,162 @@
+"""The README's commands work, and its tables match the code."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from textwrap import indent
+
+import pytest
+
+from plantstore import Plant, open_store
+from plantstore.errors import ERRORS
+from plantstore.settings import SETTINGS
+from tests.support.fresh import ENVIRONMENT, copy_project, run
+from tests.support.readme import block, rows
+from tests.support.serving import ROOT, free_port, listening
+from tests.support.sites import LILY
+from tests.support.waiting import wait_until
+
+# Seconds that a command may take to download and install everything, on a busy machine.
+INSTALLATION = 900
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a copy of the project in which the README's commands run."""
+    return copy_project(tmp_path_factory.mktemp("project"))
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Path:
+    """Return a folder with a .venv whose programs are those of this environment."""
+    programs = tmp_path / ".venv" / "bin"
+    programs.mkdir(parents=True)
+    for name, module in (
+        ("python", ""),
+        ("gunicorn", "-m gunicorn"),
+        ("plantstore", "-m plantstore"),
+    ):
+        program = programs / name
+        program.write_text(
+            f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" {module} "$@"\n'
+        )
+        program.chmod(0o755)
+    return tmp_path
+
+
+def test_commands_without_installation(environment: Path) -> None:
+    """The README's commands serve, add and administer plants, also without an installation."""
+    _, _, command = block("serve").rpartition(" && ")
+    with serving(f"{command.strip()} -c '{ROOT / 'gunicorn.conf.py'}'", environment) as port:
+        add = block("add").replace(":8000/", f":{port}/")
+        assert run(add, environment) == block("added").strip()
+        assert run(add, environment) == block("duplicate").strip()
+    assert run(block("command-line"), environment).splitlines()[-1] == "1\tMonstera\tindoor"
+    check_backup(environment)
+
+
+@pytest.mark.install
+def test_serve_and_add_commands(folder: Path) -> None:
+    """The README's commands to serve, add and administer work in a fresh copy of the project."""
+    with serving(block("serve"), folder) as port:
+        add = block("add").replace(":8000/", f":{port}/")
+        assert run(add, folder) == block("added").strip()
+        assert run(add, folder) == block("duplicate").strip()
+        token, digest = run(".venv/bin/plantstore token", folder).splitlines()
+        assert digest.startswith("sha256:")
+        assert run(block("command-line"), folder).splitlines()[-1] == "1\tMonstera\tindoor"
+        check_backup(folder)
+        for store, extra in [("postgresql", "postgresql"), ("mysql", "mysql")]:
+            refused = run(f".venv/bin/plantstore --store {store}://x/y count 2>&1 || true", folder)
+            assert f"pip install 'plantstore[{extra}]'" in refused
+    with serving(block("granian"), folder) as port:
+        add = block("add").replace(":8000/", f":{port}/")
+        assert run(add, folder) == block("added").strip()
+
+
+@pytest.mark.install
+def test_deployment_commands(folder: Path) -> None:
+    """The README's commands for a deployment work in a fresh copy of the project."""
+    with serving(block("deployment"), folder) as port:
+        add = block("add").replace(":8000/", f":{port}/")
+        assert run(add, folder) == block("added").strip()
+
+
+def check_backup(folder: Path) -> None:
+    """Check that the README's command copies a file in use, also the plants that are in its log."""
+    with open_store(f"sqlite:///{folder}/plants.db?journal_mode=wal") as store:
+        store.add(LILY)
+        run(block("backup"), folder)
+    with open_store(f"sqlite:///{folder}/copy.db") as copy:
+        assert list(copy) == [Plant(1, "Monstera", "indoor"), LILY]
+
+
+@pytest.mark.install
+def test_nursery_commands(folder: Path) -> None:
+    """The example starts with the README's command, and contains the README's six lines."""
+    assert len(block("nursery").splitlines()) == 6
+    source = (ROOT / "examples" / "nursery" / "app.py").read_text()
+    assert indent(block("nursery"), " " * 4) in source
+    with serving(block("nursery-serve"), folder) as port:
+        add = block("add").replace(":8000/plants", f":{port}/api/plants")
+        assert run(add, folder) == block("added").strip()
+        assert "Monstera" in run(f"curl -s http://127.0.0.1:{port}/", folder)
+
+
+@contextmanager
+def serving(command: str, folder: Path) -> Iterator[int]:
+    """Run a command that serves, unchanged but on a free port; provide the port."""
+    port = free_port()
+    # The servers read these variables, so the command stays as it is in the README.
+    ports = {
+        "GUNICORN_CMD_ARGS": f"--bind 127.0.0.1:{port}",
+        "GRANIAN_PORT": str(port),
+        "FLASK_RUN_PORT": str(port),
+    }
+    with subprocess.Popen(
+        ["bash", "-c", command], cwd=folder, env=ENVIRONMENT | ports, start_new_session=True
+    ) as server:
+        try:
+            wait_until(lambda: server.poll() is not None or listening(port), INSTALLATION)
+            assert server.poll() is None, "the command ended"
+            yield port
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(server.pid, signal.SIGTERM)
+            wait_until(lambda: not listening(port))
+
+
+def test_test_command_is_the_command_of_ci() -> None:
+    """Continuous integration runs the README's test command word for word."""
+    test = block("test")
+    assert re.fullmatch(r"python3 .*pytest\n", test)
+    assert "grep -m 1 '^python3 .*pytest$' README.md" in (ROOT / ".ci" / "run").read_text()
+
+
+def test_table_of_errors_is_complete() -> None:
+    """The README's table lists every error with its status."""
+    table = [(int(error), int(status)) for error, status, _ in rows("error")]
+    assert table == [(error, error // 100) for error in ERRORS]
+
+
+def test_table_of_stores_has_valid_urls() -> None:
+    """open_store accepts every URL of the README's table of stores."""
+    for url, *_ in rows("store"):
+        assert open_store(url).one_process == (url == "memory://")
+
+
+def test_table_of_settings_is_complete() -> None:
+    """The README's table lists every setting, with its meaning and its default."""
+    table = [
+        (name, re.sub(r"\[(.*?)\]\(.*?\)", r"\1", meaning), default)
+        for name, meaning, default in rows("name")
+    ]
+    assert table == [
+        (setting.name, setting.meaning.strip("`"), setting.default or "none")
+        for setting in SETTINGS
+    ]

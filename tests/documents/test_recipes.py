@@ -1,0 +1,448 @@
+"""The recipes of docs/embedding.md. Those that need a database are in test_recipes_database."""
+
+import hmac
+import re
+import time
+from base64 import urlsafe_b64encode
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flask import Flask, g
+from flask.testing import FlaskClient
+from flask_login import LoginManager
+from joserfc import jwt
+from joserfc.jwk import ECKey
+
+from plantstore import MemoryStore, Plant, StoreUnavailable
+from tests.support.readme import (
+    VERIFY_TOKEN_PASSED,
+    block,
+    check_pages,
+    create_rose,
+    recipe,
+    run_recipes,
+    write_template,
+)
+from tests.support.responses import check_error
+from tests.support.serving import ROOT
+from tests.support.sites import BEARER, ROSE, ROSE_PLANT
+
+DOCUMENT = (ROOT / "docs" / "embedding.md").read_text()
+
+
+def test_contents_link_to_every_heading() -> None:
+    """The list of contents has a link to each section, in the order of the sections."""
+    headings = re.findall("^## (.*)", DOCUMENT, re.MULTILINE)
+    slugs = [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]
+    contents = DOCUMENT.partition("\n## ")[0]
+    assert re.findall(r"\(#([^)]*)\)", contents) == slugs
+    assert {*re.findall(r"\(#([^)]*)\)", DOCUMENT)} == {*slugs}
+
+
+def test_every_code_block_is_tested() -> None:
+    """Each code block has a name, and a test that executes it."""
+    names = re.findall(r"^<!-- block: (.*) -->\n```\w", DOCUMENT, re.MULTILINE)
+    assert len(names) == len({*names}) == len(re.findall(r"^```\w", DOCUMENT, re.MULTILINE))
+    tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
+    for name in names:
+        assert f'recipe("{name}")' in tests
+
+
+def test_embedding_recipe() -> None:
+    """The recipe embeds the store at /garden/plants. The README has the same lines."""
+    assert recipe("embedding") == block("embedding")
+    site = run_recipes()
+    assert create_rose(site["app"]).status_code == 200
+    assert [*site["store"]] == [ROSE_PLANT]
+
+
+def test_environment_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The settings of the standalone service have no effect in a host site."""
+    for name in ("TOKENS", "TOKENS_FILE", "STORE", "MAX_BODY"):
+        monkeypatch.setenv(f"PLANTSTORE_{name}", "0")
+    assert create_rose(run_recipes()["app"]).status_code == 200
+
+
+def test_client_name_is_in_g() -> None:
+    """The name that verify_token returned is in g.plantstore_client for the rest of the request."""
+    site, clients = run_recipes()["app"], []
+    site.teardown_request(lambda error: clients.append(g.plantstore_client))
+    create_rose(site)
+    assert clients == ["token-1"]
+
+
+def test_signal_recipe(capsys: pytest.CaptureFixture[str]) -> None:
+    """The recipe's receiver is called for each new plant of its site."""
+    site = run_recipes(recipe("signal"))
+    assert create_rose(site["app"]).status_code == 200
+    assert capsys.readouterr().out == "token-1 added Rose\n"
+
+
+def test_csrf_recipe() -> None:
+    """The site's forms require a CSRF token, and the store's clients need none."""
+    site = run_recipes(recipe("csrf"))["app"]
+    site.add_url_rule("/form", "form", lambda: "sent", methods=["POST"])
+    client = site.test_client()
+    assert b"CSRF token is missing" in client.post("/form").data
+    assert client.post("/garden/plants", json=ROSE, headers=BEARER).status_code == 200
+
+
+def test_csrf_without_exempt_is_an_error() -> None:
+    """Without csrf.exempt, creating a plant is refused with an Error that names the CSRF token."""
+    site = run_recipes(recipe("csrf").replace("csrf.exempt(garden)", ""))["app"]
+    assert "CSRF token is missing" in check_error(create_rose(site), 40000)
+
+
+@pytest.mark.parametrize("origin", ["https://shop.example", "https://other.example"])
+def test_cors_recipe(origin: str) -> None:
+    """Pages of the allowed origin can use the store, errors included, and no other path."""
+    headers = {"Access-Control-Request-Method": "POST", "Origin": origin}
+    headers["Access-Control-Request-Headers"] = "authorization, content-type"
+    site = run_recipes(recipe("cors"))["app"]
+    site.add_url_rule("/gardens", "gardens", lambda: "the site's own")
+    client = site.test_client()
+    assert "Access-Control-Allow-Origin" not in client.get("/gardens", headers=headers).headers
+    responses = [
+        client.options("/garden/plants", headers=headers),
+        client.post("/garden/plants", json=ROSE, headers=BEARER | {"Origin": origin}),
+        client.post("/garden/plants", json=ROSE, headers={"Origin": origin}),
+    ]
+    assert [response.status_code for response in responses] == [200, 200, 401]
+    allowed = {response.headers.get("Access-Control-Allow-Origin") for response in responses}
+    assert allowed == {origin if "shop" in origin else None}
+    if "shop" in origin:
+        allowed_headers = responses[0].headers["Access-Control-Allow-Headers"]
+        assert {*allowed_headers.split(", ")} == {"authorization", "content-type"}
+        assert "POST" in responses[0].headers["Access-Control-Allow-Methods"]
+        exposed = responses[1].headers["Access-Control-Expose-Headers"]
+        assert {*exposed.split(", ")} == {"Link", "Retry-After", "X-Request-ID"}
+
+
+def test_rate_limit_recipe() -> None:
+    """Above the rate limit the response is 42900 with Retry-After.
+
+    Pages and preflight requests are not limited.
+    """
+    site = run_recipes(recipe("limiter"))["app"]
+    site.add_url_rule("/", "home", lambda: "home")
+    client = site.test_client()
+    for id in range(100):
+        new = {"id": id, "name": ""}
+        assert client.post("/garden/plants", json=new, headers=BEARER).status_code == 200
+    response = client.post("/garden/plants", json={"id": 100, "name": ""}, headers=BEARER)
+    assert "100 per 1 minute" in check_error(response, 42900)
+    assert 0 < int(response.headers["Retry-After"]) <= 60
+    assert client.get("/").status_code == client.options("/garden/plants").status_code == 200
+
+
+# The ways to register the blueprint: code that replaces lines of the embedding recipe.
+CREATE_HERBS = """
+garden = create_blueprint(store=store, verify_token=StaticTokens(["s3cret"]), name="herbs")
+"""
+RENAME = """
+app.register_blueprint(garden, url_prefix="/garden", name="other")
+"""
+NEST = """
+from flask import Blueprint
+inner = Blueprint("inner", "inner")
+inner.register_blueprint(garden, url_prefix="/garden")
+inner.add_url_rule("/inner", "plantstore", lambda: "private")
+parent = Blueprint("parent", "parent")
+parent.register_blueprint(inner)
+app.register_blueprint(parent)
+"""
+REGISTRATIONS: list[dict[str, str]] = [
+    {},
+    {"garden": CREATE_HERBS},
+    {"registration": RENAME},
+    {"registration": NEST},
+    {"garden": CREATE_HERBS, "registration": NEST},
+]
+
+
+def add_login(site: Flask) -> None:
+    """Add a login, a login page, and private pages with names like the blueprint's."""
+    LoginManager(site).user_loader(lambda id: None)
+    site.secret_key = "hunter2"
+    site.add_url_rule("/login", "login", lambda: "Log in.")
+    for name in ("home", "plantstore", "other"):
+        site.add_url_rule(f"/{name}", name, lambda: "private")
+
+
+@pytest.mark.parametrize("registration", REGISTRATIONS)
+def test_login_recipe(registration: dict[str, str]) -> None:
+    """A before_request hook redirects visitors to the login page, and clients of the store never.
+
+    This does not depend on the name of the blueprint, nor on the blueprints around it.
+    """
+    site = run_recipes(recipe("login"), **registration)["app"]
+    add_login(site)
+    client = site.test_client()
+    assert create_rose(site).status_code == 200
+    check_error(client.post("/garden/plants", json=ROSE), 40101)
+    check_error(client.get("/garden/plants", headers=BEARER), 40501)
+    assert client.options("/garden/plants").status_code == 200
+    for path in ("/home", "/plantstore", "/other", "/inner", "/garden/nothing", "/garden"):
+        assert client.get(path, headers=BEARER).location == "/login"
+    assert client.get("/login").data == b"Log in."
+
+
+def test_login_recipe_in_a_parent_blueprint() -> None:
+    """The hook of a parent blueprint exempts the store, and no other page of the parent."""
+    hook = recipe("login").replace("@app", "@parent").replace("app.", "current_app.")
+    site = run_recipes(
+        "from flask import current_app",
+        registration=NEST.replace("app.register", f"{hook}\n\napp.register"),
+    )["app"]
+    add_login(site)
+    assert create_rose(site).status_code == 200
+    assert site.test_client().get("/inner", headers=BEARER).location == "/login"
+
+
+def test_login_recipe_with_several_stores() -> None:
+    """The hook exempts each of several plant stores, and no other page."""
+    hook = recipe("login").replace("is garden", "in (garden, trees)")
+    site = run_recipes(recipe("several"), hook)["app"]
+    add_login(site)
+    assert create_rose(site).status_code == 200
+    check_error(create_rose(site, "/trees/plants"), 40102)
+    assert site.test_client().get("/home", headers=BEARER).location == "/login"
+
+
+def test_login_without_the_recipe_redirects_clients() -> None:
+    """Without the exemption, a client with a token is redirected to the login page."""
+    hook = re.sub("    if app.blueprints.*\n.*\n", "", recipe("login"))
+    assert "garden" not in hook
+    site = run_recipes(hook)["app"]
+    add_login(site)
+    response = create_rose(site)
+    assert (response.status_code, response.location) == (302, "/login")
+
+
+@pytest.mark.parametrize(
+    ("size", "max_body", "error"),
+    [(16000, 10**6, None), (17000, 10**6, 41301), (9000, 10**4, None), (11000, 10**4, 41301)],
+)
+def test_body_size_recipe(size: int, max_body: int, error: int | None) -> None:
+    """The lower one of max_body and the site's MAX_CONTENT_LENGTH applies: above it, 41301."""
+    arguments = 'store=store, verify_token=StaticTokens(["s3cret"])'
+    garden = f"garden = create_blueprint({arguments}, max_body={max_body})\n"
+    names = run_recipes(recipe("body-size"), garden=garden)
+    new = {"id": 1, "name": "x" * size}
+    response = names["app"].test_client().post("/garden/plants", json=new, headers=BEARER)
+    if error is None:
+        assert response.status_code == 200
+    else:
+        check_error(response, error)
+    assert len(names["store"]) == (error is None)
+
+
+def test_signal_in_a_factory(capsys: pytest.CaptureFixture[str]) -> None:
+    """connect_via keeps a receiver that is defined inside a function; connect does not."""
+    define = "def make(app):\n" + re.sub("^", "    ", recipe("signal"), flags=re.MULTILINE)
+    for code in (define, define.replace("connect_via(app)", "connect")):
+        names = run_recipes(code)
+        names["make"](names["app"])
+        assert create_rose(names["app"]).status_code == 200
+    assert capsys.readouterr().out == "token-1 added Rose\n"
+
+
+@pytest.fixture
+def pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Return the site of the recipe for pages that show plants."""
+    monkeypatch.chdir(tmp_path)
+    write_template()
+    return run_recipes(recipe("pages"))
+
+
+def test_pages_list_every_plant_once(pages: dict[str, Any]) -> None:
+    """The pages list every plant once, in the order of the ids, for any value of after."""
+    check_pages(pages)
+
+
+def test_page_of_one_plant(pages: dict[str, Any]) -> None:
+    """The page of a plant shows it; for any other id, the response is 404."""
+    client = pages["app"].test_client()
+    for plant in (Plant(1, "Rose", "früh"), Plant(-(2**63), "Lily")):
+        pages["store"].add(plant)
+        assert " ".join(client.get(f"/plants/{plant.id}").text.split()).endswith(
+            f"{plant.name} {plant.tag or ''}".strip() + " </li> </ul>"
+        )
+    for id in ("2", "-1", str(10**30), "x"):
+        assert client.get(f"/plants/{id}").status_code == 404
+
+
+def test_pages_escape_html(pages: dict[str, Any]) -> None:
+    """HTML in a name or a tag is shown as text."""
+    pages["store"].add(Plant(1, "<b>Rose</b>", '"&<script>'))
+    for path in ("/plants", "/plants/1"):
+        page = pages["app"].test_client().get(path).text
+        assert "&lt;b&gt;Rose&lt;/b&gt; &#34;&amp;&lt;script&gt;" in page
+
+
+def test_pages_without_a_database(pages: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the store is unavailable, the pages ask the visitor to try again later."""
+
+    def fail(*_: Any) -> None:
+        raise StoreUnavailable("down")
+
+    monkeypatch.setattr(MemoryStore, "get", fail)
+    pages["store"].add(ROSE_PLANT)
+    for path in ("/plants", "/plants/1"):
+        response = pages["app"].test_client().get(path)
+        assert (response.status_code, "Try again later" in response.text) == (503, True)
+
+
+HOST_MATCHING = 'app = Flask("shop", host_matching=True, static_host="www.example")\n'
+
+
+@pytest.mark.parametrize("host", ["api.example", "api.example:8000", "<host>"])
+def test_host_recipe(host: str) -> None:
+    """With host_matching, the store is at this host, and the pages of the site stay at theirs."""
+    registration = recipe("host").replace("api.example", host)
+    site = run_recipes(app=HOST_MATCHING, registration=registration)["app"]
+    site.add_url_rule("/", "home", lambda: "home", host="www.example")
+    site.add_url_rule("/later", "later", lambda: "later")
+    client, url = site.test_client(), f"http://{host}".replace("<host>", "any.example")
+    assert create_rose(site, base_url=url).status_code == 200
+    check_error(client.get("/garden/plants", base_url=url, headers=BEARER), 40501)
+    for path in ("/", "/later", "/static/x"):
+        assert client.get(path, base_url=url).status_code == 404
+    assert client.get("/", base_url="http://www.example").data == b"home"
+    other = create_rose(site, base_url="http://www.example").status_code
+    assert other == (400 if host == "<host>" else 404)
+
+
+@pytest.mark.parametrize("option", ["", ', host="api.example"', ', subdomain="api"'])
+def test_host_matching_without_the_recipe(option: str) -> None:
+    """With host_matching, a blueprint that is registered without the recipe has no host."""
+    registration = f'app.register_blueprint(garden, url_prefix="/garden"{option})\n'
+    site = run_recipes(app=HOST_MATCHING, registration=registration)["app"]
+    for host in ("api.example", "www.example", "localhost"):
+        assert create_rose(site, base_url=f"http://{host}").status_code == 404
+
+
+def test_subdomain() -> None:
+    """With subdomain_matching, the store is at its subdomain, and only there."""
+    (line,) = re.findall(r"^  `(app\.register_blueprint\(.*subdomain.*\))`", DOCUMENT, re.MULTILINE)
+    app = (
+        'app = Flask("shop", subdomain_matching=True)\napp.config["SERVER_NAME"] = "shop.example"\n'
+    )
+    site = run_recipes(app=app, registration=line)["app"]
+    assert create_rose(site, base_url="http://api.shop.example").status_code == 200
+    assert create_rose(site, base_url="http://shop.example").status_code == 404
+
+
+def test_several_recipe() -> None:
+    """Each plant store of a site has its own plants and tokens."""
+    names = run_recipes(recipe("several"))
+    site = names["app"]
+    assert create_rose(site).status_code == 200
+    check_error(create_rose(site, "/trees/plants"), 40102)
+    oak = {"Authorization": "Bearer 0ak"}
+    assert site.test_client().post("/trees/plants", json=ROSE, headers=oak).status_code == 200
+    check_error(site.test_client().post("/garden/plants", json=ROSE, headers=oak), 40102)
+
+
+def test_several_processes() -> None:
+    """If several processes serve a memory store, each request gets 50302."""
+    several = {"wsgi.multiprocess": True}
+    check_error(create_rose(run_recipes()["app"], environ_overrides=several), 50302)
+
+
+# Claims that the site accepts; the time of each is in seconds from now.
+VALID_CLAIMS = {"sub": "Flora", "aud": "garden", "exp": 3600}
+
+
+@pytest.fixture(scope="module")
+def key() -> ECKey:
+    """Return the key pair of the token issuer."""
+    return ECKey.generate_key("P-256")
+
+
+@pytest.fixture
+def site_with_tokens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: ECKey
+) -> tuple[FlaskClient, MemoryStore]:
+    """Return a client of a site that verifies JSON Web Tokens, and the site's store."""
+    monkeypatch.chdir(tmp_path)
+    Path("issuer.pem").write_bytes(key.as_pem(private=False))
+    names = run_recipes(garden=recipe("tokens") + VERIFY_TOKEN_PASSED)
+    return names["app"].test_client(), names["store"]
+
+
+def bearer(claims: dict[str, Any], key: ECKey) -> dict[str, str]:
+    """Return an Authorization header with a signed token of these claims."""
+    # The time counts from the request on, however long ago pytest collected the tests.
+    now = int(time.time())
+    claims = {
+        name: now + value if name in {"exp", "nbf"} and isinstance(value, int) else value
+        for name, value in claims.items()
+    }
+    return {"Authorization": f"Bearer {jwt.encode({'alg': 'ES256'}, claims, key)}"}
+
+
+def test_valid_jwt_is_accepted(
+    site_with_tokens: tuple[FlaskClient, MemoryStore], key: ECKey, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A signed JSON Web Token for this audience is accepted until it expires."""
+    client, store = site_with_tokens
+    caplog.set_level("INFO", "plantstore")
+    for id, audience in enumerate(["garden", ["shop", "garden"]]):
+        claims = VALID_CLAIMS | {"aud": audience}
+        new = {"id": id, "name": "Rose"}
+        response = client.post("/garden/plants", json=new, headers=bearer(claims, key))
+        assert response.status_code == 200
+    assert caplog.messages[0].startswith("Plant 0 was added (client: 'Flora', ")
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"exp": -1},
+        {"exp": None},
+        {"exp": "later"},
+        {"aud": "shop"},
+        {"aud": ["shop"]},
+        {"aud": None},
+        {"sub": None},
+        {"sub": 7},
+        {"nbf": 3600},
+    ],
+)
+def test_jwt_with_invalid_claims_is_unauthorized(
+    site_with_tokens: tuple[FlaskClient, MemoryStore], key: ECKey, claims: dict[str, Any]
+) -> None:
+    """An expired token, one for another audience, and one without a required claim are 40102."""
+    client, store = site_with_tokens
+    faulty = {name: value for name, value in (VALID_CLAIMS | claims).items() if value is not None}
+    check_error(client.post("/garden/plants", json=ROSE, headers=bearer(faulty, key)), 40102)
+    assert len(store) == 0
+
+
+def test_forged_jwt_is_unauthorized(
+    site_with_tokens: tuple[FlaskClient, MemoryStore], key: ECKey
+) -> None:
+    """A token without a valid signature, by this key and algorithm, is 40102."""
+    client, store = site_with_tokens
+    good = bearer(VALID_CLAIMS, key)["Authorization"]
+    header, payload, signature = good.split(".")
+    # Signed with HMAC, with the public key as the secret.
+    signed = f"eyJhbGciOiJIUzI1NiJ9.{payload}"
+    digest = hmac.digest(key.as_pem(private=False), signed.encode(), "sha256")
+    forged = [
+        bearer(VALID_CLAIMS, ECKey.generate_key("P-256"))["Authorization"],
+        f"Bearer {signed}.{urlsafe_b64encode(digest).decode().rstrip('=')}",
+        f"Bearer eyJhbGciOiJub25lIn0.{payload}.",
+        f"{header}.{payload}.",
+        f"{header}.{payload}",
+        f"{header}.{payload[:-4]}.{signature}",
+        "Bearer .",
+        "Bearer ....",
+        "Bearer e30.e30.e30",
+    ]
+    for authorization in forged:
+        headers = {"Authorization": authorization}
+        check_error(client.post("/garden/plants", json=ROSE, headers=headers), 40102)
+    assert len(store) == 0

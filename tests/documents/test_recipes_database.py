@@ -1,0 +1,303 @@
+"""The recipes of docs/embedding.md that need a database."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flask import Flask
+from sqlalchemy import text
+from sqlalchemy.exc import InvalidRequestError
+
+from plantstore import open_store
+from tests.support.readme import (
+    VERIFY_TOKEN_PASSED,
+    check_pages,
+    create_rose,
+    recipe,
+    run_recipes,
+    site_code,
+    write_template,
+)
+from tests.support.responses import check_error
+from tests.support.serving import ROOT
+from tests.support.sites import LILY, ROSE, ROSE_PLANT
+
+RunSite = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def run_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunSite]:
+    """Return run_recipes with the database recipe, in a new folder."""
+    monkeypatch.chdir(tmp_path)
+    sites = []
+
+    def run_site(*recipes: str, **replaced: str) -> dict[str, Any]:
+        names = run_recipes(*recipes, **{"store": recipe("database"), **replaced})
+        sites.append(names)
+        return names
+
+    yield run_site
+    for names in sites:
+        names["store"].close()
+        with names["app"].app_context():
+            names["db"].engine.dispose()
+
+
+def create_tables(names: dict[str, Any]) -> None:
+    """Create the tables of a site."""
+    with names["app"].app_context():
+        names["db"].create_all()
+
+
+def read(names: dict[str, Any], query: str) -> list[tuple[Any, ...]]:
+    """Return the rows of a query of the site's own database."""
+    with names["app"].app_context():
+        return [tuple(row) for row in names["db"].session.execute(text(query))]
+
+
+def test_database_recipe(run_site: RunSite) -> None:
+    """The plants are in the site's database, in a table that db.create_all() creates."""
+    names = run_site()
+    create_tables(names)
+    assert create_rose(names["app"]).status_code == 200
+    assert read(names, "SELECT id, name, tag FROM plants") == [tuple(ROSE_PLANT)]
+
+
+def test_database_without_metadata(run_site: RunSite) -> None:
+    """Without metadata, the store creates the table at first use, and the site does not."""
+    names = run_site(store=recipe("database").replace(", db.metadata", ""))
+    create_tables(names)
+    assert create_rose(names["app"]).status_code == 200
+    assert not names["db"].metadata.tables
+    assert read(names, "SELECT id, name, tag FROM plants") == [tuple(ROSE_PLANT)]
+
+
+def test_open_store_opens_another_file(run_site: RunSite) -> None:
+    """A relative path is relative to the instance folder for Flask-SQLAlchemy only."""
+    names = run_site()
+    create_tables(names)
+    names["store"].add(ROSE_PLANT)
+    other = open_store(names["app"].config["SQLALCHEMY_DATABASE_URI"])
+    assert (len(other), len(names["store"])) == (0, 1)
+    other.add(LILY)
+    assert Path("site.db").exists()
+    assert Path("instance/site.db").exists()
+    other.close()
+
+
+def test_migration_recipe(
+    run_site: RunSite, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Until the migration has run, creates get 50303, and the log says once what is missing.
+
+    After the migration they succeed, without a restart. It leaves nothing to migrate.
+    """
+    names = run_site()
+    for _ in range(2):
+        check_error(create_rose(names["app"]), 50303)
+    (message,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert "table plants" in message
+    assert "does not exist" in message
+    assert "flask db upgrade" in message
+    Path("shop.py").write_text(site_code(store=recipe("database")))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("FLASK_APP", "shop")
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    for command in ("flask db init", recipe("migration"), "flask db check"):
+        subprocess.run(["bash", "-c", command], check=True)
+    assert create_rose(names["app"]).status_code == 200
+    assert read(names, "SELECT id, name, tag FROM plants") == [tuple(ROSE_PLANT)]
+
+
+# The database recipe without its store.
+DATABASE = recipe("database").partition("with ")[0]
+# A table of the site with the name of the store's default table.
+MODEL = """
+class Plant(db.Model):
+    __tablename__ = "plants"
+    id = db.Column(db.Integer, primary_key=True)
+"""
+
+
+def test_table_recipe(run_site: RunSite) -> None:
+    """With a table name of its own, the store does not touch the site's table plants."""
+    names = run_site(store=DATABASE + MODEL + recipe("table"))
+    create_tables(names)
+    assert create_rose(names["app"]).status_code == 200
+    assert read(names, "SELECT id, name, tag FROM garden_plants") == [tuple(ROSE_PLANT)]
+    assert read(names, "SELECT * FROM plants") == []
+
+
+def test_two_tables(run_site: RunSite) -> None:
+    """Two stores with two tables in one database have separate plants."""
+    names = run_site(recipe("table"), recipe("several").replace("MemoryStore()", "store"))
+    create_tables(names)
+    assert create_rose(names["app"]).status_code == 200
+    oak = {"Authorization": "Bearer 0ak"}
+    client = names["app"].test_client()
+    assert client.post("/trees/plants", json=ROSE, headers=oak).status_code == 200
+    check_error(client.post("/trees/plants", json=ROSE, headers=oak), 40004)
+    for table in ("plants", "garden_plants"):
+        assert read(names, f"SELECT id FROM {table}") == [(ROSE_PLANT.id,)]
+
+
+def test_model_before_the_store_is_refused(run_site: RunSite) -> None:
+    """A store with the table name of a model raises ValueError, which names the table."""
+    with pytest.raises(ValueError, match="plants"):
+        run_site(store=recipe("database").replace("with ", f"{MODEL}\n\nwith "))
+
+
+def test_model_after_the_store_is_refused(run_site: RunSite) -> None:
+    """A model with the table name of a store raises InvalidRequestError."""
+    with pytest.raises(InvalidRequestError, match="plants"):
+        run_site(MODEL)
+
+
+# A site with small settings, so that a test need not wait.
+SMALL_POOL = {"pool_size": 1, "max_overflow": 0, "pool_timeout": 0.1}
+SHORT_TIMEOUT = {"connect_args": {"timeout": 0.1}}
+
+
+def site_with(options: dict[str, Any]) -> str:
+    """Return the line that creates the application, with these options of its engine."""
+    return f'app = Flask("shop")\napp.config["SQLALCHEMY_ENGINE_OPTIONS"] = {options}\n'
+
+
+def test_locked_recipe(run_site: RunSite) -> None:
+    """A hook that commits does not lock the SQLite file for the store."""
+    names = run_site(recipe("locked"), app=site_with(SHORT_TIMEOUT))
+    create_tables(names)
+    assert create_rose(names["app"]).status_code == 200
+    assert read(names, "SELECT path FROM visit") == [("/garden/plants",)]
+
+
+def locking_site(run_site: RunSite, end: str) -> Flask:
+    """Return the site of the recipe, with a hook that writes, but does not commit."""
+    hook = recipe("locked").replace("session.commit()", f"session.flush(){end}")
+    names = run_site(hook, app=site_with(SHORT_TIMEOUT))
+    create_tables(names)
+    site: Flask = names["app"]
+    return site
+
+
+def test_hook_without_a_commit(run_site: RunSite, caplog: pytest.LogCaptureFixture) -> None:
+    """After a hook that does not commit, a create gets 50301, and the log names the cause."""
+    check_error(create_rose(locking_site(run_site, "")), 50301)
+    assert "database is locked" in caplog.text
+    assert "commit" in caplog.text
+
+
+def test_hook_with_a_rollback(run_site: RunSite) -> None:
+    """A hook that rolls back does not lock the SQLite file for the store."""
+    site = locking_site(run_site, "; db.session.rollback()")
+    assert create_rose(site).status_code == 200
+
+
+def test_store_does_not_wait_for_the_pool_of_the_site(run_site: RunSite) -> None:
+    """A verify_token that uses db.session is safe, however small the pool of the site is."""
+    own_users = recipe("users") + VERIFY_TOKEN_PASSED
+    names = run_site(app=site_with(SMALL_POOL), garden=own_users)
+    assert create_as(names, new_user(names, "Flora")) == 200
+
+
+def test_database_in_memory(run_site: RunSite) -> None:
+    """The store shares the only connection of an SQLite database in memory.
+
+    So an add also commits what the site has written before.
+    """
+    in_memory = DATABASE.replace("sqlite:///site.db", "sqlite://")
+    names = run_site(store=in_memory + MODEL + recipe("table"))
+    create_tables(names)
+    with names["app"].app_context():
+        names["db"].session.add(names["Plant"](id=1))
+        names["db"].session.flush()
+        names["store"].add(ROSE_PLANT)
+        names["db"].session.rollback()
+    for table in ("plants", "garden_plants"):
+        assert read(names, f"SELECT id FROM {table}") == [(1,)]
+
+
+def new_user(names: dict[str, Any], name: str) -> str:
+    """Create the tables and a user of the site; return a new token of this user."""
+    create_tables(names)
+    with names["app"].app_context():
+        user = names["User"](name=name)
+        names["db"].session.add_all([user, names["User"](name="no token")])
+        token: str = names["new_token"](user)
+    return token
+
+
+def create_as(names: dict[str, Any], token: str) -> int:
+    """Send a create request with a token; return the status of the response."""
+    headers = {"Authorization": f"Bearer {token}"}
+    client = names["app"].test_client()
+    return int(client.post("/garden/plants", json=ROSE, headers=headers).status_code)
+
+
+# A hook that sends the name of the user in a header of the response.
+USER_HEADER = """
+@app.after_request
+def add_header(response):
+    if "plantstore_client" in g:
+        response.headers["X-User"] = plantstore_user().name
+    return response
+"""
+
+
+def test_users_recipe(run_site: RunSite) -> None:
+    """A token of a user is accepted, and the site's hooks find the user. Others get 40102."""
+    names = run_site(USER_HEADER, garden=recipe("users") + VERIFY_TOKEN_PASSED)
+    token = new_user(names, "Flora")
+    client = names["app"].test_client()
+    response = client.post(
+        "/garden/plants", json=ROSE, headers={"Authorization": f"Bearer {token}"}
+    )
+    assert (response.status_code, response.headers["X-User"]) == (200, "Flora")
+    ((digest,),) = read(names, "SELECT token_digest FROM user WHERE name = 'Flora'")
+    for other in (digest, token[:-1], f"{token}x", "None", "s3cret"):
+        assert create_as(names, other) == 401
+    assert token not in str(read(names, "SELECT * FROM user"))
+
+
+def test_verify_token_must_return_a_name(
+    run_site: RunSite, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A verify_token that returns a User gets 50001; the log says what to return."""
+    code = recipe("users").replace("else user.name", "else user")
+    names = run_site(garden=code + VERIFY_TOKEN_PASSED)
+    assert create_as(names, new_user(names, "Flora")) == 500
+    assert "must be a name or None, not User" in caplog.text
+
+
+def test_pages_recipe_with_a_database(run_site: RunSite) -> None:
+    """The pages that work with every store work with the site's database."""
+    names = run_site(recipe("pages"))
+    write_template()
+    create_tables(names)
+    check_pages(names)
+
+
+@pytest.mark.parametrize("url", ["sqlite:///site.db", "sqlite://"])
+def test_factory_recipe(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each application of the factory has a store of its own, and shares it with its pages."""
+    names: dict[str, Any] = {"__name__": "shop"}
+    exec(recipe("factory"), names)
+    for number in range(3):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        app: Flask = names["create_app"]({"SQLALCHEMY_DATABASE_URI": url})
+        with app.app_context():
+            names["db"].create_all()
+        assert create_rose(app).status_code == 200
+        check_error(create_rose(app), 40004)
+        store = app.extensions["plants"]
+        assert [*store] == [ROSE_PLANT]
+        assert Path("instance/site.db").exists() == (url != "sqlite://")
+        store.close()
+        with app.app_context():
+            names["db"].engine.dispose()

@@ -1,0 +1,174 @@
+"""The health endpoints of the standalone service and of host sites."""
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+from typing import Any
+
+import pytest
+from flask import Flask
+from flask.testing import FlaskClient
+
+from plantstore import (
+    MemoryStore,
+    Store,
+    StoreMisconfigured,
+    StoreUnavailable,
+    create_app,
+    create_health_blueprint,
+)
+from tests.support.databases import SERVERS, Place, only
+from tests.support.responses import check_error
+from tests.support.serving import Gunicorn
+from tests.support.sites import TOKEN
+from tests.support.waiting import wait_until
+
+
+class PingedStore(MemoryStore):
+    """A store whose ping calls a function."""
+
+    def __init__(self, ping: Any) -> None:
+        super().__init__()
+        self._ping = ping
+
+    def ping(self) -> None:
+        """Call the function."""
+        self._ping()
+
+
+def client_of(ping: Any) -> FlaskClient:
+    """Return a client of a standalone service whose store is pinged in this way."""
+    return create_app(store=PingedStore(ping), verify_token={TOKEN: "Flora"}.get).test_client()
+
+
+def fail(error: Exception) -> Any:
+    """Return a ping that raises an exception."""
+
+    def ping() -> None:
+        raise error
+
+    return ping
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+def test_health_needs_no_token(client: FlaskClient, path: str) -> None:
+    """/healthz and /readyz respond with 200 without a token, and are not cached."""
+    response = client.get(path)
+    assert (response.status_code, response.json) == (200, {"status": "ok"})
+    assert response.headers["Cache-Control"] == "no-store"
+    response = client.head(path)
+    assert (response.status_code, response.data) == (200, b"")
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "TRACE", "BREW"])
+def test_other_methods_of_health(client: FlaskClient, path: str, method: str) -> None:
+    """Another method on /healthz or /readyz is 40501 with Allow; OPTIONS is 200 with Allow."""
+    response = client.open(path, method=method)
+    check_error(response, 40501)
+    assert response.headers["Allow"] == "GET, HEAD, OPTIONS"
+    response = client.options(path)
+    assert (response.status_code, response.headers["Allow"]) == (200, "GET, HEAD, OPTIONS")
+
+
+@pytest.mark.parametrize(
+    ("error", "number"),
+    [
+        (StoreUnavailable("hunter2"), 50301),
+        (StoreMisconfigured("hunter2"), 50303),
+        (ZeroDivisionError("hunter2"), 50301),
+    ],
+)
+def test_store_that_fails_is_not_ready(
+    error: Exception, number: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """If the store fails, /readyz is 503 without a detail of the store; /healthz is 200.
+
+    The log has the message of a StoreUnavailable; that of another exception may have a password.
+    """
+    client = client_of(fail(error))
+    assert "hunter2" not in check_error(client.get("/readyz"), number)
+    assert client.get("/healthz").status_code == 200
+    assert ("hunter2" in caplog.text) == isinstance(error, StoreUnavailable)
+
+
+def test_store_that_does_not_respond_is_not_ready() -> None:
+    """If the store does not respond within two seconds, /readyz is 503, with one waiting thread.
+
+    As soon as it responds again, /readyz is 200.
+    """
+    released = Event()
+    client = client_of(released.wait)
+    before = threading.active_count()
+    began = time.monotonic()
+    with ThreadPoolExecutor(4) as threads:
+        for response in threads.map(lambda _: client.get("/readyz"), range(8)):
+            check_error(response, 50301)
+    assert time.monotonic() - began >= 2
+    assert threading.active_count() == before + 1
+    released.set()
+    wait_until(lambda: client.get("/readyz").status_code == 200)
+
+
+def test_concurrent_callers_get_the_last_result() -> None:
+    """While a ping is in progress, others get the last result at once, and occupy no thread."""
+    released, first = Event(), Event()
+
+    def ping() -> None:
+        if first.is_set():
+            released.wait()
+        first.set()
+
+    client = client_of(ping)
+    assert client.get("/readyz").status_code == 200
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(client.get, "/readyz")
+        wait_until(lambda: threading.active_count() > 2 and not waiting.done())
+        assert client.get("/readyz").status_code == 200
+        check_error(waiting.result(), 50301)
+    check_error(client.get("/readyz"), 50301)
+    released.set()
+    wait_until(lambda: client.get("/readyz").status_code == 200)
+
+
+def test_memory_of_several_processes_is_not_ready(client: FlaskClient) -> None:
+    """If several processes serve plants in memory, /readyz is 50302."""
+    check_error(client.get("/readyz", environ_overrides={"wsgi.multiprocess": True}), 50302)
+
+
+def test_health_of_a_site(store: Store) -> None:
+    """A site may register the health of several stores, under any prefix, with its own errors."""
+    site = Flask("site")
+    site.register_error_handler(503, lambda error: "the site's own page")
+    broken = PingedStore(fail(StoreUnavailable("")))
+    site.register_blueprint(create_health_blueprint(store=store), url_prefix="/garden")
+    site.register_blueprint(create_health_blueprint(store=broken, name="other"), url_prefix="/<x>")
+    client = site.test_client()
+    assert client.get("/garden/readyz").json == {"status": "ok"}
+    check_error(client.get("/other/readyz"), 50301)
+    check_error(client.post("/garden/healthz"), 40501)
+    assert client.get("/healthz").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "options", [{"store": {}}, {"store": MemoryStore(), "name": None}], ids=["store", "name"]
+)
+def test_wrong_argument_of_create_health_blueprint(options: Any) -> None:
+    """A wrong argument of create_health_blueprint is refused at the call."""
+    with pytest.raises(TypeError, match=r"(store|name) must be "):
+        create_health_blueprint(**options)
+
+
+@pytest.mark.server
+@only(*SERVERS)
+def test_readiness_of_a_database_that_is_silent(place: Place) -> None:
+    """While the database does not respond, /readyz is 503 within two seconds; then it is 200."""
+    request = b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n"
+    with Gunicorn(PLANTSTORE_TOKENS=TOKEN, PLANTSTORE_STORE=place.url) as server:
+        wait_until(lambda: server.request(request).status == 200)
+        with place.server.frozen():
+            began = time.monotonic()
+            assert server.request(request).error == 50301
+            assert time.monotonic() - began < 4
+        wait_until(lambda: server.request(request).status == 200)

@@ -1,0 +1,305 @@
+"""Tests in a real browser: the pages of the example and of the service, and another origin."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Error as BrowserError
+
+from plantstore.blueprint import OPERATIONS
+from tests.support.nginx import nginx
+from tests.support.serving import LIMIT, Gunicorn, Response, post
+from tests.support.sites import TOKEN
+
+CHROMIUM = shutil.which("chromium")
+NGINX = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
+# The browser must not send requests to other servers.
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+# A busy machine needs more than the default of five seconds.
+expect.set_options(timeout=LIMIT * 1000)
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="apt-get install chromium"),
+]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Run Chromium without a window."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=FLAGS, timeout=LIMIT * 1000
+        )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """Return an empty page of a new visitor."""
+    with browser.new_context() as context:
+        context.set_default_timeout(LIMIT * 1000)
+        yield context.new_page()
+
+
+@pytest.fixture
+def nursery(tmp_path: Path) -> Iterator[Gunicorn]:
+    """Run the example with a new database."""
+    with Gunicorn(
+        *("-c", os.devnull, "--threads=4", "--pythonpath=examples/nursery", "app:create_app()"),
+        NURSERY_PASSWORD="green-thumb",
+        NURSERY_TOKEN="s3cret",
+        NURSERY_SQLALCHEMY_DATABASE_URI=f"sqlite:///{tmp_path}/nursery.db",
+    ) as nursery:
+        yield nursery
+        assert "Traceback" not in nursery.log
+
+
+def send_plant(nursery: Gunicorn, body: str) -> Response:
+    """Send a plant to the nursery's plant store."""
+    return nursery.request(post(body.encode()).replace(b" /plants", b" /api/plants", 1))
+
+
+def log_in(page: Page, nursery: Gunicorn, password: str = "green-thumb") -> None:
+    """Log in as a gardener."""
+    page.goto(f"http://127.0.0.1:{nursery.port}/login")
+    page.get_by_label("Name").fill("flora")
+    page.get_by_label("Password").fill(password)
+    page.get_by_role("button", name="Log in").click()
+
+
+def add_plant(page: Page, number: str, name: str, kind: str) -> None:
+    """Add a plant with the form."""
+    page.get_by_label("Number").fill(number)
+    page.get_by_label("Name").fill(name)
+    page.get_by_label("Kind").fill(kind)
+    page.get_by_role("button", name="Add plant").click()
+
+
+def test_nursery_pages(nursery: Gunicorn, page: Page) -> None:
+    """A gardener logs in, sees the plants that a supplier sent, and adds one with the form."""
+    page.set_viewport_size({"width": 1000, "height": 720})
+    log_in(page, nursery)
+    expect(page.get_by_text("Nothing yet")).to_be_visible()
+    for id, (name, tag) in enumerate(SUPPLIED, 1):
+        new = f'{{"id": {id}, "name": "{name}", "tag": "{tag}"}}'
+        assert send_plant(nursery, new).status == 200
+    page.reload()
+    plants = page.get_by_role("listitem")
+    expect(plants).to_have_count(len(SUPPLIED))
+    expect(plants.first).to_contain_text("Monstera deliciosa")
+    expect(plants.first).to_contain_text("from the greenhouse")
+    add_plant(page, "12", "Olive tree", "tree")
+    expect(page.get_by_role("status")).to_have_text("Olive tree is in stock.")
+    expect(plants.last).to_contain_text("Olive tree")
+    expect(plants.last).to_contain_text("from flora")
+    assert send_plant(nursery, '{"id": 12, "name": "Nettle"}').error == 40004
+    # The path of the image that the README shows.
+    if "SCREENSHOT" in os.environ:
+        page.screenshot(path=os.environ["SCREENSHOT"])
+
+
+SUPPLIED = [
+    ("Monstera deliciosa", "indoor"),
+    ("Lady’s mantle", "perennial"),
+    ("Efeutüte", "climber"),
+    ("Rosemary", "herb"),
+    ("Japanese maple", "tree"),
+    ("Snake plant", "indoor"),
+    ("Lavender", "herb"),
+]
+
+
+def test_nursery_form_validation_errors(nursery: Gunicorn, page: Page) -> None:
+    """The form says what is wrong with a plant; names are displayed escaped."""
+    log_in(page, nursery)
+    add_plant(page, "-7", "<script>alert(1)</script>", "<b>")
+    expect(page.get_by_role("listitem")).to_contain_text("<script>alert(1)</script>")
+    add_plant(page, "-7", "Rose", "")
+    expect(page.get_by_role("alert")).to_have_text("There is a plant with this number already.")
+    for number in ("9223372036854775808", "9" * 400):
+        add_plant(page, number, "Rose", "")
+        expect(page.get_by_role("alert")).to_have_text("This number is too large.")
+    expect(page.get_by_role("listitem")).to_have_count(1)
+
+
+def test_nursery_pagination(nursery: Gunicorn, page: Page) -> None:
+    """Any number of plants is displayed, sixty per page; a link leads back to the first page."""
+    for id in range(61):
+        assert send_plant(nursery, f'{{"id": {id}, "name": "Rose"}}').status == 200
+    page.goto(f"http://127.0.0.1:{nursery.port}/")
+    expect(page.get_by_role("listitem")).to_have_count(60)
+    page.get_by_role("link", name="Next").click()
+    expect(page.get_by_role("listitem")).to_have_count(1)
+    expect(page.get_by_role("listitem")).to_contain_text("№ 60")
+    expect(page.get_by_role("link", name="Next")).to_have_count(0)
+    page.get_by_role("link", name="First page").click()
+    expect(page.get_by_role("listitem")).to_have_count(60)
+
+
+def test_nursery_form_requires_login(nursery: Gunicorn, page: Page) -> None:
+    """Without a login a visitor sees the plants but no form; a forged form is refused."""
+    log_in(page, nursery, password="wrong")
+    expect(page.get_by_role("alert")).to_contain_text("don't belong together")
+    log_in(page, nursery)
+    page.get_by_role("button", name="Log out").click()
+    expect(page.get_by_text("Nothing yet")).to_be_visible()
+    expect(page.get_by_role("button", name="Add plant")).to_have_count(0)
+    forged = nursery.request(post(b"").replace(b" /plants", b" /", 1))
+    assert (forged.status, b"CSRF token is missing" in forged.body) == (400, True)
+
+
+CREATE = """
+async url => {
+    const headers = {Authorization: 'Bearer s3cret', 'Content-Type': 'application/json'};
+    const body = JSON.stringify({id: 1, name: 'Rose'});
+    const response = await fetch(url, {method: 'POST', headers, body});
+    return [response.status, await response.text()];
+}
+"""
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_cors_fetch_in_a_browser(page: Page, server: Gunicorn, allowed: bool) -> None:
+    """A page of an allowed origin can add a plant with fetch; a page of another origin cannot."""
+    origin = f"http://127.0.0.1:{server.port}" if allowed else "https://shop.example"
+    with Gunicorn("-c", os.devnull, f"tests.support.readme:site_with_cors({origin!r})") as site:
+        page.goto(f"http://127.0.0.1:{server.port}/")
+        path = f"http://127.0.0.1:{site.port}/garden/plants"
+        if allowed:
+            assert page.evaluate(CREATE, path) == [200, '{"name":"Rose"}']
+            assert page.evaluate(CREATE, path)[0] == 400
+        else:
+            with pytest.raises(BrowserError, match="Failed to fetch"):
+                page.evaluate(CREATE, path)
+
+
+@pytest.fixture
+def service() -> Iterator[Gunicorn]:
+    """Run the service with all operations."""
+    with Gunicorn(PLANTSTORE_TOKENS=TOKEN, PLANTSTORE_OPERATIONS=",".join(OPERATIONS)) as service:
+        yield service
+        assert "Traceback" not in service.log
+
+
+class Visit:
+    """A visit to the page, during which nothing is sent to another place.
+
+    The console has no error but that of a refused request.
+    """
+
+    def __init__(self, page: Page, url: str) -> None:
+        self.page = page
+        self.urls: list[str] = []
+        self.errors: list[str] = []
+        page.on("request", lambda request: self.urls.append(request.url))
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("console", lambda message: self._note(message.type, message.text))
+        page.goto(url)
+        expect(page.get_by_role("heading", name="Plant Store")).to_be_visible()
+
+    def _note(self, kind: str, text: str) -> None:
+        refused = text.startswith("Failed to load resource: the server responded with a status of")
+        if kind in {"error", "warning"} and not refused:
+            self.errors.append(text)
+
+    def authorise(self) -> None:
+        """Enter the token."""
+        self.page.get_by_role("button", name="Authorize").click()
+        self.page.locator(".auth-container input").fill(TOKEN)
+        self.page.locator(".auth-btn-wrapper button[type=submit]").click()
+        self.page.get_by_role("button", name="Close", exact=True).click()
+
+    def open(self, operation: str) -> Locator:
+        """Open an operation, and return its part of the page."""
+        block = self.page.locator(f"#operations-plants-{operation}")
+        block.locator(".opblock-summary-control").click()
+        expect(block.locator(".execute")).to_be_visible()
+        return block
+
+    def execute(self, block: Locator, status: str, body: str) -> None:
+        """Try an operation, and check the response that the page shows."""
+        block.locator(".execute").click()
+        shown = block.locator(".live-responses-table tr.response")
+        expect(shown.locator(".response-col_status")).to_contain_text(status)
+        expect(shown.locator(".response-col_description")).to_contain_text(body)
+
+    def check(self, prefix: str) -> None:
+        """Check that all requests had this prefix, and that nothing went wrong."""
+        assert self.errors == []
+        assert [url for url in self.urls if not url.startswith((prefix, "data:"))] == []
+
+
+def test_try_each_operation_on_the_page(page: Page, service: Gunicorn) -> None:
+    """A person authorises, tries each operation, and sees 200 and then 400 for the same id.
+
+    No request leaves the machine, and the console has no error.
+    """
+    page.set_viewport_size({"width": 900, "height": 1130})
+    visit = Visit(page, f"http://127.0.0.1:{service.port}/docs")
+    create = visit.open("createPlant")
+    visit.execute(create, "401", "40101")
+    visit.authorise()
+    visit.execute(create, "200", '"name": "Monstera"')
+    # The path of the image in docs/operating.md.
+    if "PAGE_SCREENSHOT" in os.environ:
+        create.evaluate("block => block.scrollIntoView()")
+        page.screenshot(path=os.environ["PAGE_SCREENSHOT"])
+    visit.execute(create, "400", "A plant with this id already exists.")
+    read = visit.open("readPlant")
+    read.locator("input").fill("1")
+    visit.execute(read, "200", '"tag": "indoor"')
+    visit.execute(visit.open("listPlants"), "200", '"id": 1')
+    delete = visit.open("deletePlant")
+    delete.locator("input").fill("1")
+    visit.execute(delete, "204", "")
+    visit.execute(delete, "404", "There is no plant with this id.")
+    visit.check(f"http://127.0.0.1:{service.port}/")
+
+
+def test_page_on_a_phone(page: Page, service: Gunicorn) -> None:
+    """At a width of 390 pixels, nothing is wider than the page."""
+    page.set_viewport_size({"width": 390, "height": 800})
+    visit = Visit(page, f"http://127.0.0.1:{service.port}/docs")
+    visit.authorise()
+    for operation in ("createPlant", "listPlants"):
+        visit.execute(visit.open(operation), "200", "")
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    visit.check(f"http://127.0.0.1:{service.port}/")
+
+
+def test_page_in_a_site(page: Page) -> None:
+    """The page works in a site that has it under a prefix, below a SCRIPT_NAME."""
+    arguments = ("-c", os.devnull, "--threads=4", "tests.support.sites:documented_site()")
+    with Gunicorn(*arguments, SCRIPT_NAME="/front") as site:
+        url = f"http://127.0.0.1:{site.port}/front/garden/"
+        try_page(page, url)
+
+
+@pytest.mark.skipif(NGINX is None, reason="apt-get install nginx")
+def test_page_behind_nginx(page: Page, service: Gunicorn, tmp_path: Path) -> None:
+    """The page and the document work behind nginx, with a prefix that it removes."""
+    with nginx(str(NGINX), tmp_path, service.port) as port:
+        try_page(page, f"http://127.0.0.1:{port}/garden/")
+
+
+def try_page(page: Page, url: str) -> None:
+    """Create a plant on the page, and check which server the document names."""
+    visit = Visit(page, f"{url}docs")
+    visit.authorise()
+    visit.execute(visit.open("createPlant"), "200", "Monstera")
+    visit.execute(visit.open("listPlants"), "200", "Monstera")
+    visit.check(url)
+    page.goto(f"{url}openapi.json")
+    assert f'"servers":[{{"url":"{url[:-1]}"}}]' in page.content()

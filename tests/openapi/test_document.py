@@ -1,0 +1,390 @@
+"""The OpenAPI document: what it says, and where it is served."""
+
+import json
+import re
+from collections.abc import Callable, Collection, Iterator
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from flask import Blueprint, Flask
+from marshmallow import Schema, fields
+from werkzeug.middleware.dispatcher import DispatcherMiddleware
+from werkzeug.test import Client
+
+from plantstore import create_app, create_docs_blueprint
+from plantstore.blueprint import OPERATIONS
+from plantstore.errors import ERRORS
+from plantstore.hosts import forwarded_url
+from plantstore.openapi.document import make_document
+from plantstore.schemas import (
+    ErrorSchema,
+    Int64,
+    NewPlantSchema,
+    PlantSchema,
+    QueryInteger,
+    page_schema,
+)
+from tests.support.commands import Run
+from tests.support.responses import check_error
+from tests.support.serving import Gunicorn
+from tests.support.sites import BEARER, TOKEN, make_blueprint, make_site
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIApplication
+
+ALL = [*OPERATIONS]
+BOTH = [["create"], ALL]
+# A request for each error whose message depends on the request.
+VARIABLE: dict[int, dict[str, Any]] = {
+    40002: {"method": "POST", "data": b"", "content_type": "application/json"},
+    40003: {"method": "POST", "json": {"id": "1"}},
+    40006: {"query_string": "limit=0"},
+}
+# The errors of all operations, and those of each.
+COMMON = {40005, 40101, 40102, 40501, 50001, 50301, 50302, 50303}
+ERRORS_OF = {
+    "createPlant": {40001, 40002, 40003, 40004, 41301},
+    "listPlants": {40006},
+    "readPlant": {40402},
+    "deletePlant": {40402},
+}
+
+
+def resolve(document: Any, value: Any) -> Any:
+    """Return a part of a document with every reference replaced by what it refers to."""
+    if isinstance(value, list):
+        return [resolve(document, one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    if "$ref" not in value:
+        return {name: resolve(document, one) for name, one in value.items()}
+    target = document
+    for name in value["$ref"].removeprefix("#/").split("/"):
+        target = target[name]
+    return resolve(document, target)
+
+
+def operations(document: Any) -> Iterator[tuple[str, str, Any]]:
+    """Yield the path, the method and the description of each operation of a document."""
+    for path, item in document["paths"].items():
+        for method, operation in item.items():
+            yield path, method.upper(), resolve(document, operation)
+
+
+def documented_path(rule: str) -> str:
+    """Return the path in the document for a rule of Flask."""
+    return rule.replace("<plantstore_id>", "{id}")
+
+
+@pytest.mark.parametrize(
+    "names", [names for count in range(1, 5) for names in combinations(ALL, count)]
+)
+def test_document_describes_the_enabled_operations(names: Collection[str]) -> None:
+    """The document describes the enabled operations and no others; 1.0.0 has only create.
+
+    A link leads to an enabled operation.
+    """
+    document = make_document(names)
+    described = {(path, method): operation for path, method, operation in operations(document)}
+    enabled = [OPERATIONS[name] for name in names]
+    assert {*described} == {(documented_path(one.rule), one.method) for one in enabled}
+    assert document["info"]["version"] == ("1.0.0" if names == ("create",) else "1.1.0")
+    assert document["openapi"] == "3.1.0"
+    assert document["info"]["license"]["identifier"] == "MIT"
+    ids = {operation["operationId"] for operation in described.values()}
+    assert ids == {f"{name}Plant{'s' * (name == 'list')}" for name in names}
+    for operation in described.values():
+        for link in operation["responses"].get("200", {}).get("links", {}).values():
+            assert link["operationId"] in ids
+
+
+@pytest.mark.parametrize("names", BOTH)
+def test_document_describes_the_rules_of_the_service(names: list[str]) -> None:
+    """Each operation of the document is a rule of the service, and each rule an operation."""
+    app = create_app({"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_OPERATIONS": names})
+    rules = {
+        (documented_path(rule.rule), method)
+        for rule in app.url_map.iter_rules()
+        if rule.endpoint
+        in {f"plantstore.{operation.view.__name__}" for operation in OPERATIONS.values()}
+        for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}
+    }
+    assert rules == {(path, method) for path, method, _ in operations(make_document(names))}
+
+
+# The types of the fields of marshmallow in OpenAPI.
+TYPES: "dict[type[fields.Field[Any]], dict[str, Any]]" = {
+    Int64: {"type": "integer", "format": "int64", "minimum": -(2**63), "maximum": 2**63 - 1},
+    fields.Integer: {"type": "integer", "format": "int32"},
+    fields.String: {"type": "string"},
+}
+
+
+def described_members(schema: Any) -> tuple[set[str], dict[str, Any]]:
+    """Return the required members of a schema of the document, and all of them."""
+    required, members = {*schema.get("required", [])}, {**schema.get("properties", {})}
+    for part in schema.get("allOf", []):
+        more_required, more = described_members(part)
+        required, members = required | more_required, members | more
+    return required, members
+
+
+@pytest.mark.parametrize("schema", [PlantSchema(), NewPlantSchema(), ErrorSchema()])
+def test_schemas_of_the_document_are_those_of_marshmallow(schema: Schema) -> None:
+    """The document has the same members, required members and types as the marshmallow schemas."""
+    document = make_document()
+    name = type(schema).__name__.removesuffix("Schema")
+    required, members = described_members(
+        resolve(document, document["components"]["schemas"][name])
+    )
+    assert required == {name for name, field in schema.fields.items() if field.required}
+    assert {*members} == {*schema.fields}
+    for name, member in members.items():
+        kind = next(kind for kind in TYPES if isinstance(schema.fields[name], kind))
+        assert {key: member.get(key) for key in TYPES[kind]} == TYPES[kind]
+
+
+def test_parameters_of_the_document_are_those_of_marshmallow() -> None:
+    """The document has the parameters of a list, with their limits and defaults."""
+    document = make_document(ALL)
+    described = resolve(document, document["paths"]["/plants"]["get"]["parameters"])
+    assert {one["name"] for one in described} == {*page_schema.fields}
+    for one in described:
+        field = page_schema.fields[one["name"]]
+        assert isinstance(field, QueryInteger)
+        assert one["in"] == "query"
+        assert not one.get("required")
+        assert one["schema"].get("default") == field.load_default
+        integers = range(one["schema"]["minimum"], one["schema"]["maximum"] + 1)
+        assert integers == field._integers  # noqa: SLF001
+
+
+def test_document_has_every_error() -> None:
+    """The document has an example of every error of each operation, with its headers.
+
+    It is under its status, and has the message of the service.
+    """
+    config = {"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_OPERATIONS": ALL}
+    client = create_app(config).test_client()
+    for _, _, operation in operations(make_document(ALL)):
+        found = set()
+        for status, response in operation["responses"].items():
+            if status in {"200", "204", "default"}:
+                continue
+            content = response["content"]["application/json"]
+            for number, example in content["examples"].items():
+                value = example["value"]
+                assert number == str(value["error"])
+                message, headers = ERRORS[value["error"]]
+                if value["error"] in VARIABLE:
+                    sent = client.open("/plants", headers=BEARER, **VARIABLE[value["error"]])
+                    message = check_error(sent, value["error"])
+                assert value == {"error": int(number), "message": message}
+                assert value["error"] // 100 == int(status)
+                assert {*headers} <= {*response["headers"]}
+                found.add(value["error"])
+        assert found == COMMON | ERRORS_OF[operation["operationId"]]
+    assert COMMON.union(*ERRORS_OF.values()) == {*ERRORS} - {40401}
+
+
+def test_examples_of_the_document() -> None:
+    """Each example of a request has the example of a response with the same name."""
+    config = {"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_OPERATIONS": ALL}
+    client = create_app(config).test_client()
+    paths = resolve(make_document(ALL), make_document(ALL)["paths"])
+    create = paths["/plants"]["post"]
+    requests = examples(create["requestBody"])
+    assert {*requests} == {"with a tag", "without a tag"}
+    for name, new in requests.items():
+        response = client.post("/plants", json=new, headers=BEARER)
+        assert response.json == examples(create["responses"]["200"])[name]
+    for path, expected in [("/plants", "two plants"), ("/plants/1", "with a tag")]:
+        item = paths["/plants/{id}" if path[7:] else path]
+        response = client.get(path, headers=BEARER)
+        assert response.json == examples(item["get"]["responses"]["200"])[expected]
+
+
+def examples(message: Any) -> dict[str, Any]:
+    """Return the examples of a request or a response, by their names."""
+    described = message["content"]["application/json"]["examples"]
+    return {name: example["value"] for name, example in described.items()}
+
+
+@pytest.mark.parametrize("text", ["", "x\n", "🌵 ", "a\0", "\0", "\0\n"])
+@pytest.mark.parametrize("member", ["name", "tag"])
+def test_pattern_of_texts(app: Flask, member: str, text: str) -> None:
+    """The document has the pattern of the texts that the service accepts."""
+    document = make_document()["components"]["schemas"]["Plant"]["properties"][member]
+    new = {"id": 1, "name": "Rose", member: text}
+    status = app.test_client().post("/plants", json=new, headers=BEARER).status_code
+    assert (status == 200) == bool(re.search(document["pattern"], text))
+    assert {*document} == {"description", "type", "pattern"}
+
+
+def test_document_is_served_without_a_token(app: Flask) -> None:
+    """GET /openapi.json returns the document with an ETag, without a token, and then 304."""
+    client = app.test_client()
+    response = client.get("/openapi.json")
+    expected = {**make_document(), "servers": [{"url": "http://localhost"}]}
+    assert (response.status_code, response.json) == (200, expected)
+    assert response.headers["Content-Type"] == "application/json"
+    assert response.headers["Cache-Control"] == "private, no-cache"
+    tag = {"If-None-Match": response.headers["ETag"]}
+    again = client.get("/openapi.json", headers=tag)
+    assert (again.status_code, again.data) == (304, b"")
+    assert client.get("/openapi.json", headers=tag, base_url="http://x").status_code == 200
+    assert client.head("/openapi.json").headers["ETag"] == response.headers["ETag"]
+    assert client.options("/openapi.json").headers["Allow"] == "GET, HEAD, OPTIONS"
+    check_error(client.post("/openapi.json", headers=BEARER), 40501)
+
+
+def servers(app: "WSGIApplication", path: str, **options: Any) -> Any:
+    """Return the only server of the document at a path."""
+    (server,) = json.loads(Client(app).get(path, **options).data)["servers"]
+    return server
+
+
+def in_a_blueprint(site: Flask, garden: Blueprint, docs: Blueprint) -> "WSGIApplication":
+    """Register both blueprints in another one."""
+    outer = Blueprint("outer", __name__)
+    outer.register_blueprint(garden)
+    outer.register_blueprint(docs)
+    site.register_blueprint(outer, url_prefix="/garden")
+    return site
+
+
+def under_script_name(site: Flask, garden: Blueprint, docs: Blueprint) -> "WSGIApplication":
+    """Mount a site that has both blueprints at its root."""
+    site.register_blueprint(garden)
+    site.register_blueprint(docs)
+    return DispatcherMiddleware(Flask("front"), {"/garden": site})
+
+
+def with_parameter(site: Flask, garden: Blueprint, docs: Blueprint) -> "WSGIApplication":
+    """Register both blueprints with a prefix that has a parameter."""
+    site.register_blueprint(garden, url_prefix="/<place>")
+    site.register_blueprint(docs, url_prefix="/<place>")
+    return site
+
+
+@pytest.mark.parametrize("register", [in_a_blueprint, under_script_name, with_parameter])
+def test_document_in_a_site(register: Callable[..., "WSGIApplication"]) -> None:
+    """In a site, the document describes the operations at its own prefix, and names their URL.
+
+    The site may have other plant stores.
+    """
+    site = make_site(name="other", url_prefix="/other")
+    garden = make_blueprint(operations=["read", "delete"])
+    app = register(site, garden, create_docs_blueprint())
+    document = json.loads(Client(app).get("/garden/openapi.json").data)
+    expected = {
+        **make_document(["read", "delete"]),
+        "servers": [{"url": "http://localhost/garden"}],
+    }
+    assert document == expected
+    assert servers(app, "/garden/openapi.json", base_url="https://x:8443") == {
+        "url": "https://x:8443/garden"
+    }
+
+
+def test_document_of_each_subdomain() -> None:
+    """In a site with subdomains, each document describes the operations of its own subdomain."""
+    site = Flask("site", subdomain_matching=True)
+    site.config["SERVER_NAME"] = "example"
+    for name in ("create", "read"):
+        site.register_blueprint(make_blueprint(name=name, operations=[name]), subdomain=name)
+        site.register_blueprint(create_docs_blueprint(name=f"docs-{name}"), subdomain=name)
+    for name in ("create", "read"):
+        document = site.test_client().get(f"http://{name}.example/openapi.json").json
+        assert document == {**make_document([name]), "servers": [{"url": f"http://{name}.example"}]}
+
+
+def test_document_without_operations(site: Flask) -> None:
+    """If a site has no operations at the URL prefix of the document, the log says what to do."""
+    site.register_blueprint(create_docs_blueprint())
+    site.config["PROPAGATE_EXCEPTIONS"] = True
+    with pytest.raises(
+        RuntimeError, match="plantstore_docs: register it with the same url_prefix as"
+    ):
+        site.test_client().get("/openapi.json")
+
+
+FORWARDED = {
+    "X-Forwarded-Proto": "https",
+    "X-Forwarded-Host": "nursery.example",
+    "X-Forwarded-Prefix": "/garden",
+}
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        (FORWARDED, "https://nursery.example/garden"),
+        ({"X-Forwarded-Prefix": "/a/b/"}, "http://localhost/a/b"),
+        ({"X-Forwarded-Prefix": "/"}, "http://localhost"),
+        ({"X-Forwarded-Prefix": "garden"}, "http://localhost"),
+        ({"X-Forwarded-Prefix": "/a, /b"}, "http://localhost/a"),
+        ({"X-Forwarded-Prefix": "/a/../b"}, "http://localhost"),
+        ({"X-Forwarded-Prefix": "/%zz"}, "http://localhost"),
+        ({"X-Forwarded-Host": "b.example:81, a.example"}, "http://b.example:81"),
+        ({"X-Forwarded-Host": "<script>"}, "http://localhost"),
+        ({"X-Forwarded-Host": "a b"}, "http://localhost"),
+        ({"X-Forwarded-Host": "[::1"}, "http://localhost"),
+        ({"X-Forwarded-Host": ""}, "http://localhost"),
+        ({"X-Forwarded-Host": "xn--zz"}, "http://xn--zz"),
+        ({"X-Forwarded-Prefix": "/caf%C3%A9"}, "http://localhost/caf%C3%A9"),
+        ({"X-Forwarded-Proto": "javascript"}, "http://localhost"),
+        ({"X-Forwarded-Prefix": "/<script>"}, "http://localhost"),
+        ({"X-Forwarded-Prefix": "//evil.example"}, "http://localhost"),
+        ({"X-Forwarded-Prefix": ""}, "http://localhost"),
+    ],
+)
+def test_document_behind_a_proxy(app: Flask, headers: dict[str, str], expected: str) -> None:
+    """The document of the service names the URL that a proxy forwards, if the headers are valid."""
+    assert servers(app, "/openapi.json", headers=headers) == {"url": expected}
+
+
+def test_site_decides_which_headers_of_a_proxy_it_trusts(site: Flask) -> None:
+    """In a site, the headers of a proxy have no effect by themselves."""
+    site.register_blueprint(create_docs_blueprint(), url_prefix="/garden")
+    assert servers(site, "/garden/openapi.json", headers=FORWARDED) == {
+        "url": "http://localhost/garden"
+    }
+
+
+def test_forwarded_url_changes_nothing_else(app: Flask) -> None:
+    """The request itself stays as it was sent."""
+    with app.test_request_context("/openapi.json", headers=FORWARDED) as context:
+        assert forwarded_url() == "https://nursery.example/garden/openapi.json"
+        assert context.request.base_url == "http://localhost/openapi.json"
+
+
+@pytest.mark.parametrize("host", ["plants.example:81", "xn--zz", "[:::::]", "a:", "%ff"])
+def test_document_under_gunicorn(server: Gunicorn, host: str) -> None:
+    """The running service names the address at which the client reached it, whatever it is."""
+    response = server.request(f"GET /openapi.json HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+    assert json.loads(response.body)["servers"] == [{"url": f"http://{host}"}]
+
+
+def test_openapi_command(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`plantstore openapi` prints the document of the operations in PLANTSTORE_OPERATIONS."""
+    assert json.loads(run("openapi").output) == make_document()
+    monkeypatch.setenv("PLANTSTORE_OPERATIONS", "read,create")
+    assert json.loads(run("openapi").output) == make_document(["create", "read"])
+    monkeypatch.setenv("PLANTSTORE_OPERATIONS", "update")
+    result = run("openapi")
+    assert result.exit_code == 1
+    assert result.stderr == (
+        "Error: PLANTSTORE_OPERATIONS must have one or more of create, read, list, delete,"
+        " and nothing else\n"
+    )
+
+
+def test_wrong_name_of_the_docs_blueprint() -> None:
+    """A wrong name is refused at the call."""
+    name: Any = 5
+    with pytest.raises(TypeError, match="^name must be a string, not int$"):
+        create_docs_blueprint(name=name)
+    with pytest.raises(ValueError, match="dot"):
+        create_docs_blueprint(name="a.b")

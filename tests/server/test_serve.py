@@ -1,0 +1,251 @@
+"""`plantstore serve`, and what the service reports when it starts."""
+
+import os
+import re
+import signal
+import sqlite3
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plantstore import __version__
+from tests.support.commands import invoke, refused
+from tests.support.reloading import serve
+from tests.support.serving import Gunicorn, post
+from tests.support.sites import TOKEN, new_rose
+from tests.support.users import ordinary_user
+from tests.support.waiting import wait_until
+
+# A database that nobody serves.
+UNREACHABLE = "postgresql://me:hunter2@127.0.0.1:1/plants"
+
+
+@pytest.mark.server
+def test_serve_from_any_folder(tmp_path: Path) -> None:
+    """`plantstore serve` runs from any folder, and reports in one line each what it serves."""
+    (tmp_path / "tokens").write_text("one\ntwo Flora\n")
+    (tmp_path / "gunicorn.conf.py").write_text("raise SystemExit('not ours')")
+    with serve(
+        *("--workers", "2", "--threads", "3", "--store", "sqlite:///plants.db"),
+        folder=tmp_path,
+        PLANTSTORE_TOKENS=TOKEN,
+        PLANTSTORE_TOKENS_FILE="tokens",
+    ) as server:
+        assert server.request(post(new_rose())).status == 200
+        for line in (
+            f"plantstore {__version__}",
+            f"Listening at: http://127.0.0.1:{server.port} ",
+            "Store: sqlite:///plants.db",
+            "Tokens: 1 from PLANTSTORE_TOKENS, 2 from PLANTSTORE_TOKENS_FILE",
+            "Operations: create",
+            "Workers: 2",
+            "Threads of each worker: 3",
+            "The store can be used.",
+        ):
+            server.wait_for(re.escape(f"[INFO] {line}"))
+        wait_until(lambda: server.log.count("Booting worker") == 2)
+        assert server.log.count("The store can be used.") == 1
+
+
+@pytest.mark.server
+def test_options_of_gunicorn(tmp_path: Path) -> None:
+    """Options of gunicorn may follow two dashes; a file adds to the configuration."""
+    (tmp_path / "own.py").write_text("proc_name = 'garden'\nthreads = 5\n")
+    with serve(
+        *("--", "-c", "own.py", "--access-logfile", "-"), folder=tmp_path, PLANTSTORE_TOKENS=TOKEN
+    ) as server:
+        assert server.request(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").status == 404
+        server.wait_for('"GET / HTTP/1.1" 404')
+        assert "Threads of each worker: 5" in server.log
+        assert "plantstore.server._service_worker.ServiceWorker" in server.log
+
+
+@pytest.mark.server
+def test_reload_and_new_process(tmp_path: Path) -> None:
+    """SIGHUP replaces the workers, and SIGUSR2 starts a new process with the same arguments."""
+    with serve(
+        "--store", "sqlite:///plants.db", folder=tmp_path, PLANTSTORE_TOKENS=TOKEN
+    ) as server:
+        assert server.request(post(new_rose())).status == 200
+        server.signal(signal.SIGHUP)
+        wait_until(lambda: server.log.count("Booting worker") == 2)
+        server.signal(signal.SIGUSR2)
+        wait_until(lambda: server.log.count("Starting gunicorn") == 2)
+        wait_until(lambda: server.log.count("Booting worker") == 3)
+        assert server.request(post(new_rose())).status == 200
+        processes = re.findall(r"Listening at: .* \((\d+)\)", server.log)
+        os.kill(int(processes[-1]), signal.SIGTERM)
+        server.wait_for("Shutting down: Master")
+
+
+@pytest.mark.parametrize(
+    ("command", "environment", "message"),
+    [
+        (["plantstore", "serve"], {}, "no token is configured"),
+        (["plantstore", "serve", "wsgi:app"], {}, "plantstore serve has no argument wsgi:app"),
+        (["plantstore", "serve", "--bind", ""], {}, "--bind needs an address"),
+        (
+            ["plantstore", "serve", "--bind", "127.0.0.1:99999"],
+            {"PLANTSTORE_TOKENS": "t"},
+            "0-65535",
+        ),
+        (
+            ["plantstore", "serve", "--", "--certfile", "missing.pem"],
+            {"PLANTSTORE_TOKENS": "t"},
+            "missing.pem",
+        ),
+        (["plantstore", "serve", "--workers", "2"], {"PLANTSTORE_TOKENS": "t"}, "only one worker"),
+        (
+            ["plantstore", "serve"],
+            {"PLANTSTORE_TOKENS": "t", "PLANTSTORE_STORE": ""},
+            "PLANTSTORE_STORE: not the URL of a store",
+        ),
+        (["gunicorn", "plantstore:create_app()"], {}, "no token is configured"),
+        (["gunicorn", "--preload", "plantstore:create_app()"], {}, "no token is configured"),
+        (["gunicorn", "plantstore.wsgi:app"], {"PLANTSTORE_STORES": "x"}, "PLANTSTORE_STORE?"),
+        (
+            ["gunicorn", "-c", "python:plantstore.server.config"],
+            {"PLANTSTORE_TOKENS": "t", "PLANTSTORE_STORE": "foo://me:hunter2@host/db"},
+            "PLANTSTORE_STORE: not the URL of a store",
+        ),
+    ],
+)
+def test_wrong_setting_is_refused_in_one_line(
+    tmp_path: Path, command: list[str], environment: dict[str, str], message: str
+) -> None:
+    """A wrong setting is refused in one line, also by gunicorn without our configuration."""
+    options = ["--no-control-socket"] if command[0] == "gunicorn" else []
+    line = refused(*command, *options, folder=tmp_path, **environment)
+    assert message in line
+    assert "hunter2" not in line
+
+
+@pytest.mark.server
+def test_store_that_cannot_be_used(tmp_path: Path) -> None:
+    """A store that cannot be used is reported at once in one ERROR line; the service starts."""
+    database = tmp_path / "other.db"
+    with closing(sqlite3.connect(database)) as other:
+        other.execute("CREATE TABLE plants (id BIGINT PRIMARY KEY, title TEXT)")
+    for url, fault, error in (
+        (UNREACHABLE, "failed", 50301),
+        (f"sqlite:///{tmp_path}/missing/plants.db", "missing", 50301),
+        (f"sqlite:///{database}", "table plants: it has no column name", 50303),
+    ):
+        with Gunicorn(PLANTSTORE_TOKENS=TOKEN, PLANTSTORE_STORE=url) as server:
+            server.wait_for(r"\[ERROR\] The store cannot be used now: .*" + fault)
+            assert server.request(post(new_rose())).error == error
+            assert server.log.count("The store cannot be used") == 1
+            assert "hunter2" not in server.log
+
+
+@pytest.mark.server
+def test_token_of_raw_env_is_not_logged() -> None:
+    """A token that gunicorn's option --env sets is in no log, also at the level debug."""
+    with Gunicorn("--env", f"PLANTSTORE_TOKENS={TOKEN}", "--log-level", "debug") as server:
+        assert server.request(post(new_rose())).status == 200
+        assert TOKEN not in server.log
+
+
+@pytest.mark.server
+def test_other_worker_class_is_reported() -> None:
+    """With another worker class, the log warns that slow clients can stop the service."""
+    with Gunicorn("-k", "gthread", PLANTSTORE_TOKENS=TOKEN) as server:
+        server.wait_for(r"\[WARNING\] Slow clients can stop the service")
+
+
+def test_without_gunicorn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without gunicorn, `plantstore serve` says what to install."""
+    monkeypatch.delitem(sys.modules, "plantstore.server", raising=False)
+    monkeypatch.delattr("plantstore.server", raising=False)
+    monkeypatch.setitem(sys.modules, "gunicorn", None)
+    result = invoke("serve")
+    assert result.exit_code == 1
+    assert result.stderr == "Error: gunicorn is missing: pip install 'plantstore[gunicorn]'\n"
+
+
+def test_broken_installation_of_gunicorn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If a module other than gunicorn is missing, `plantstore serve` does not name gunicorn."""
+    monkeypatch.setitem(sys.modules, "plantstore.server", None)
+    monkeypatch.delattr("plantstore.server", raising=False)
+    assert isinstance(invoke("serve").exception, ModuleNotFoundError)
+
+
+def check(*arguments: str, **environment: Any) -> list[str]:
+    """Return the lines of `plantstore check`."""
+    result = invoke("check", *arguments, env=environment)
+    lines = result.stdout.splitlines()
+    assert result.stderr == ""
+    assert result.exit_code == any(line.startswith("error") for line in lines)
+    return lines
+
+
+def test_check_of_right_settings(tmp_path: Path) -> None:
+    """`plantstore check` reports line by line what is right, and creates nothing."""
+    url = f"sqlite:///{tmp_path}/plants.db"
+    assert check("--store", url, PLANTSTORE_TOKENS="one,two") == [
+        f"ok     plantstore {__version__}",
+        "ok     Settings: all names are known",
+        "ok     Tokens: 2 from PLANTSTORE_TOKENS",
+        "ok     Largest request body: 1048576 bytes",
+        f"ok     Store: {url} can be used (the first plant creates the file)",
+    ]
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_check_of_optional_settings() -> None:
+    """`plantstore check` reports the settings of operations, metrics and log if they are set."""
+    lines = check(PLANTSTORE_TOKENS="t", PLANTSTORE_LOG="json", PLANTSTORE_METRICS="1")
+    assert {"ok     Log: json", "ok     Metrics: on"} <= {*lines}
+    lines = check(PLANTSTORE_TOKENS="t", PLANTSTORE_OPERATIONS="read, create,read")
+    assert "ok     Operations: read, create" in lines
+    lines = check(PLANTSTORE_TOKENS="t", PLANTSTORE_LOG="xml", PLANTSTORE_METRICS="yes")
+    assert "error  PLANTSTORE_LOG must be text or json" in lines
+    assert "error  PLANTSTORE_METRICS must be 0 or 1" in lines
+
+
+def test_check_of_wrong_settings() -> None:
+    """`plantstore check` reports every wrong setting, and no password."""
+    lines = check(PLANTSTORE_MAX_BODY="1 MB", PLANTSTORE_STORES="x", PLANTSTORE_STORE=UNREACHABLE)
+    assert [line[:5] for line in lines] == ["ok   ", "error", "error", "error", "error"]
+    assert lines[1] == "error  PLANTSTORE_STORES is not a setting. Did you mean PLANTSTORE_STORE?"
+    assert lines[3].startswith("error  PLANTSTORE_MAX_BODY must be ")
+    store = "error  Store: postgresql://me@127.0.0.1:1/plants cannot be used now: "
+    assert lines[4].startswith(store)
+    assert "hunter2" not in str(lines)
+
+
+def test_check_changes_no_database(tmp_path: Path) -> None:
+    """`plantstore check` changes neither the tables nor the journal of a database."""
+    path = tmp_path / "plants.db"
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE other (id)")
+    before = path.read_bytes()
+    for options in ("journal_mode=wal", "mode=rwc&journal_mode=wal"):
+        (*_, line) = check("--store", f"sqlite:///{path}?{options}", PLANTSTORE_TOKENS="t")
+        assert line == f"ok     Store: sqlite:///{path} can be used"
+    assert (path.read_bytes(), [*tmp_path.iterdir()]) == (before, [path])
+
+
+def test_check_of_a_store_that_cannot_be_written(public_folder: Path) -> None:
+    """`plantstore check` reports a file that this user cannot create or write."""
+    (public_folder / "plants.db").touch(0o444)
+    public_folder.chmod(0o555)
+    for name, reason in (
+        ("plants.db", "attempt to write a readonly database: {file}"),
+        ("typo.db", "unable to open database file: {file} (the file does not exist, and this"),
+    ):
+        file = public_folder / name
+        with ordinary_user():
+            line = check("--store", f"sqlite:///{file}", PLANTSTORE_TOKENS="t")[-1]
+        start = f"error  Store: sqlite:///{file} cannot be used now: "
+        assert line.startswith(start + reason.format(file=file))
+
+
+def test_check_of_an_invalid_url() -> None:
+    """`plantstore check` reports a URL that no store has, such as an empty one."""
+    for url in ("nonsense", ""):
+        (*_, line) = check(PLANTSTORE_TOKENS="t", PLANTSTORE_STORE=url)
+        assert line.startswith("error  PLANTSTORE_STORE: not the URL of a store")

@@ -1,0 +1,599 @@
+"""SQLite files: journal modes, locks, and adds of concurrent threads."""
+
+import logging
+import os
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
+from threading import Barrier, Thread
+
+import pytest
+from flask import Flask, current_app
+from sqlalchemy import create_engine, event
+
+from plantstore import Plant, PlantExists, SQLStore, StoreUnavailable, open_store
+from plantstore.sql.engines._sqlite import _Setup, _warn_of_wal_reset_bug, has_wal_reset_bug
+from tests.support.commands import invoke
+from tests.support.databases import MODES
+from tests.support.serving import LIMIT, ROOT, Gunicorn, post
+from tests.support.sites import LILY, ROSE_PLANT
+from tests.support.sql import open_sql, started
+from tests.support.users import ordinary_user
+from tests.support.waiting import wait_until
+
+# Versions of SQLite, with their default journal modes.
+VERSIONS: dict[tuple[int, ...], str] = {
+    (3, 40, 1): "truncate",
+    (3, 44, 5): "truncate",
+    (3, 44, 6): "wal",
+    (3, 44, 9): "wal",
+    (3, 45, 0): "truncate",
+    (3, 50, 6): "truncate",
+    (3, 50, 7): "wal",
+    (3, 51, 0): "truncate",
+    (3, 51, 2): "truncate",
+    (3, 51, 3): "wal",
+    (3, 52, 0): "wal",
+}
+
+
+def use_version(monkeypatch: pytest.MonkeyPatch, version: tuple[int, ...]) -> None:
+    """Let the store take the installed SQLite for another version."""
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", version)
+    monkeypatch.setattr(sqlite3, "sqlite_version", ".".join(map(str, version)))
+    _warn_of_wal_reset_bug.cache_clear()
+
+
+def journal_mode(file: Path) -> str:
+    """Return the journal mode that is in force for a file, while a store has it open."""
+    if file.read_bytes()[18] == 2:
+        return "wal"
+    journal = file.with_name(f"{file.name}-journal")
+    return "truncate" if journal.exists() and journal.stat().st_size == 0 else "delete"
+
+
+@contextmanager
+def in_use(file: Path, mode: str, query: str = "SELECT 1") -> Iterator[sqlite3.Connection]:
+    """Keep a new file in use by a connection that has set its journal mode."""
+    with closing(sqlite3.connect(file, isolation_level=None)) as other:
+        other.execute(f"PRAGMA journal_mode={mode}")
+        other.execute("CREATE TABLE plants (id BIGINT PRIMARY KEY, name TEXT NOT NULL, tag TEXT)")
+        other.execute(query)
+        yield other
+
+
+@pytest.mark.parametrize("version", VERSIONS, ids=str)
+def test_default_journal_mode_of_each_version(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    version: tuple[int, ...],
+) -> None:
+    """The default is a write-ahead log exactly for the versions of SQLite that are safe with it."""
+    use_version(monkeypatch, version)
+    assert has_wal_reset_bug(version) == (VERSIONS[version] == "truncate")
+    with open_store(f"sqlite:///{tmp_path}/plants.db") as store:
+        store.add(ROSE_PLANT)
+        assert journal_mode(tmp_path / "plants.db") == VERSIONS[version]
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("version", VERSIONS, ids=str)
+def test_wal_reset_bug_is_logged_once(
+    url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    version: tuple[int, ...],
+) -> None:
+    """A write-ahead log on a version with the WAL-reset bug is one warning, before any use."""
+    use_version(monkeypatch, version)
+    for mode in ("truncate", "wal", "wal"):
+        open_store(f"{url}?journal_mode={mode}")
+    name = ".".join(map(str, version))
+    expected = [f"SQLite {name} has the WAL-reset bug"] if has_wal_reset_bug(version) else []
+    assert [it.getMessage().partition(",")[0] for it in caplog.records] == expected
+    assert {it.levelno for it in caplog.records} <= {logging.WARNING}
+
+
+@pytest.mark.server
+def test_wal_reset_bug_is_logged_once_for_all_workers(url: str) -> None:
+    """A service with several workers logs the warning of the WAL-reset bug once."""
+    environment = {"PLANTSTORE_TOKENS": "s3cret", "PLANTSTORE_STORE": f"{url}?journal_mode=wal"}
+    with Gunicorn("-w", "3", **environment) as server:
+        wait_until(lambda: server.log.count("Booting worker") == 3)
+        assert server.request(post(b'{"id":1,"name":"Rose"}')).status == 200
+        warnings = server.log.count("WAL-reset bug")
+    # Workers open their stores one after the other: the log at the end has the lines of all.
+    assert warnings == has_wal_reset_bug(sqlite3.sqlite_version_info)
+
+
+def test_only_a_locked_file_is_waited_for(tmp_path: Path) -> None:
+    """If the journal mode cannot be set for another reason than a lock, the store fails at once."""
+    (tmp_path / "plants.db-wal").mkdir()
+    store = open_store(f"sqlite:///{tmp_path}/plants.db?journal_mode=wal&timeout=60")
+    start = time.monotonic()
+    with pytest.raises(StoreUnavailable, match="disk I/O error|unable to open"):
+        store.add(ROSE_PLANT)
+    assert time.monotonic() - start < LIMIT / 2
+    (tmp_path / "plants.db-wal").rmdir()
+    store.add(ROSE_PLANT)
+    store.close()
+
+
+def test_write_ahead_log_in_use_is_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A file that another process uses with a write-ahead log keeps it, and the log says so."""
+    file = tmp_path / "plants.db"
+    with in_use(file, "wal") as other, open_store(f"sqlite:///{file}?journal_mode=truncate") as it:
+        it.add(ROSE_PLANT)
+        other.execute("INSERT INTO plants (id, name) VALUES (2, 'Lily')")
+        assert journal_mode(file) == "wal"
+        assert list(it) == [ROSE_PLANT, LILY]
+    assert caplog.messages == ["The journal mode of the SQLite file is wal."]
+    with open_store(f"sqlite:///{file}?journal_mode=truncate") as store:
+        assert list(store) == [ROSE_PLANT, LILY]
+        assert journal_mode(file) != "wal"
+    assert len(caplog.messages) == 1
+
+
+def test_truncated_journal_in_use_is_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that another process reads keeps its journal, and the log says that it is truncated.
+
+    The journal is never deleted: a power failure could then undo a commit.
+    """
+    use_version(monkeypatch, (3, 51, 3))
+    file = tmp_path / "plants.db"
+    with in_use(file, "truncate", "BEGIN") as other, open_store(f"sqlite:///{file}") as store:
+        other.execute("SELECT * FROM plants").fetchall()
+        with started(lambda: store.add(ROSE_PLANT)) as (adding,):
+            wait_until(lambda: bool(caplog.messages) or adding.done())
+            other.execute("COMMIT")
+        adding.result()
+        assert journal_mode(file) == "truncate"
+        other.execute("INSERT INTO plants (id, name) VALUES (2, 'Lily')")
+        assert list(store) == [ROSE_PLANT, LILY]
+    assert caplog.messages == ["The journal mode of the SQLite file is truncate."]
+    with open_store(f"sqlite:///{file}") as store:
+        assert list(store) == [ROSE_PLANT, LILY]
+        assert journal_mode(file) == "wal"
+
+
+@pytest.mark.server
+@pytest.mark.parametrize(("old", "new"), [MODES, MODES[::-1]], ids=["wal", "truncate"])
+def test_services_with_different_journal_modes(tmp_path: Path, old: str, new: str) -> None:
+    """Services and commands with different journal modes can use one file at the same time."""
+    url, file = f"sqlite:///{tmp_path}/plants.db?journal_mode=", tmp_path / "plants.db"
+    settings = {"PLANTSTORE_TOKENS": "s3cret"}
+    with Gunicorn(**settings, PLANTSTORE_STORE=url + old) as first:
+        assert first.request(post(b'{"id":0,"name":"Rose"}')).status == 200
+        with Gunicorn(**settings, PLANTSTORE_STORE=url + new) as second:
+            bodies = [post(b'{"id":%d,"name":"Rose"}' % id) for id in range(1, 101)]
+            with ThreadPoolExecutor(8) as clients:
+                responses = (
+                    clients.map(first.request, bodies[::2]),
+                    clients.map(second.request, bodies[1::2]),
+                )
+                statuses = {it.status for both in responses for it in both}
+            assert statuses == {200}, first.log + second.log
+            if old == "wal":
+                assert "The journal mode of the SQLite file is wal." in second.log
+        assert invoke("--store", url + new, "add", "101", "Rose").exit_code == 0
+        assert invoke("--store", url + new, "count").output == "102\n"
+        assert first.request(post(b'{"id":102,"name":"Rose"}')).status == 200
+        # A write-ahead log in use stays. A file without a lock may get one.
+        assert journal_mode(file) == "wal"
+        assert "Traceback" not in first.log
+    with open_store(url + new) as store:
+        assert [plant.id for plant in store] == [*range(103)]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_first_adds_to_an_exclusively_locked_file(tmp_path: Path, mode: str) -> None:
+    """The first adds to a file that is locked exclusively wait at the same time.
+
+    They raise StoreUnavailable within the timeout, and succeed once the lock is gone.
+    """
+    store = open_sql(f"sqlite:///{tmp_path}/plants.db?journal_mode={mode}&timeout=1")
+    adds = [lambda id=id: store.add(Plant(id, "")) for id in range(8)]
+    start = time.monotonic()
+    with closing(sqlite3.connect(tmp_path / "plants.db", isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with started(*adds) as adding:
+            pass
+    # One after the other, they would take eight seconds.
+    assert time.monotonic() - start < 6
+    assert {str(call.exception()).partition(":")[0] for call in adding} == {"database is locked"}
+    with started(*adds) as adding:
+        pass
+    assert [call.exception() for call in adding] == [None] * 8
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ("timeout=x", "timeout"),
+        ("timeout=-1", "timeout"),
+        ("timeout=nan", "timeout"),
+        ("timeout=inf", "timeout"),
+        ("timeout=1&timeout=2", "timeout"),
+        ("journal_mode=delete", "journal_mode"),
+        ("journal_mode=off", "journal_mode"),
+        ("journal_mode=wal&journal_mode=wal", "journal_mode"),
+        ("mode=wal", "mode"),
+    ],
+)
+def test_invalid_sqlite_option_is_refused(url: str, options: str, named: str) -> None:
+    """An invalid option of an SQLite URL is refused by name when the store is opened."""
+    with pytest.raises(ValueError, match=rf"option:? '?{named}\b"):
+        open_store(f"{url}?{options}")
+
+
+def test_concurrent_first_use_with_a_write_ahead_log(tmp_path: Path) -> None:
+    """With a write-ahead log, stores that open a new file concurrently can all use it."""
+    for file in range(30):
+        url, start = f"sqlite:///{tmp_path}/{file}.db?journal_mode=wal", Barrier(8)
+
+        def use(number: int, url: str = url, start: Barrier = start) -> None:
+            store = open_store(url)
+            start.wait()
+            store.add(Plant(number, ""))
+            store.close()
+
+        with ThreadPoolExecutor(8) as threads:
+            list(threads.map(use, range(8)))
+
+
+def test_nested_add_does_not_deadlock(tmp_path: Path) -> None:
+    """An SQLAlchemy event during an add may add another plant to the same file."""
+    store = open_sql(f"sqlite:///{tmp_path}/plants.db")
+    store.add_all([])
+    adds = iter([lambda: store.add(LILY)])
+    event.listen(
+        store._connections.engine,  # noqa: SLF001
+        "before_cursor_execute",
+        lambda *_: next(adds, lambda: None)(),
+    )
+    with started(lambda: store.add(ROSE_PLANT)) as (adding,):
+        adding.result(LIMIT / 2)
+    assert len(store) == 2
+    store.close()
+
+
+def test_deleted_file_is_created_again(tmp_path: Path) -> None:
+    """A deleted file is created again, and a plant is acknowledged only if it is stored."""
+    store = open_store(f"sqlite:///{tmp_path}/plants.db")
+    store.add(ROSE_PLANT)
+    (tmp_path / "plants.db").unlink()
+    with pytest.raises(StoreUnavailable):
+        store.add(LILY)
+    store.add(LILY)
+    assert list(store) == [LILY]
+    assert (tmp_path / "plants.db").exists()
+    store.close()
+
+
+def test_missing_folder_is_store_unavailable(tmp_path: Path) -> None:
+    """A file in a missing folder is StoreUnavailable, and usable once the folder exists."""
+    store = open_sql(f"sqlite:///{tmp_path}/missing/plants.db")
+    with pytest.raises(StoreUnavailable):
+        store.add(ROSE_PLANT)
+    (tmp_path / "missing").mkdir()
+    store.add(ROSE_PLANT)
+    with pytest.raises(PlantExists):
+        store.add(ROSE_PLANT)
+    store.close()
+
+
+def test_file_that_is_no_database(tmp_path: Path) -> None:
+    """A file that is no database is StoreUnavailable, and is not changed."""
+    file = tmp_path / "plants.db"
+    file.write_text("Rose, Lily, Tulip" * 100)
+    store = open_sql(f"sqlite:///{file}")
+    with pytest.raises(StoreUnavailable):
+        store.add(ROSE_PLANT)
+    store.close()
+    assert file.read_text() == "Rose, Lily, Tulip" * 100
+
+
+def test_sqlite_timeout_in_the_url(tmp_path: Path) -> None:
+    """A locked file is StoreUnavailable after the timeout of the URL."""
+    store = open_sql(f"sqlite:///{tmp_path}/plants.db?timeout=0.1")
+    store.add_all([])
+    other = sqlite3.connect(tmp_path / "plants.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    for add in (lambda: store.add(ROSE_PLANT), lambda: store.add_all([ROSE_PLANT])):
+        with pytest.raises(StoreUnavailable, match="locked"):
+            add()
+    other.execute("ROLLBACK")
+    other.close()
+    store.add(ROSE_PLANT)
+    store.close()
+
+
+def fill(connection: sqlite3.Connection, _: object) -> None:
+    """Let a connection behave as if the disk had no room for more than twenty pages."""
+    connection.execute("PRAGMA max_page_count = 20").close()
+
+
+def test_full_disk_on_the_engine_of_a_site(tmp_path: Path) -> None:
+    """A full disk is StoreUnavailable on the engine of a site too, and the stored plants stay."""
+    engine = create_engine(f"sqlite:///{tmp_path}/plants.db")
+    event.listen(engine, "connect", fill)
+    check_full_disk(SQLStore(engine))
+    engine.dispose()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_full_disk_is_store_unavailable(tmp_path: Path, mode: str) -> None:
+    """A plant for which the disk has no room is StoreUnavailable, and the stored plants stay."""
+    store = open_sql(f"sqlite:///{tmp_path}/plants.db?journal_mode={mode}")
+    event.listen(store._connections.engine, "connect", fill)  # noqa: SLF001
+    check_full_disk(store)
+    store.close()
+
+
+def check_full_disk(store: SQLStore) -> None:
+    """Check that a store on a full disk refuses a large plant, and still takes a small one."""
+    store.add(ROSE_PLANT)
+    for add in (store.add, lambda plant: store.add_all([LILY, plant])):
+        with pytest.raises(StoreUnavailable, match=r"full: .*plants.db$"):
+            add(Plant(3, "x" * 1_000_000))
+    assert list(store) == [ROSE_PLANT]
+    store.add(LILY)
+    assert list(store) == [ROSE_PLANT, LILY]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_commit_is_synced(tmp_path: Path, mode: str) -> None:
+    """SQLite syncs every commit, in the journal mode of the URL."""
+    store = open_sql(f"sqlite:///{tmp_path}/plants.db?journal_mode={mode}")
+    with store, store._connections.connect() as connection:  # noqa: SLF001
+        pragmas = [
+            connection.exec_driver_sql(f"PRAGMA {pragma}").scalar()
+            for pragma in ("synchronous", "journal_mode", "busy_timeout")
+        ]
+    assert pragmas == [2, mode, 4000]
+
+
+FORK = """
+import os, sys
+from plantstore import Plant, open_store
+store = open_store(sys.argv[1])
+store.add(Plant(0, ""))
+(child_has_added, added), (parent_has_closed, closed) = os.pipe(), os.pipe()
+if os.fork() == 0:
+    store.add(Plant(1, ""))
+    os.write(added, b".")
+    os.read(parent_has_closed, 1)
+    for id in range(2, 50):
+        store.add(Plant(id, ""))
+    os._exit(0)
+os.read(child_has_added, 1)
+store.close()
+os.write(closed, b".")
+assert os.wait()[1] == 0
+"""
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_parent_closes_the_store_after_a_fork(tmp_path: Path, mode: str) -> None:
+    """If a process closes its store after a fork, the plants that its child adds are stored."""
+    url = f"sqlite:///{tmp_path}/plants.db?journal_mode={mode}"
+    subprocess.run([sys.executable, "-c", FORK, url], cwd=ROOT, check=True, timeout=LIMIT)
+    with open_store(url) as store:
+        assert [plant.id for plant in store] == [*range(50)]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_read_only_file_can_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """The plants in a file that this process cannot write can be read, in each journal mode."""
+    file = tmp_path / "plants.db"
+    with open_store(f"sqlite:///{file}?journal_mode=truncate") as store:
+        store.add(ROSE_PLANT)
+    engine = create_engine(f"sqlite:///file:{file}?mode=ro&uri=true")
+    event.listen(engine, "connect", _Setup(1, mode))
+    store = SQLStore(engine)
+    assert list(store) == [ROSE_PLANT]
+    with pytest.raises(StoreUnavailable, match=r"readonly database: .*plants.db$"):
+        store.add(LILY)
+    engine.dispose()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("file_mode", "folder_mode"), [(0o444, 0o777), (0o666, 0o555)])
+def test_ping_of_a_file_that_cannot_be_written(
+    public_folder: Path, mode: str, file_mode: int, folder_mode: int
+) -> None:
+    """A store whose file or folder this user may only read is unavailable to ping, not to read."""
+    file = public_folder / "plants.db"
+    with open_store(f"sqlite:///{file}?journal_mode=truncate") as store:
+        store.add(ROSE_PLANT)
+    (public_folder / "plants.db-journal").unlink()
+    file.chmod(file_mode)
+    public_folder.chmod(folder_mode)
+    with ordinary_user(), open_store(f"sqlite:///{file}?journal_mode={mode}") as store:
+        if mode == "truncate":
+            assert list(store) == [ROSE_PLANT]
+        for use in (store.ping, lambda: store.add(LILY)):
+            with pytest.raises(StoreUnavailable, match=f"write a readonly database: {file}$"):
+                use()
+
+
+def test_ping_of_a_file_that_cannot_be_created(public_folder: Path) -> None:
+    """A store whose file this user cannot create is unavailable to ping."""
+    public_folder.chmod(0o555)
+    with ordinary_user(), pytest.raises(StoreUnavailable, match="this user cannot create it"):
+        open_store(f"sqlite:///{public_folder}/plants.db").ping()
+
+
+def test_no_thread_for_the_first_use(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If no thread can be started for the first use, the store is unavailable until one can."""
+    store = open_store(url)
+    with monkeypatch.context() as patch:
+        patch.setattr("threading.Thread.start", fail_to_start)
+        with pytest.raises(StoreUnavailable, match="cannot start a thread"):
+            store.add(ROSE_PLANT)
+    store.add(ROSE_PLANT)
+    store.close()
+
+
+def fail_to_start(thread: Thread) -> None:
+    """Fail as when the operating system starts no more threads."""
+    raise RuntimeError("can't start new thread")
+
+
+def test_first_use_with_a_listener_that_needs_the_request(url: str) -> None:
+    """Event listeners that need the application context also work at the first use."""
+    seen = []
+    store = open_sql(url)
+
+    def listen(*_: object) -> None:
+        seen.append(current_app.name)
+
+    engine = store._connections.engine  # noqa: SLF001
+    event.listen(engine, "before_cursor_execute", listen)
+    with Flask("site").app_context():
+        store.add(ROSE_PLANT)
+    assert {*seen} == {"site"}
+    store.close()
+
+
+# Names of files with characters that have a meaning in a URL or in a URI.
+NAMES = ["plants.db", "my plants.db", "a#b.db", "100%.db", "a%3Fb.db", "a@b:c.db", "pläne 🌹.db"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_mode_of_the_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """With mode=rw, a missing file is an error and is not created; an existing one is used.
+
+    The file is the same as without the option, also by a relative path.
+    """
+    (tmp_path / "folder").mkdir()
+    monkeypatch.chdir(tmp_path / "folder")
+    (tmp_path / "link").symlink_to("folder")
+    for folder in ("", f"{tmp_path}/", "../", "../link/../"):
+        url = f"sqlite:///{folder}{name}"
+        with open_sql(f"{url}?mode=rw") as store:
+            for use in (store.ping, lambda store=store: store.add(ROSE_PLANT)):
+                with pytest.raises(StoreUnavailable, match=r"\.db \(the file does not exist\)"):
+                    use()
+        assert [*Path("..").rglob("*.db*")] == []
+        with open_sql(url) as store:
+            store.add(ROSE_PLANT)
+        (file,) = Path("..").rglob("*.db")
+        with open_sql(f"{url}?mode=rwc") as store, open_sql(f"{url}?mode=rw") as other:
+            other.add(LILY)
+            assert list(store) == [ROSE_PLANT, LILY]
+        for made in file.parent.glob("*.db*"):
+            made.unlink()
+
+
+@pytest.mark.parametrize("old", [*MODES, "delete"])
+@pytest.mark.parametrize("wanted", MODES)
+def test_mode_rw_keeps_the_journal_mode(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, old: str, wanted: str
+) -> None:
+    """With mode=rw, the file keeps its journal mode, and there is no warning."""
+    file = tmp_path / "plants.db"
+    with in_use(file, old):
+        pass
+    before = file.read_bytes()
+    with open_store(f"sqlite:///{file}?mode=rw&journal_mode={wanted}") as store:
+        assert list(store) == []
+        assert file.read_bytes() == before
+        store.add(ROSE_PLANT)
+        assert journal_mode(file) == ("wal" if old == "wal" else "truncate")
+    assert not caplog.records
+
+
+def test_mode_rw_with_an_empty_file(tmp_path: Path) -> None:
+    """With mode=rw, an empty file is an empty database."""
+    file = tmp_path / "plants.db"
+    file.touch()
+    with open_store(f"sqlite:///{file}?mode=rw") as store:
+        assert list(store) == []
+        assert file.read_bytes() == b""
+        store.add(ROSE_PLANT)
+        assert list(store) == [ROSE_PLANT]
+
+
+def test_only_an_add_creates_the_file(url: str, tmp_path: Path) -> None:
+    """Reading a file that does not exist creates nothing: the store is empty."""
+    with open_sql(url) as store:
+        store.ping()
+        assert (store.get(1), list(store), len(store)) == (None, [], 0)
+        assert [*tmp_path.iterdir()] == []
+        store.add(ROSE_PLANT)
+    assert (tmp_path / "plants.db").exists()
+
+
+def make_text(file: Path) -> None:
+    """Create a file that is no database."""
+    file.write_text("Rose, Lily, Tulip" * 100)
+
+
+@pytest.mark.parametrize(
+    ("prepare", "reason"),
+    [
+        (make_text, "file is not a database: {file}"),
+        (Path.mkdir, "unable to open database file: {file} (check its permissions, "),
+        (lambda file: file.parent.rmdir(), "{file} (the folder {folder} does not exist)"),
+        (lambda file: (file.parent.rmdir(), file.parent.touch()), "{folder} does not exist)"),
+    ],
+    ids=["text", "folder", "missing folder", "file as folder"],
+)
+def test_error_names_the_file(
+    tmp_path: Path, prepare: Callable[[Path], object], reason: str
+) -> None:
+    """An error that concerns the file names the file, and says if its folder is missing."""
+    folder = tmp_path / "my garden"
+    folder.mkdir()
+    prepare(folder / "plants.db")
+    with open_sql(f"sqlite:///{folder}/plants.db") as store:
+        for use in (store.ping, lambda: store.add(ROSE_PLANT)):
+            with pytest.raises(StoreUnavailable) as caught:
+                use()
+            assert reason.format(file=folder / "plants.db", folder=folder) in str(caught.value)
+
+
+def test_error_names_a_damaged_file(tmp_path: Path) -> None:
+    """An error that concerns the content of the file or the disk names the file."""
+    file = tmp_path / "plants.db"
+    with open_sql(f"sqlite:///{file}?journal_mode=truncate") as store:
+        store.add_all(Plant(id, "x" * 500) for id in range(100))
+    os.truncate(file, 9000)
+    # The first page of this file cannot be read.
+    for path, error in ((file, "malformed"), (Path("/proc/self/mem"), "disk I/O error")):
+        named = pytest.raises(StoreUnavailable, match=f"{error}: {path}$")
+        with open_sql(f"sqlite:///{path}?mode=rw") as store, named:
+            list(store)
+
+
+def test_error_names_a_file_that_cannot_be_created(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If this user cannot create the file, the error says so and names the file."""
+    monkeypatch.setattr("os.access", lambda *_: False)  # root may write to every folder.
+    store = open_sql(f"sqlite:///{tmp_path}/plants.db?mode=rw")
+    with pytest.raises(StoreUnavailable, match=rf"{tmp_path}/plants.db .*cannot create it"):
+        store.ping()
+
+
+def test_error_on_the_engine_of_a_site_names_the_file(tmp_path: Path) -> None:
+    """An error of SQLite names the file on the engine of a site too, also if its URL has a URI."""
+    file = tmp_path / "plants.db"
+    for url in (f"sqlite:///{file}", f"sqlite:///file:{file}?uri=true"):
+        make_text(file)
+        engine = create_engine(url)
+        with pytest.raises(StoreUnavailable, match=rf"not a database: {file}$"):
+            SQLStore(engine).add(ROSE_PLANT)
+        engine.dispose()

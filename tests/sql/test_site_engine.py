@@ -1,0 +1,325 @@
+"""SQLStore on the engine of a host site: the site's database works as without the store."""
+
+import gc
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier, Event
+from typing import Any
+from weakref import ref
+
+import pytest
+from flask import Flask
+from flask_sqlalchemy import SQLAlchemy
+from sqlalchemy import Connection, Engine, MetaData, create_engine, event, inspect, text
+from sqlalchemy.pool import NullPool, StaticPool
+
+from plantstore import Plant, PlantExists, SQLStore, StoreMisconfigured, StoreUnavailable
+from plantstore.sql import _connections
+from tests.support.databases import SERVERS, Place, only
+from tests.support.responses import check_error
+from tests.support.serving import LIMIT, ROOT
+from tests.support.sites import BEARER, LILY, ROSE, ROSE_PLANT, make_site
+from tests.support.waiting import wait_until
+
+CREATES = 40
+
+
+@pytest.mark.parametrize("options", [{"pool_size": 1, "max_overflow": 0}, {"poolclass": NullPool}])
+def test_token_check_may_hold_all_connections_of_the_site(
+    place: Place, options: dict[str, object]
+) -> None:
+    """Creates succeed while the token check of each request holds a connection of the site."""
+    site = Flask("site")
+    site.config.from_mapping(
+        SQLALCHEMY_DATABASE_URI=place.site_url, SQLALCHEMY_ENGINE_OPTIONS={**options}
+    )
+    db = SQLAlchemy(site)
+
+    def verify_token(token: str) -> str:
+        return str(db.session.execute(text("SELECT 'flora'")).scalar_one())
+
+    with site.app_context():
+        engine = db.engine
+    make_site(site, store=SQLStore(engine), verify_token=verify_token)
+    site.add_url_rule("/login", "login", lambda: verify_token(""))
+
+    def send(id: int) -> tuple[int, int]:
+        client = site.test_client()
+        created = client.post("/plants", json={"id": id, "name": ""}, headers=BEARER)
+        return created.status_code, client.get("/login").status_code
+
+    with ThreadPoolExecutor(20) as threads:
+        assert [*threads.map(send, range(CREATES))] == [(200, 200)] * CREATES
+    assert len(SQLStore(engine)) == CREATES
+    engine.dispose()
+
+
+def test_stores_of_one_engine_share_five_connections(engine: Engine) -> None:
+    """All stores of an engine together use at most five connections, and none of the site's."""
+    opened: list[object] = []
+    event.listen(engine, "connect", lambda connection, _: opened.append(connection))
+    stores = [SQLStore(engine), SQLStore(engine, table="garden_plants")]
+    start = Barrier(20)
+
+    def use(number: int) -> None:
+        start.wait()
+        for id in range(5):
+            stores[number % 2].add(Plant(100 * number + id, ""))
+
+    with ThreadPoolExecutor(20) as threads:
+        list(threads.map(use, range(20)))
+    assert [len(store) for store in stores] == [50, 50]
+    assert 1 <= len(opened) <= 5
+    assert engine.pool.checkedin() == 0  # type: ignore[attr-defined]
+
+
+def test_busy_connections_are_store_unavailable(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If all five connections stay in use, StoreUnavailable says so; afterwards the store works."""
+    store = SQLStore(engine)
+    store.add(ROSE_PLANT)
+    monkeypatch.setattr(store._connections, "timeout", 0.1)  # noqa: SLF001
+    held, release = Barrier(6), Barrier(6)
+
+    def hold() -> None:
+        with store._connections.connect():  # noqa: SLF001
+            held.wait(LIMIT)
+            release.wait(LIMIT)
+
+    with ThreadPoolExecutor(5) as threads:
+        holding = [threads.submit(hold) for _ in range(5)]
+        held.wait(LIMIT)
+        with pytest.raises(StoreUnavailable, match="all 5 connections"):
+            store.add(LILY)
+        release.wait(LIMIT)
+        assert [call.result() for call in holding] == [None] * 5
+    store.add(LILY)
+
+
+def test_listeners_of_the_site_apply(engine: Engine) -> None:
+    """The event listeners of the site's engine also see the connections and statements of a store.
+
+    It makes no difference whether they were added before the first use of the store or after it.
+    """
+    seen = []
+    event.listen(engine, "connect", lambda *_: seen.append("connect"))
+    event.listen(engine, "before_cursor_execute", lambda *_: seen.append("execute"))
+    store = SQLStore(engine)
+    store.add(ROSE_PLANT)
+    assert {*seen} == {"connect", "execute"}
+    event.listen(engine, "checkout", lambda *_: seen.append("checkout"))
+    event.listen(engine, "after_cursor_execute", lambda *_: seen.append("executed"))
+    store.add(LILY)
+    assert {*seen} == {"connect", "checkout", "execute", "executed"}
+
+
+@only(*SERVERS)
+@pytest.mark.parametrize("first", ["page", "store"])
+def test_concurrent_first_use_by_site_and_store(engine: Engine, first: str) -> None:
+    """When a page of the site and a store use the database first at the same time, both succeed."""
+    initialize: Any = engine.dialect.initialize
+    initializing, other_done = Event(), Event()
+
+    def initialize_slowly(connection: Connection) -> None:
+        initializing.set()
+        other_done.wait(1)  # The other one must wait, so this is the whole second.
+        initialize(connection)
+
+    engine.dialect.initialize = initialize_slowly  # type: ignore[method-assign]
+
+    def show_page() -> None:
+        assert inspect(engine).get_schema_names()
+
+    uses: list[Callable[[], object]] = [show_page, lambda: SQLStore(engine).add(ROSE_PLANT)]
+    if first == "store":
+        uses.reverse()
+    with ThreadPoolExecutor(1) as threads:
+        one = threads.submit(uses[0])
+        assert initializing.wait(LIMIT)
+        uses[1]()
+        other_done.set()
+        one.result()
+    assert list(SQLStore(engine)) == [ROSE_PLANT]
+
+
+FORK_HOOK = """
+import os, sys
+from sqlalchemy import create_engine
+engine = create_engine(sys.argv[1])
+# As SQLAlchemy recommends. It was registered before the hook of plantstore.
+os.register_at_fork(after_in_child=lambda: engine.dispose(close=False))
+from plantstore import Plant, SQLStore
+store = SQLStore(engine)
+store.add(Plant(1, ""))
+child = os.fork()
+store.add(Plant(2 + (child == 0), ""))
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+    store.add(Plant(4, ""))
+os._exit(0)
+"""
+
+
+def test_fork_hook_of_the_site(place: Place, engine: Engine) -> None:
+    """If a site disposes of its engine in a child process, its parent keeps its connections."""
+    command = [sys.executable, "-c", FORK_HOOK, place.site_url]
+    subprocess.run(command, cwd=ROOT, check=True, timeout=LIMIT)
+    assert [plant.id for plant in SQLStore(engine)] == [1, 2, 3, 4]
+
+
+def test_disposing_of_the_site_engine_closes_the_connections(engine: Engine) -> None:
+    """When the site disposes of its engine, no connection of a store stays open."""
+    opened, closed = [], []
+    event.listen(engine, "connect", lambda *_: opened.append(1))
+    event.listen(engine, "close", lambda *_: closed.append(1))
+    store = SQLStore(engine)
+    store.add(ROSE_PLANT)
+    assert (opened, closed) == ([1], [])
+    engine.dispose()
+    assert (opened, closed) == ([1], [1])
+    store.add(LILY)
+    store.close()
+    assert (opened, closed) == ([1, 1], [1, 1])
+
+
+def test_closing_a_store_leaves_the_site_connections_open(engine: Engine) -> None:
+    """Closing a store does not close the connections of the site."""
+    closed: list[object] = []
+    event.listen(engine, "close", lambda *_: closed.append(1))
+    with engine.connect() as connection:
+        connection.execute(text("SELECT 1"))
+    SQLStore(engine).close()
+    assert not closed
+
+
+def test_an_unused_engine_is_freed(tmp_path: Path) -> None:
+    """A store does not keep a site's engine in memory."""
+    engine = create_engine(f"sqlite:///{tmp_path}/site.db")
+    store = SQLStore(engine)
+    store.add(ROSE_PLANT)
+    store.close()
+    engine.dispose()
+    freed = ref(engine)
+    del engine, store
+    wait_until(lambda: gc.collect() >= 0 and freed() is None)
+
+
+@only(*SERVERS)
+def test_closed_connection_of_a_site_fails_once(engine: Engine) -> None:
+    """On a site's engine, a closed connection raises StoreUnavailable once, and not again."""
+    own = {"postgresql": "SELECT pg_backend_pid()", "mysql": "SELECT CONNECTION_ID()"}
+    kill = {"postgresql": "SELECT pg_terminate_backend(:id)", "mysql": "KILL :id"}
+    embedded = SQLStore(engine)
+    embedded.add_all([])
+    with embedded._connections.connect() as connection:  # noqa: SLF001
+        id = connection.scalar(text(own[engine.dialect.name]))
+    with engine.connect() as connection:
+        connection.execute(text(kill[engine.dialect.name]), {"id": id})
+    with pytest.raises(StoreUnavailable):
+        embedded.add(ROSE_PLANT)
+    embedded.add(ROSE_PLANT)
+    assert list(embedded) == [ROSE_PLANT]
+
+
+def test_metadata_of_a_site(engine: Engine) -> None:
+    """With a site's metadata, the store leaves it to the site to create the table."""
+    metadata = MetaData()
+    embedded = SQLStore(engine, metadata)
+    assert list(metadata.tables) == ["plants"]
+    with pytest.raises(StoreMisconfigured, match="migrations"):
+        embedded.ping()
+    assert not inspect(engine).has_table("plants")
+    metadata.create_all(engine)
+    embedded.add(ROSE_PLANT)
+    assert embedded.add_all([LILY]) == 1
+    assert list(SQLStore(engine, metadata)) == list(SQLStore(engine)) == [ROSE_PLANT, LILY]
+
+
+def test_transactions_of_a_site_are_independent(engine: Engine) -> None:
+    """On a shared engine, the site's own transactions still need a commit."""
+    embedded = SQLStore(engine)
+    embedded.add(ROSE_PLANT)
+    with engine.connect() as connection:
+        connection.execute(text("INSERT INTO plants (id, name) VALUES (2, 'x')"))
+        connection.rollback()
+    embedded.add_all([LILY])
+    with engine.connect() as connection:
+        connection.execute(text("DELETE FROM plants"))
+    assert list(embedded) == [ROSE_PLANT, LILY]
+
+
+def test_site_engine_with_explicit_begin(tmp_path: Path) -> None:
+    """A site's SQLite engine may begin transactions itself, as in SQLAlchemy's recipe."""
+    engine = create_engine(f"sqlite:///{tmp_path}/site.db")
+    event.listen(engine, "connect", lambda it, _: setattr(it, "isolation_level", None))
+    event.listen(engine, "begin", lambda it: it.exec_driver_sql("BEGIN"))
+    embedded = SQLStore(engine)
+    embedded.add(ROSE_PLANT)
+    embedded.add(Plant(3, "Tulip"))
+    embedded.remove(3)
+    assert embedded.add_all([LILY]) == 1
+    engine.dispose()
+    assert list(embedded) == [ROSE_PLANT, LILY]
+    engine.dispose()
+
+
+def test_in_memory_database_of_a_site_is_not_lost() -> None:
+    """A site's in-memory SQLite database is not lost when the store fails, closes or is forked."""
+    for options in ({}, {"poolclass": StaticPool}):
+        engine = create_engine("sqlite://", **options)
+        metadata = MetaData()
+        embedded = SQLStore(engine, metadata)
+        with engine.begin() as connection:
+            connection.execute(text("CREATE TABLE others (id INTEGER)"))
+        with pytest.raises(StoreUnavailable):
+            embedded.add(ROSE_PLANT)
+        metadata.create_all(engine)
+        embedded.add(ROSE_PLANT)
+        assert embedded.add_all([LILY]) == 1
+        with pytest.raises(PlantExists):
+            embedded.add_all([Plant(3, "Tulip"), ROSE_PLANT])
+        assert list(embedded) == [ROSE_PLANT, LILY]
+        assert inspect(engine).get_table_names() == ["others", "plants"]
+        embedded.close()
+        _connections._after_fork()  # noqa: SLF001
+        assert list(embedded) == [ROSE_PLANT, LILY]
+        engine.dispose()
+
+
+def test_uncommitted_write_of_a_site_hook_on_sqlite(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """If a site's hook writes to the same SQLite file without a commit, the log names the cause."""
+    site = Flask("site")
+    site.config["SQLALCHEMY_DATABASE_URI"] = f"sqlite:///{tmp_path}/site.db"
+    site.config["SQLALCHEMY_ENGINE_OPTIONS"] = {"connect_args": {"timeout": 0.1}}
+    db = SQLAlchemy(site)
+    with site.app_context():
+        db.session.execute(text("CREATE TABLE visits (path TEXT)"))
+        db.session.commit()
+        store = SQLStore(db.engine)
+    store.add_all([])
+
+    @site.before_request
+    def count_visit() -> None:
+        db.session.execute(text("INSERT INTO visits VALUES ('/plants')"))
+
+    make_site(site, store=store)
+    response = site.test_client().post("/plants", json=ROSE, headers=BEARER)
+    check_error(response, 50301)
+    assert "database is locked" in caplog.text
+    assert "it must commit or roll back" in caplog.text
+    with site.app_context():
+        db.engine.dispose()
+
+
+def test_other_databases_are_refused() -> None:
+    """An engine of a database that the store does not know is refused by name."""
+    engine = create_engine("sqlite://")
+    engine.dialect.name = "oracle"
+    with pytest.raises(ValueError, match="cannot use a database of oracle, only SQLite, Postgre"):
+        SQLStore(engine)

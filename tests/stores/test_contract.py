@@ -1,0 +1,135 @@
+"""The contract test suite, and a comparison with a dict, for every store."""
+
+from collections.abc import Callable, Iterator
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from plantstore import BulkStore, Plant, PlantExists, Store, open_store
+from plantstore.testing import BulkStoreContract, SharedStoreContract, StoreContract
+from tests.support.databases import STORES, OpenPlace, Place
+from tests.support.stores import IDS, PLANTS
+
+# How many operations are compared; 4,500 with --hypothesis-profile=deep.
+STEPS = settings().max_examples * 3 // 2
+
+
+@pytest.fixture(params=STORES, ids=lambda place: place.__name__)
+def store(
+    request: pytest.FixtureRequest, open_once: Callable[[OpenPlace], Place]
+) -> Iterator[Store]:
+    """Return an empty store of each kind."""
+    place = open_once(request.param)
+    place.clear()
+    store = open_store(place.url)
+    yield store
+    store.close()
+
+
+class TestMemoryStore(StoreContract):
+    """The contract test suite for MemoryStore."""
+
+    @pytest.fixture
+    def store(self) -> Store:
+        """Return an empty store."""
+        return open_store("memory://")
+
+
+class TestSQLStore(SharedStoreContract, BulkStoreContract):
+    """The contract test suites for SQLStore on every engine."""
+
+    @pytest.fixture
+    def url(self, place: Place) -> str:
+        """Return the URL of an empty database."""
+        return place.url
+
+
+class StoreAndDict(RuleBasedStateMachine):
+    """A store, and a dict that must contain the same plants."""
+
+    store: Store
+    steps = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.plants: dict[int, Plant] = {}
+
+    @initialize()
+    def empty(self) -> None:
+        """Remove all plants."""
+        for plant in self.store:
+            self.store.remove(plant.id)
+
+    @rule(plant=PLANTS)
+    def add(self, plant: Plant) -> None:
+        """Add a plant; a duplicate must raise PlantExists."""
+        if plant.id in self.plants:
+            with pytest.raises(PlantExists):
+                self.store.add(plant)
+        else:
+            self.store.add(plant)
+            self.plants[plant.id] = plant
+
+    @rule(id=IDS)
+    def get(self, id: int) -> None:
+        """Get a plant that may be missing."""
+        assert self.store.get(id) == self.plants.get(id)
+
+    @rule(after=IDS)
+    def iterate(self, after: int) -> None:
+        """Iterate over the plants after an id, which may be missing."""
+        expected = [self.plants[id] for id in sorted(self.plants) if id > after]
+        assert list(self.store.iterate(after)) == expected
+
+    @rule()
+    def count(self) -> None:
+        """Count the plants."""
+        assert len(self.store) == len(self.plants)
+
+    @rule(id=IDS)
+    def remove(self, id: int) -> None:
+        """Remove a plant; a missing one must raise KeyError."""
+        if self.plants.pop(id, None) is None:
+            with pytest.raises(KeyError):
+                self.store.remove(id)
+        else:
+            self.store.remove(id)
+
+    @precondition(lambda self: isinstance(self.store, BulkStore))
+    @rule(plants=st.lists(PLANTS, max_size=10), skip_existing=st.booleans())
+    def add_all(self, plants: list[Plant], skip_existing: bool) -> None:
+        """Add several plants; a duplicate must roll all of them back."""
+        assert isinstance(self.store, BulkStore)
+        new = {plant.id: plant for plant in reversed(plants) if plant.id not in self.plants}
+        if skip_existing or len(new) == len(plants):
+            assert self.store.add_all(plants, skip_existing=skip_existing) == len(new)
+            self.plants |= new
+        else:
+            with pytest.raises(PlantExists):
+                self.store.add_all(plants)
+
+    @invariant()
+    def equal(self) -> None:
+        """Check that the store and the dict contain the same plants."""
+        type(self).steps += 1
+        assert list(self.store) == sorted(self.plants.values())
+
+
+def test_store_behaves_like_a_dict(store: Store) -> None:
+    """Any sequence of operations has the same results on a store as on a dict."""
+
+    class Machine(StoreAndDict):
+        pass
+
+    Machine.store = store
+    while Machine.steps < STEPS:
+        run_state_machine_as_test(Machine, settings=settings(max_examples=10, derandomize=False))

@@ -1,0 +1,325 @@
+"""open_store: missing and broken drivers, and stores of other packages."""
+
+import sys
+from collections.abc import Callable
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+from plantstore import MemoryStore, Plant, SettingsError, open_store
+from plantstore.settings import Settings
+from plantstore.stores.urls import public_url
+from tests.support.commands import Run
+from tests.support.databases import DATABASES, Place, only
+from tests.support.installing import install
+from tests.support.stores import refusal
+
+Install = Callable[..., str]
+
+
+@pytest.fixture
+def other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Return a function that installs a package: (package, scheme, source) -> its module."""
+    return lambda *arguments: install(monkeypatch, tmp_path, *arguments)
+
+
+def forget(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
+    """Let Python import these modules, and SQLStore, again."""
+    for module in (*modules, "plantstore.sql", "plantstore.sql._store", "plantstore.sql.engines"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+
+
+DRIVERS = [
+    ("sqlalchemy", "sqlite:///plants.db", "sqlite"),
+    ("sqlalchemy", "mysql://me:hunter2@host/db", "mysql"),
+    ("sqlite3", "sqlite:///plants.db", "sqlite"),
+    ("psycopg", "postgresql://me:hunter2@host/db", "postgresql"),
+    ("psycopg", "postgres://me:hunter2@host/db", "postgresql"),
+    ("psycopg", "postgresql+psycopg://me:hunter2@host/db", "postgresql"),
+    ("pymysql", "mysql://me:hunter2@host/db", "mysql"),
+    ("pymysql", "mysql+pymysql://me:hunter2@host/db", "mysql"),
+    ("pymysql", "mariadb://me:hunter2@host/db", "mysql"),
+    ("pymysql", "mariadb+pymysql://me:hunter2@host/db", "mysql"),
+]
+# The schemes of each database.
+FAMILIES = [
+    ["sqlite"],
+    ["postgresql", "postgres", "postgresql+psycopg"],
+    ["mysql", "mysql+pymysql", "mariadb", "mariadb+pymysql"],
+]
+
+
+@only(*DATABASES)
+def test_every_scheme_opens_a_usable_store(place: Place) -> None:
+    """Each scheme of a database opens a store of this database."""
+    own, _, address = place.url.partition("://")
+    family = next(family for family in FAMILIES if own in family)
+    for id, scheme in enumerate(family):
+        with open_store(f"{scheme}://{address}") as store:
+            store.add(Plant(id, scheme))
+            assert [plant.name for plant in store] == family[: id + 1]
+
+
+def test_message_lists_every_scheme() -> None:
+    """The message for an unknown scheme lists all schemes, each of which has a driver above."""
+    listed = refusal("foo://me:hunter2@host/db").partition("one of: ")[2].split(", ")
+    assert listed == ["memory://", *[f"{scheme}://" for scheme in chain(*FAMILIES)]]
+    assert {url.partition("://")[0] for _, url, _ in DRIVERS} == {*chain(*FAMILIES)}
+
+
+@pytest.mark.parametrize(("missing", "url", "extra"), DRIVERS[:2] + DRIVERS[3:])
+def test_missing_driver_message(
+    monkeypatch: pytest.MonkeyPatch, missing: str, url: str, extra: str
+) -> None:
+    """A URL whose driver is missing is refused; the message has the command that installs it."""
+    forget(monkeypatch)
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(ValueError, match="missing") as caught:
+        open_store(url)
+    assert str(caught.value) == (
+        f"the driver for this URL is missing: pip install 'plantstore[{extra}]'"
+    )
+    assert isinstance(caught.value.__cause__, ModuleNotFoundError)
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("import lacking", "No module named 'lacking'"),
+        (
+            "raise ImportError('no library.\\nInstall it:\\n - lib')",
+            "no library. Install it: - lib",
+        ),
+        ("from {driver} import lacking", "cannot import name 'lacking' from "),
+        ("import {driver}.lacking", "No module named '{driver}.lacking'"),
+    ],
+)
+@pytest.mark.parametrize(("driver", "url", "extra"), DRIVERS)
+def test_broken_driver_is_not_reported_as_missing(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    driver: str,
+    url: str,
+    extra: str,
+    source: str,
+    reason: str,
+) -> None:
+    """A driver that is installed but cannot be imported is named, with the reason in one line."""
+    (tmp_path / f"{driver}.py").write_text(source.format(driver=driver))
+    monkeypatch.syspath_prepend(tmp_path)
+    forget(monkeypatch, driver)
+    message = refusal(url)
+    assert f"is installed, but {driver} cannot be imported: " in message
+    assert reason.format(driver=driver) in message
+    assert "pip install" not in message
+
+
+MEMORY = """
+from plantstore import MemoryStore
+
+class Other(MemoryStore):
+    one_process = False
+
+opened = []
+
+def open(url):
+    opened.append(url)
+    return Other()
+"""
+
+
+def test_store_of_another_package(other: Install) -> None:
+    """A URL scheme that is an entry point of a package opens that package's store."""
+    module = other("plantstore-shelf", "shelf", MEMORY)
+    with open_store("shelf://me:hunter2@host/db") as store:
+        store.add(Plant(1, "Rose"))
+    assert sys.modules[module].opened == ["shelf://me:hunter2@host/db"]
+    assert "shelf://" in refusal("foo://me:hunter2@host/db")
+    for url in ("shelf", "shelf:", "SHELF://", "shelf+x://"):
+        assert "it must begin with one of: memory://" in refusal(url)
+
+
+def test_own_schemes_cannot_be_replaced(other: Install) -> None:
+    """An entry point for a scheme of plantstore itself has no effect."""
+    for scheme in ("memory", "sqlite"):
+        module = other("impostor", scheme, MEMORY)
+        open_store("memory://" if scheme == "memory" else "sqlite:///plants.db").close()
+        assert module not in sys.modules
+    assert refusal("foo://").count("memory://") == 1
+
+
+def test_scheme_of_several_packages_is_refused(other: Install) -> None:
+    """A scheme that several packages have is refused, and the message names them."""
+    other("plantstore-shelf", "shelf", MEMORY)
+    other("other-shelf", "shelf", MEMORY)
+    assert refusal("shelf://me:hunter2@host").endswith(": other-shelf, plantstore-shelf")
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["def open(url): return None", "def open(url): return {}", "open = 5", "open = type"],
+)
+def test_entry_point_that_returns_no_store_is_refused(other: Install, source: str) -> None:
+    """If an entry point is no function that returns a store, the message names its package."""
+    other("plantstore-shelf", "shelf", source)
+    message = refusal("shelf://me:hunter2@host")
+    assert message.startswith("the entry point shelf of the package plantstore-shelf must be ")
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("import lacking.client", "needs the module lacking, which is not installed"),
+        ("def open(url): import lacking", "needs the module lacking, which is not installed"),
+        ("raise ImportError('no\\n library')", "cannot be imported: no library"),
+        ("raise ModuleNotFoundError('lacking')", "cannot be imported: lacking"),
+        ("opens = 5", "has no attribute 'open'"),
+    ],
+)
+def test_package_that_cannot_be_imported(other: Install, source: str, reason: str) -> None:
+    """If a package cannot be imported, the message names it, and the module that is missing."""
+    other("plantstore-shelf", "shelf", source)
+    message = refusal("shelf://me:hunter2@host")
+    assert message.startswith("the package plantstore-shelf ")
+    assert message.endswith(reason)
+    with pytest.raises(SettingsError, match="^PLANTSTORE_STORE: the package plantstore-shelf "):
+        Settings({"PLANTSTORE_STORE": "shelf://me:hunter2@host"}).open_store()
+
+
+def test_import_error_of_a_package_is_the_cause(other: Install) -> None:
+    """The ImportError of a package is the cause of the ValueError, for the traceback."""
+    other("plantstore-shelf", "shelf", "import lacking")
+    with pytest.raises(ValueError, match="shelf") as caught:
+        open_store("shelf://")
+    assert isinstance(caught.value.__cause__, ModuleNotFoundError)
+
+
+def test_missing_entry_point_module(other: Install, tmp_path: Path) -> None:
+    """A package whose module has been deleted is named."""
+    module = other("plantstore-shelf", "shelf", "")
+    (tmp_path / f"{module}.py").unlink()
+    assert refusal("shelf://") == (
+        f"the package plantstore-shelf needs the module {module}, which is not installed"
+    )
+
+
+def test_import_into_a_store_without_add_all(other: Install, run: Run, tmp_path: Path) -> None:
+    """`plantstore import` into a store that is no BulkStore says that the store cannot import."""
+    other("plantstore-shelf", "shelf", MEMORY)
+    (tmp_path / "plants.jsonl").write_text('{"id":1,"name":"Rose"}\n')
+    assert run("add", "1", "Rose", "--store", "shelf://").exit_code == 0
+    result = run("import", "plants.jsonl", "--store", "shelf://")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.endswith(
+        "\nError: this store cannot import plants: it adds only one plant at a time.\n"
+    )
+
+
+BULK = """
+from plantstore import BulkStore, MemoryStore, PlantExists
+
+class Bulk(MemoryStore, BulkStore):
+    one_process = False
+
+    def add_all(self, plants, *, skip_existing=False):
+        ids = [plant.id for plant in plants]
+        raise PlantExists(ids[-FROM_THE_END])
+
+def open(url):
+    return Bulk()
+"""
+
+
+@pytest.mark.parametrize(("from_the_end", "place"), [(1000, "line 501: "), (1001, "")])
+def test_import_error_without_a_line(
+    other: Install, run: Run, from_the_end: int, place: str
+) -> None:
+    """An import error names the line of a duplicate that is one of the last 1000 plants read.
+
+    For an earlier plant, it names the plant alone.
+    """
+    other("plantstore-bulk", "bulk", BULK.replace("FROM_THE_END", str(from_the_end)))
+    lines = b"".join(b'{"id":%d,"name":"x"}\n' % id for id in range(1, 1501))
+    result = run("import", "-", "--store", "bulk://", input=lines)
+    assert (result.exit_code, result.stderr) == (
+        1,
+        f"Error: {place}plant {1501 - from_the_end} already exists, or occurs twice in the file."
+        " Nothing was imported.\n",
+    )
+
+
+def test_store_of_one_process_is_refused_by_the_command(other: Install, run: Run) -> None:
+    """The plantstore command refuses a store of one process, and names its scheme."""
+    other("plantstore-shelf", "shelf", MEMORY.replace("False", "True"))
+    result = run("count", "--store", "shelf://me:hunter2@host")
+    assert result.exit_code == 2
+    assert "with shelf://, only the service itself can access the plants" in result.stderr
+    assert "hunter2" not in result.stderr
+
+
+def test_unavailable_store_of_another_package(other: Install, run: Run) -> None:
+    """If a package's store is unavailable when it is opened, the command fails in one line."""
+    source = (
+        "from plantstore import StoreUnavailable\ndef open(url): raise StoreUnavailable('down')"
+    )
+    other("plantstore-shelf", "shelf", source)
+    result = run("count", "--store", "shelf://")
+    assert (result.exit_code, result.stderr) == (1, "Error: the store is unavailable: down\n")
+
+
+def test_with_block_closes_the_store() -> None:
+    """At the end of a with block the store is closed, also after an exception."""
+    closed = []
+
+    class Closing(MemoryStore):
+        def close(self) -> None:
+            closed.append(self)
+
+    with Closing() as store:
+        assert not closed
+    with pytest.raises(KeyError), store:
+        raise KeyError
+    assert closed == [store, store]
+
+
+@pytest.mark.parametrize(
+    ("url", "public"),
+    [
+        ("memory://", "memory://"),
+        ("sqlite:///plants.db", "sqlite:///plants.db"),
+        ("sqlite:////tmp/a b@c%3F.db?mode=rw&timeout=1", "sqlite:////tmp/a b@c%3F.db"),
+        ("sqlite:///\udcff.db", "sqlite:///\udcff.db"),
+        ("postgresql://me:hunter2@host:5432/db?sslmode=prefer", "postgresql://me@host:5432/db"),
+        ("postgres://me:hunter2/?#@[::1]:5432/db", "postgres://me@[::1]:5432/db"),
+        ("postgresql+psycopg://me@host/db", "postgresql+psycopg://me@host/db"),
+        ("postgresql:///db?host=/run&password=hunter2", "postgresql:///db"),
+        ("mysql://me:hunter2@host/db?charset=utf8mb4", "mysql://me@host/db"),
+        ("mariadb+pymysql://:hunter2@host/db", "mariadb+pymysql://@host/db"),
+    ],
+)
+def test_public_url(url: str, public: str) -> None:
+    """The public URL of a store has neither its password nor its options."""
+    open_store(url).close()
+    assert public_url(url) == public
+
+
+def test_public_url_of_another_package(other: Install) -> None:
+    """Of the URL of another package's store, only the scheme is public."""
+    other("plantstore-shelf", "shelf", MEMORY)
+    open_store("shelf://me:hunter2@host/db?x=hunter2").close()
+    assert public_url("shelf://me:hunter2@host/db?x=hunter2") == "shelf://…"
+
+
+def test_public_url_of_the_memory_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The public URL of the memory needs no driver."""
+    forget(monkeypatch)
+    monkeypatch.setitem(sys.modules, "sqlalchemy", None)
+    assert public_url("memory://") == "memory://"
+
+
+def test_public_url_of_a_refused_url() -> None:
+    """A URL of a database that open_store refuses has no public URL, and the message no secret."""
+    with pytest.raises(ValueError, match="%40") as caught:
+        public_url("postgresql://me:a@hunter2/db@host/db")
+    assert "hunter2" not in str(caught.value)

@@ -1,0 +1,1 @@
+"""Helpers of the tests: servers, clients, sites, and access to the documents."""

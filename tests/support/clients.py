@@ -1,0 +1,105 @@
+"""Clients of a service that fails meanwhile."""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection, HTTPException
+from itertools import count, pairwise
+from threading import Event
+from typing import TypeVar
+
+import orjson
+
+from plantstore import Plant
+from tests.support.serving import LIMIT
+from tests.support.sites import BEARER
+from tests.support.waiting import wait_until
+
+HEADERS = BEARER | {"Content-Type": "application/json"}
+
+
+class Clients:
+    """Eight clients that create plants until the block ends, and record the responses.
+
+    :param first: the lowest id of their plants.
+    :param number: another number of clients.
+    """
+
+    def __init__(self, port: int, first: int = 0, number: int = 8) -> None:
+        self.sent: set[Plant] = set()
+        self.acknowledged: set[Plant] = set()
+        # The number of requests that got 503, and of those without a response.
+        self.refused = self.unanswered = 0
+        # When each response began and ended, and its status.
+        self.responses: list[tuple[float, float, int]] = []
+        self._port, self._ids, self._ended = port, count(first), Event()
+        self._number = number
+
+    def __enter__(self) -> "Clients":
+        self._threads = ThreadPoolExecutor(self._number)
+        self._running = [self._threads.submit(self._run) for _ in range(self._number)]
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._ended.set()
+        for client in self._running:
+            client.result()
+        self._threads.shutdown()
+
+    def wait_for_creations(self) -> None:
+        """Return when fifty more plants have been acknowledged."""
+        enough = len(self.acknowledged) + 50
+        wait_until(lambda: len(self.acknowledged) >= enough)
+
+    def slowest(self) -> float:
+        """Return the seconds of the slowest response."""
+        return max(end - start for start, end, _ in self.responses)
+
+    def outage(self) -> float:
+        """Return the seconds of the longest time in which no response was 200."""
+        created = sorted(end for _, end, status in self.responses if status == 200)
+        return max(second - first for first, second in pairwise(created))
+
+    def _run(self) -> None:
+        connection = HTTPConnection("127.0.0.1", self._port, timeout=LIMIT)
+        while not self._ended.is_set():
+            id = next(self._ids)
+            plant = Plant(id, f"plant {id}", f"tag {id}")
+            self.sent.add(plant)
+            start = time.monotonic()
+            try:
+                connection.request("POST", "/plants", orjson.dumps(plant._asdict()), HEADERS)
+                response = connection.getresponse()
+                response.read()
+            except (OSError, HTTPException):
+                # The worker was killed: the plant may be stored or not.
+                self.unanswered += 1
+                connection.close()
+            else:
+                self.responses.append((start, time.monotonic(), response.status))
+                assert response.status in {200, 503}
+                if response.status == 200:
+                    self.acknowledged.add(plant)
+                else:
+                    self.refused += 1
+        connection.close()
+
+
+# The seconds after which a response is too late. The store promises five; the rest is for a busy
+# machine.
+LATEST = 8
+
+_T = TypeVar("_T")
+
+
+def timed(function: Callable[[], _T]) -> tuple[_T, float]:
+    """Return the result of a function, and the seconds that it took."""
+    start = time.monotonic()
+    return function(), time.monotonic() - start
+
+
+# Seconds after which a test fails because an operation has not given up. The store's own
+# deadline is 5 seconds; the rest is for a busy machine. Without a deadline an operation takes
+# longer: MariaDB waits 50 seconds for a lock, and PostgreSQL waits without a limit. Eight adds
+# that wait for an SQLite file one after the other take 32 seconds.
+GIVES_UP = 25

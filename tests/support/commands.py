@@ -1,0 +1,48 @@
+"""The plantstore command in the process of a test."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner, Result
+
+from plantstore.cli import main
+from tests.support.reloading import ANYWHERE
+from tests.support.serving import LIMIT, ROOT
+
+Run = Callable[..., Result]
+
+
+def invoke(*arguments: str, **options: Any) -> Result:
+    """Run the plantstore command, with standard output and standard error apart."""
+    # Before click 8.2, they are apart only on request.
+    apart: Any = {"mix_stderr": False} if "mix_stderr" in signature(CliRunner).parameters else {}
+    return CliRunner(**apart).invoke(main, arguments, **options)
+
+
+# The command as another process; the working directory may be any folder.
+MAIN = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from plantstore.cli import main; main()"
+
+COMMAND = [sys.executable, "-c", MAIN]
+
+
+def refused(*arguments: str, folder: Path, **environment: str) -> str:
+    """Start a service that must refuse to start; return its message of one line."""
+    done = subprocess.run(
+        [sys.executable, "-m", *arguments],
+        cwd=folder,
+        env={**os.environ, **ANYWHERE, **environment},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "Traceback" not in done.stderr
+    lines = [line for line in done.stderr.splitlines() if line and not line.startswith("[")]
+    assert len(lines) == 1
+    return lines[0]

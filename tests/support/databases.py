@@ -1,0 +1,266 @@
+"""The stores that the tests run on: memory, a file, and database servers in temporary folders."""
+
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import create_engine, make_url, text
+
+from tests.support.serving import LIMIT, free_port
+
+# Debian installs servers in /usr/sbin, which is not on the PATH of ordinary users.
+PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin"])
+
+
+@dataclass
+class Server:
+    """The process of a database server."""
+
+    command: list[Any]
+    # A command that succeeds when the server accepts connections.
+    check: list[Any]
+    # The signal at which the server stops without waiting for its clients.
+    stop_signal: signal.Signals
+    # The arguments of subprocess.Popen: folder, environment and user.
+    options: dict[str, Any]
+
+    def start(self) -> None:
+        """Start the server; return when it accepts connections."""
+        self.process = subprocess.Popen(self.command, stderr=subprocess.DEVNULL, **self.options)
+        try:
+            self._wait_until_ready()
+        except BaseException:
+            self.process.kill()
+            self.process.wait(LIMIT)
+            raise
+
+    def _wait_until_ready(self) -> None:
+        deadline = time.monotonic() + LIMIT
+        while subprocess.run(self.check, capture_output=True, check=False).returncode != 0:
+            assert self.process.poll() is None, "the database server exited at start"
+            assert time.monotonic() < deadline, "the database server accepts no connections"
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """Stop the server; return when its process has ended."""
+        self.process.send_signal(self.stop_signal)
+        self.process.wait(LIMIT)
+
+    @contextmanager
+    def running(self) -> Iterator["Server"]:
+        """Run the server for the duration of the block."""
+        self.start()
+        try:
+            yield self
+        finally:
+            self.stop()
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Stop the server for the duration of the block."""
+        self.stop()
+        try:
+            yield
+        finally:
+            self.start()
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Suspend all processes of the server for the duration of the block.
+
+        Its connections stay open.
+        """
+        # The parent comes first, so that it starts no process that is not suspended.
+        os.kill(self.process.pid, signal.SIGSTOP)
+        processes = [self.process.pid, *children(self.process.pid)]
+        for pid in processes:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in processes:
+                # A process that was about to end is gone as soon as its parent continues.
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+
+    def kill(self) -> None:
+        """Kill all processes of the server at once, whether it is frozen or not."""
+        with self.frozen():
+            for pid in [*children(self.process.pid), self.process.pid]:
+                os.kill(pid, signal.SIGKILL)
+            self.process.wait(LIMIT)
+
+
+@dataclass
+class Place:
+    """A place for plants: the URL of a store, and the database server if there is one."""
+
+    url: str
+    _server: Server | None = None
+
+    @property
+    def site_url(self) -> str:
+        """The URL for the engine of a site, without the options that only plantstore knows."""
+        url = make_url(self.url).difference_update_query(["journal_mode"])
+        return url.render_as_string(hide_password=False)
+
+    @property
+    def server(self) -> Server:
+        """The database server of this place."""
+        assert self._server is not None
+        return self._server
+
+    def clear(self) -> None:
+        """Drop the tables of plants."""
+        if self.url != "memory://":
+            engine = create_engine(self.site_url)
+            with engine.begin() as connection:
+                for table in ("plants", "garden_plants"):
+                    connection.execute(text(f"DROP TABLE IF EXISTS {table}"))
+            engine.dispose()
+
+
+@contextmanager
+def memory() -> Iterator[Place]:
+    """Provide the memory of this process."""
+    yield Place("memory://")
+
+
+@contextmanager
+def sqlite() -> Iterator[Place]:
+    """Provide an SQLite file."""
+    with tempfile.TemporaryDirectory(prefix="plantstore-") as folder:
+        yield Place(f"sqlite:///{folder}/plants.db")
+
+
+@contextmanager
+def sqlite_wal() -> Iterator[Place]:
+    """Provide an SQLite file with a write-ahead log."""
+    with sqlite() as place:
+        # The file keeps the mode, also for the engine of a site.
+        with closing(sqlite3.connect(make_url(place.url).database or "")) as connection:
+            connection.execute("PRAGMA journal_mode=wal")
+        yield Place(f"{place.url}?journal_mode=wal")
+
+
+@contextmanager
+def postgresql() -> Iterator[Place]:
+    """Run a PostgreSQL server."""
+    programs = postgresql_programs()
+    with server_folder("postgres") as (folder, options):
+        data, port = folder / "data", free_port()
+        create_postgresql(programs, data, options)
+        serve, check = postgresql_commands(programs, data, port)
+        with Server(serve, check, signal.SIGINT, options).running() as server:
+            yield Place(f"postgresql+psycopg://plants@127.0.0.1:{port}/postgres", server)
+
+
+def postgresql_programs() -> Path:
+    """Return the folder with the programs of the newest PostgreSQL; skip the test without one."""
+    folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+    if not folders:
+        pytest.skip("apt-get install postgresql")
+    return folders[-1]
+
+
+def create_postgresql(programs: Path, data: Path, options: dict[str, Any]) -> None:
+    """Create the files of a PostgreSQL server. Its role ``plants`` needs no password."""
+    create: list[Any] = [programs / "initdb", "-D", data, "-U", "plants", "-A", "trust"]
+    create += ["-E", "UTF8", "--locale=C"]
+    subprocess.run(create, check=True, capture_output=True, **options)
+
+
+def postgresql_commands(programs: Path, data: Path, port: int) -> tuple[list[Any], list[Any]]:
+    """Return the command of a PostgreSQL server, and the one that checks it."""
+    serve = [programs / "postgres", "-D", data, "-p", str(port), "-k", data.parent]
+    return serve, [programs / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]
+
+
+@contextmanager
+def mariadb() -> Iterator[Place]:
+    """Run a MariaDB server."""
+    mariadbd = shutil.which("mariadbd", path=PATH)
+    if mariadbd is None:
+        pytest.skip("apt-get install mariadb-server")
+    with server_folder("mysql") as (folder, options):
+        data, port = f"--datadir={folder / 'data'}", free_port()
+        address = ["--no-defaults", "-h127.0.0.1", f"-P{port}", "-uroot"]
+        create = ["mariadb-install-db", "--no-defaults", data, "--skip-test-db"]
+        create.append("--auth-root-authentication-method=normal")
+        subprocess.run(create, check=True, capture_output=True, **options)
+        serve = [mariadbd, "--no-defaults", data, f"--port={port}", "--bind-address=127.0.0.1"]
+        serve += [f"--socket={folder / 'socket'}", f"--pid-file={folder / 'pid'}"]
+        # The least safe configuration that an operator may have: no strict mode, an 8-bit
+        # character set, and an engine without transactions.
+        serve += ["--sql-mode=", "--character-set-server=latin1"]
+        serve += ["--default-storage-engine=MyISAM"]
+        check = ["mariadb-admin", *address, "ping"]
+        with Server(serve, check, signal.SIGTERM, options).running() as server:
+            subprocess.run(["mariadb", *address, "-e", "CREATE DATABASE plants"], check=True)
+            yield Place(f"mysql+pymysql://root@127.0.0.1:{port}/plants", server)
+
+
+SERVERS = [postgresql, mariadb]
+FILES = [sqlite, sqlite_wal]
+DATABASES = [*FILES, *SERVERS]
+STORES = [memory, *DATABASES]
+
+
+def only(*places: Any) -> pytest.MarkDecorator:
+    """Run a test only on these databases."""
+    return pytest.mark.parametrize("place", places, indirect=True)
+
+
+@contextmanager
+def server_folder(user: str) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Provide a temporary folder, and the options to run a server as a user that owns it.
+
+    None of the servers runs as root.
+    """
+    with tempfile.TemporaryDirectory(
+        prefix="plantstore-", dir=_memory_folder(), ignore_cleanup_errors=True
+    ) as name:
+        # The user may have no right to write to our own TMPDIR.
+        options: dict[str, Any] = {"cwd": name, "env": {**os.environ, "PATH": PATH, "TMPDIR": name}}
+        if os.getuid() == 0:
+            shutil.chown(name, user)
+            options |= {"user": user, "group": user, "extra_groups": []}
+        yield Path(name), options
+
+
+def _memory_folder() -> str | None:
+    """Return a folder in memory with a gigabyte of free space, or ``None`` for the default folder.
+
+    Otherwise the installation of a server can make other tests wait for the disk for seconds.
+    """
+    folder = "/dev/shm"
+    if os.access(folder, os.W_OK) and shutil.disk_usage(folder).free > 2**30:
+        return folder
+    return None
+
+
+def children(parent: int) -> list[int]:
+    """Return the ids of a process's child processes."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        # A process may end at any time.
+        with suppress(FileNotFoundError, ProcessLookupError):
+            # The fields after the command: its state, then the id of its parent.
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == parent:
+                found.append(int(stat.parent.name))
+    return found
+
+
+OpenPlace = Callable[[], AbstractContextManager[Place]]
+
+MODES = ["truncate", "wal"]

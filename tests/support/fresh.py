@@ -1,0 +1,37 @@
+"""Commands as on a fresh machine: a copy of the project, without this environment's settings."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from tests.support.serving import ROOT
+
+# Environment variables of the test run that would change what the commands do.
+PREFIXES = (
+    "COVERAGE",
+    "GRANIAN",
+    "GUNICORN",
+    "HYPOTHESIS",
+    "PLANTSTORE",
+    "PYTEST",
+    "PYTHON",
+    "TOX",
+    "VIRTUAL_ENV",
+)
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(PREFIXES)}
+
+
+def copy_project(folder: Path) -> Path:
+    """Return a copy of the project in this folder, without build results and caches."""
+    ignored = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist")
+    return Path(shutil.copytree(ROOT, folder / "plantstore", ignore=ignored))
+
+
+def run(command: str, folder: Path) -> str:
+    """Run a shell command in a folder, which must succeed; return its standard output."""
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=folder, env=ENVIRONMENT, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode()

@@ -1,0 +1,278 @@
+"""Host sites: their configurations, and the ways to register the store's blueprint in them.
+
+Each serves all operations at /garden/plants.
+"""
+
+import json
+from collections.abc import Callable, Iterable
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from flask import Blueprint, Flask, request
+from flask.json.provider import DefaultJSONProvider
+from flask.typing import ResponseReturnValue
+from werkzeug.exceptions import HTTPException
+from werkzeug.middleware.dispatcher import DispatcherMiddleware
+from werkzeug.middleware.proxy_fix import ProxyFix
+
+from plantstore import MemoryStore, Plant, StoreMisconfigured, StoreUnavailable
+from tests.support.sites import make_blueprint
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIApplication
+from typing import TYPE_CHECKING, NamedTuple
+
+from werkzeug.test import Client
+
+from tests.support.sites import BEARER, ROSE
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+
+# The operations of the embedded store.
+OPERATIONS = ["create", "read", "list", "delete"]
+# The largest request body of the embedded store, in bytes.
+MAX_BODY = 200
+# The id for which the embedded store raises StoreUnavailable.
+UNAVAILABLE_ID = 50301
+# The id for which the embedded store raises StoreMisconfigured.
+MISCONFIGURED_ID = 50303
+
+
+class PartlyUnavailableStore(MemoryStore):
+    """A store that is unavailable for two ids."""
+
+    def add(self, plant: Plant) -> None:
+        """Add a plant; raise StoreUnavailable or StoreMisconfigured for one id each."""
+        if plant.id == UNAVAILABLE_ID:
+            raise StoreUnavailable("the store is full")
+        if plant.id == MISCONFIGURED_ID:
+            raise StoreMisconfigured("the table has other columns")
+        super().add(plant)
+
+
+def garden(name: str = "garden") -> Blueprint:
+    """Return the blueprint that every host site embeds."""
+    store = PartlyUnavailableStore()
+    return make_blueprint(store=store, max_body=MAX_BODY, name=name, operations=OPERATIONS)
+
+
+# The configurations of a host site.
+
+
+class DecimalProvider(DefaultJSONProvider):
+    """A JSON provider with decimal numbers, upper case keys, indentation and another MIME type."""
+
+    mimetype = "application/vnd.api+json"
+
+    def dumps(self, obj: Any, **kwargs: Any) -> str:
+        """Serialize with upper case keys and indentation."""
+        return super().dumps({key.upper(): value for key, value in obj.items()}, indent=8)
+
+    def loads(self, s: str | bytes, **kwargs: Any) -> Any:
+        """Deserialize with decimal numbers."""
+        return json.loads(s, parse_float=Decimal, parse_int=Decimal)
+
+
+def json_provider(site: Flask) -> None:
+    """Set a JSON provider that differs from the default in every respect."""
+    site.json = DecimalProvider(site)
+    site.config["JSONIFY_MIMETYPE"] = "text/json"
+    site.config["JSON_SORT_KEYS"] = False
+
+
+def debug_mode(site: Flask) -> None:
+    """Enable debug mode."""
+    site.debug = True
+
+
+def testing_mode(site: Flask) -> None:
+    """Enable testing mode."""
+    site.testing = True
+
+
+def trapped_exceptions(site: Flask) -> None:
+    """Trap all HTTP exceptions."""
+    site.config["TRAP_HTTP_EXCEPTIONS"] = True
+    site.config["TRAP_BAD_REQUEST_ERRORS"] = True
+
+
+def equal_body_limit(site: Flask) -> None:
+    """Limit bodies to exactly the blueprint's max_body, and forms to less."""
+    site.config["MAX_CONTENT_LENGTH"] = MAX_BODY
+    site.config["MAX_FORM_MEMORY_SIZE"] = 10
+
+
+def high_body_limit(site: Flask) -> None:
+    """Limit bodies to more than the blueprint's max_body."""
+    site.config["MAX_CONTENT_LENGTH"] = 10**9
+
+
+def error_handlers(site: Flask) -> None:
+    """Handle every error, by class and by status."""
+
+    def page(error: Exception) -> ResponseReturnValue:
+        return "the site's own page", 299
+
+    for kind in (Exception, HTTPException, 400, 401, 404, 405, 413, 429, 500, 503):
+        site.register_error_handler(kind, page)
+
+
+def server_name(site: Flask) -> None:
+    """Set a server name that differs from the requests' Host header."""
+    site.config["SERVER_NAME"] = "nursery.example:8080"
+    site.config["APPLICATION_ROOT"] = "/nursery"
+    site.config["PREFERRED_URL_SCHEME"] = "https"
+
+
+def catch_all_routes(site: Flask) -> None:
+    """Match every path that no other route matches, with or without a slash."""
+    site.url_map.strict_slashes = False
+    site.add_url_rule("/<path:path>", "page", lambda path: "a page", methods=["GET", "POST"])
+    site.add_url_rule("/<section>/<page>", "other", lambda section, page: "another page")
+
+
+def hooks(site: Flask) -> None:
+    """Read every request before and after, and every response."""
+
+    @site.before_request
+    def before() -> None:
+        request.get_json(silent=True)
+        _ = request.form, request.files
+
+    @site.after_request
+    def after(response: Any) -> Any:
+        response.get_data()
+        request.get_data()
+        return response
+
+    site.url_value_preprocessor(lambda endpoint, values: None)
+    site.teardown_request(lambda error: None)
+
+
+CONFIGURATIONS: list[Callable[[Flask], None]] = [
+    json_provider,
+    debug_mode,
+    testing_mode,
+    trapped_exceptions,
+    equal_body_limit,
+    high_body_limit,
+    error_handlers,
+    server_name,
+    catch_all_routes,
+    hooks,
+]
+
+
+# The ways to register the blueprint in a host site.
+
+
+def with_prefix(site: Flask) -> "WSGIApplication":
+    """Register with a prefix, as the README does."""
+    site.register_blueprint(garden(), url_prefix="/garden")
+    return site
+
+
+def twice(site: Flask) -> "WSGIApplication":
+    """Register twice, the second time with another prefix and another name."""
+    site.register_blueprint(garden("first"), url_prefix="/first")
+    site.register_blueprint(garden("first"), url_prefix="/garden", name="second")
+    return site
+
+
+def nested(site: Flask) -> "WSGIApplication":
+    """Register in a blueprint that is itself in a blueprint."""
+    outer = Blueprint("outer", "outer", url_prefix="/garden")
+    inner = Blueprint("inner", "inner")
+    inner.register_blueprint(garden())
+    outer.register_blueprint(inner)
+    site.register_blueprint(outer)
+    return site
+
+
+def under_script_name(site: Flask) -> "WSGIApplication":
+    """Serve the whole site below a SCRIPT_NAME."""
+    site.register_blueprint(garden())
+    return DispatcherMiddleware(Flask("front"), {"/garden": site})
+
+
+def behind_a_proxy(site: Flask) -> "WSGIApplication":
+    """Serve the site behind a proxy that sends the X-Forwarded headers."""
+    site.register_blueprint(garden(), url_prefix="/garden")
+    fixed = ProxyFix(site, x_for=1, x_proto=1, x_host=1, x_port=1, x_prefix=1)
+
+    def proxied(environ: "WSGIEnvironment", start: "StartResponse") -> Iterable[bytes]:
+        values = {"FOR": "192.0.2.1", "PROTO": "https", "HOST": "nursery.example", "PREFIX": "/x"}
+        forwarded = {f"HTTP_X_FORWARDED_{name}": value for name, value in values.items()}
+        return fixed({**environ, **forwarded}, start)
+
+    return proxied
+
+
+REGISTRATIONS: list[Callable[[Flask], "WSGIApplication"]] = [
+    with_prefix,
+    twice,
+    nested,
+    under_script_name,
+    behind_a_proxy,
+]
+
+
+def served_site() -> "WSGIApplication":
+    """Return a site for a real server, with all configurations that can be combined."""
+    site = Flask("site")
+    for configure in CONFIGURATIONS:
+        if configure not in {equal_body_limit, debug_mode, testing_mode}:
+            configure(site)
+    return behind_a_proxy(site)
+
+
+JSON = {"path": "/garden/plants", "method": "POST", "headers": BEARER}
+
+PLANT = {"path": "/garden/plants/1", "method": "GET", "headers": BEARER}
+
+WRONG = {"Authorization": "Bearer wrong"}
+
+# A request for each response that an embedded store can have, by the status or error number.
+REQUESTS: dict[int, dict[str, Any]] = {
+    200: {**JSON, "json": ROSE},
+    40001: {**JSON, "data": b"{}"},
+    40002: {**JSON, "data": b"{", "content_type": "application/json"},
+    40003: {**JSON, "json": {"id": 2.5, "name": None, "tag": "\0"}},
+    40004: {**JSON, "json": ROSE},
+    40006: {**JSON, "method": "GET", "query_string": "limit=0"},
+    40101: {**JSON, "json": ROSE, "headers": {}},
+    40102: {**JSON, "json": ROSE, "headers": WRONG},
+    40402: {**PLANT, "path": "/garden/plants/x"},
+    40501: {**JSON, "method": "DELETE"},
+    41301: {**JSON, "json": {"id": 2, "name": "x" * MAX_BODY}},
+    50301: {**JSON, "json": {"id": UNAVAILABLE_ID, "name": "Nettle"}},
+    50302: {**JSON, "json": {}, "environ_overrides": {"wsgi.multiprocess": True}},
+    50303: {**JSON, "json": {"id": MISCONFIGURED_ID, "name": "Nettle"}},
+}
+
+PREFLIGHT = {**JSON, "method": "OPTIONS", "headers": {}}
+
+# Requests that succeed after the others.
+LATER = [{**PLANT, "method": method} for method in ("GET", "HEAD", "OPTIONS", "DELETE")]
+
+
+class ClientView(NamedTuple):
+    """The parts of a response that a client can see."""
+
+    status: str
+    headers: list[tuple[str, str]]
+    body: bytes
+
+
+def send(app: "WSGIApplication", request: dict[str, Any]) -> ClientView:
+    """Send one request to an application."""
+    response = Client(app).open(**request)
+    # The id of a request is random.
+    headers = [header for header in response.headers if header[0] != "X-Request-ID"]
+    return ClientView(response.status, headers, response.data)
+
+
+def send_all(app: "WSGIApplication") -> list[ClientView]:
+    """Return the responses of an application to all REQUESTS, to PREFLIGHT and to LATER."""
+    return [send(app, request) for request in (*REQUESTS.values(), PREFLIGHT, *LATER)]

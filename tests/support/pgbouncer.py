@@ -1,0 +1,52 @@
+"""PgBouncer in front of a PostgreSQL server."""
+
+import shutil
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from sqlalchemy import make_url
+
+from tests.support.databases import PATH, Place, Server, postgresql_programs, server_folder
+from tests.support.serving import free_port
+
+# The number of connections to the server. In session mode, each connection of a client keeps one
+# for itself, and two processes of eight threads and an import need seventeen: 20 is the default of
+# PgBouncer. In transaction mode, they share fewer.
+POOL_SIZES = {"session": 20, "transaction": 10}
+
+_CONFIGURATION = """
+[databases]
+postgres = host=127.0.0.1 port={server_port} user=plants
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = {port}
+unix_socket_dir =
+auth_type = any
+pool_mode = {pool_mode}
+default_pool_size = {pool_size}
+"""
+
+
+@contextmanager
+def pgbouncer(place: Place, pool_mode: str) -> Iterator[Place]:
+    """Run PgBouncer in front of the PostgreSQL server of a place.
+
+    :param pool_mode: ``session`` or ``transaction``.
+    """
+    program = shutil.which("pgbouncer", path=PATH)
+    if program is None:
+        pytest.skip("apt-get install pgbouncer")
+    with server_folder("postgres") as (folder, options):
+        port, file = free_port(), folder / "pgbouncer.ini"
+        configuration = _CONFIGURATION.format(
+            server_port=make_url(place.url).port,
+            port=port,
+            pool_mode=pool_mode,
+            pool_size=POOL_SIZES[pool_mode],
+        )
+        file.write_text(configuration)
+        check = [postgresql_programs() / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]
+        with Server([program, file], check, signal.SIGTERM, options).running() as server:
+            yield Place(f"postgresql://plants@127.0.0.1:{port}/postgres?pgbouncer=true", server)

@@ -1,0 +1,110 @@
+"""Access to the README and the other documents: code blocks, tables, recipes."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from flask import Flask
+from flask.testing import FlaskClient
+from werkzeug.test import TestResponse
+
+from plantstore import Plant
+from tests.support.serving import ROOT
+from tests.support.sites import BEARER, ROSE
+
+README = (ROOT / "README.md").read_text()
+# The line of the embedding recipe that creates the blueprint, with the function of a recipe.
+VERIFY_TOKEN_PASSED = "garden = create_blueprint(store=store, verify_token=verify_token)\n"
+
+
+def block(name: str, file: str = "README.md") -> str:
+    """Return the block of code that follows the comment ``<!-- block: NAME -->`` in a document."""
+    text = (ROOT / file).read_text()
+    found = re.search(rf"^<!-- block: {name} -->\n```\w+\n(.*?)^```$", text, re.M | re.S)
+    assert found is not None, name
+    return found[1]
+
+
+def recipe(name: str) -> str:
+    """Return a block of docs/embedding.md."""
+    return block(name, "docs/embedding.md")
+
+
+def rows(first: str) -> list[list[str]]:
+    """Return the rows of the README's table whose first column has this heading."""
+    table = re.search(rf"^\| {first} \|.*\n\|[-|]+\n((?:\|.*\n)+)", README, re.MULTILINE)
+    assert table is not None
+    return [
+        [cell.strip(" `") for cell in row.strip("|").split("|")] for row in table[1].splitlines()
+    ]
+
+
+def site_code(*recipes: str, **replaced: str) -> str:
+    """Return the code that embeds the store, and then these recipes.
+
+    :param replaced: the code that replaces the line of ``app``, ``store``, ``garden`` or
+        ``registration``.
+    """
+    code = recipe("embedding")
+    for name, new in replaced.items():
+        start = r"app\.register_blueprint\(" if name == "registration" else f"{name} = "
+        line = re.search(f"^{start}.*\n", code, re.MULTILINE)
+        assert line is not None, name
+        code = code.replace(line[0], new)
+    return "\n".join([code, *recipes])
+
+
+def run_recipes(*recipes: str, **replaced: str) -> dict[str, Any]:
+    """Execute :func:`site_code`; return all names that it defines."""
+    names: dict[str, Any] = {"__name__": "shop"}
+    exec(site_code(*recipes, **replaced), names)
+    return names
+
+
+def site_with_cors(origin: str) -> Flask:
+    """Return the site of the CORS recipe, with this allowed origin."""
+    site: Flask = run_recipes(recipe("cors").replace("https://shop.example", origin))["app"]
+    return site
+
+
+def create_rose(site: Flask, path: str = "/garden/plants", **options: Any) -> TestResponse:
+    """Send a create request for ROSE, with a token, to a site."""
+    return site.test_client().post(path, json=ROSE, headers=BEARER, **options)
+
+
+def write_template() -> None:
+    """Write the template of the recipe for pages into the current folder."""
+    Path("templates").mkdir()
+    Path("templates/plants.html").write_text(recipe("template"))
+
+
+def listed(client: FlaskClient, path: str = "/plants") -> list[list[int]]:
+    """Return the ids on each page of plants, following the links from one page to the next."""
+    pages: list[list[int]] = []
+    link = re.search("(.*)", path)
+    while link is not None:
+        assert len(pages) < 10, "the links never end"
+        response = client.get(link[1])
+        assert response.status_code == 200
+        page = response.text
+        pages.append([int(id) for id in re.findall(r'href="/plants/.*">(.*)</a>', page)])
+        link = re.search(r'href="(.*)">Next page', page)
+    return pages
+
+
+# More plants than two pages have, in another order than that of their ids.
+IDS = [2**63 - 1, *range(110, 0, -1), -(2**63)]
+
+
+def check_pages(names: dict[str, Any]) -> None:
+    """Check that the pages of a site list each plant once, in the order of the ids."""
+    client = names["app"].test_client()
+    assert listed(client) == [[]]
+    for id in IDS:
+        names["store"].add(Plant(id, "Rose"))
+    ids = sorted(IDS)
+    assert listed(client) == [ids[:50], ids[50:100], ids[100:]]
+    assert listed(client, "/plants?after=60") == [ids[61:111], ids[111:]]
+    for first in ("x", -(10**30)):
+        assert listed(client, f"/plants?after={first}") == listed(client)
+    assert listed(client, f"/plants?after={10**30}") == [[]]

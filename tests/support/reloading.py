@@ -1,0 +1,78 @@
+"""Reloads of a running service, and the files that it reads again."""
+
+import os
+import re
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.support.databases import children
+from tests.support.serving import ROOT, Server, post
+from tests.support.sites import new_rose
+from tests.support.waiting import wait_until
+
+# A time at which a file is no longer being written.
+PAST = 1_000_000_000
+
+
+def write(path: Path, text: str) -> Path:
+    """Replace a file of tokens by one that is no longer being written."""
+    new = path.with_suffix(".new")
+    new.write_text(text)
+    os.utime(new, (PAST, PAST))
+    new.replace(path)
+    return path
+
+
+REFUSED = r"\[ERROR\] The service continues as before\. Correct what is wrong, then reload again\."
+
+
+def status(server: Server, token: str) -> int:
+    """Return the status of a create request with a token."""
+    request = post(new_rose()).replace(b"s3cret", token.encode())
+    return server.request(request).status
+
+
+def workers(server: Server) -> set[int]:
+    """Return the processes of the workers."""
+    return {*children(server.process.pid)}
+
+
+def reload(server: Server, expected: str) -> None:
+    """Send SIGHUP; return when the log has another line like the expected one."""
+    count = len(re.findall(expected, server.log))
+    server.signal(signal.SIGHUP)
+    wait_until(lambda: len(re.findall(expected, server.log)) > count)
+
+
+def kill_workers(server: Server) -> None:
+    """Kill the workers; return when each has been replaced."""
+    killed = workers(server)
+    for worker in killed:
+        os.kill(worker, signal.SIGKILL)
+    wait_until(lambda: len(workers(server) - killed) == len(killed))
+
+
+@contextmanager
+def served(folder: Path, *options: str, config: str = "", **environment: str) -> Iterator[Server]:
+    """Run a service whose file of tokens has the token `one`, and whose gunicorn reads own.py."""
+    write(folder / "tokens", "one\n")
+    (folder / "own.py").write_text(config)
+    options = ("--workers=2", "--store=sqlite:///plants.db", *options, "--", "-c", "own.py")
+    environment = {"PLANTSTORE_TOKENS_FILE": "tokens", **environment}
+    with serve(*options, folder=folder, **environment) as server:
+        wait_until(lambda: server.log.count("Booting worker") == 2)
+        # Before a worker has read the file, a fault in it ends the service, as at any other start.
+        assert status(server, "unknown") == 401
+        yield server
+
+
+# The command from any folder, without an installation.
+ANYWHERE = {"PYTHONPATH": str(ROOT)}
+
+
+def serve(*arguments: str, folder: Path, **environment: str) -> Server:
+    """Return the service of `plantstore serve` on a free port, in a folder."""
+    command = ("plantstore", "serve", "--bind", "127.0.0.1:0", *arguments)
+    return Server(*command, cwd=folder, **ANYWHERE, **environment)

@@ -1,0 +1,197 @@
+"""A PostgreSQL primary and its synchronous standby, in temporary folders."""
+
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from sqlalchemy import Engine, text
+
+from plantstore import Plant, StoreUnavailable
+from plantstore.sql.engines import POOL_SIZE
+from plantstore.stores.deadline import deadline
+from tests.support.databases import (
+    Server,
+    create_postgresql,
+    postgresql_commands,
+    postgresql_programs,
+    server_folder,
+)
+from tests.support.serving import LIMIT, free_port
+from tests.support.sites import LILY, ROSE_PLANT
+from tests.support.sql import open_sql, started
+from tests.support.waiting import wait_until
+
+# What the standby is called by the primary.
+STANDBY = "standby"
+# The number of backends that wait until the standby has the commit.
+WAITING = "SELECT COUNT(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+
+
+@dataclass
+class Node(Server):
+    """One PostgreSQL server of a pair."""
+
+    data: Path
+    port: int
+
+    def execute(self, sql: str) -> list[tuple[Any, ...]]:
+        """Execute a statement on a new connection to this server; return its rows."""
+        address = f"host=127.0.0.1 port={self.port} user=plants dbname=postgres"
+        with psycopg.connect(address, autocommit=True, connect_timeout=LIMIT) as connection:
+            cursor = connection.execute(sql.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    def kill(self) -> None:
+        """Kill all processes of the server at once, whether it is frozen or not."""
+        super().kill()
+        # A killed server leaves its segment of shared memory, which no temporary folder contains.
+        segment = (self.data / "postmaster.pid").read_text().splitlines()[6].split()[1]
+        subprocess.run(["ipcrm", "-m", segment], check=True)
+
+
+@dataclass
+class Pair:
+    """A primary, and a standby to which it sends each commit before it acknowledges it."""
+
+    primary: Node
+    standby: Node
+
+    @property
+    def url(self) -> str:
+        """The URL of a store that uses whichever of the two is the primary."""
+        hosts = f"127.0.0.1:{self.primary.port},127.0.0.1:{self.standby.port}"
+        return f"postgresql://plants@{hosts}/postgres?target_session_attrs=read-write"
+
+    def promote(self) -> None:
+        """Make the standby a primary without a standby; return when it accepts plants.
+
+        The old primary must have been killed, or be frozen until it is killed.
+        """
+        assert self.standby.execute("SELECT pg_promote()") == [(True,)]
+
+    def waiting(self) -> int:
+        """Return how many backends of the primary wait for the standby."""
+        ((number,),) = self.primary.execute(WAITING)
+        return int(number)
+
+    def is_synchronous(self) -> bool:
+        """Return whether the primary waits for the standby at each commit."""
+        return self.primary.execute("SELECT sync_state FROM pg_stat_replication") == [("sync",)]
+
+
+@contextmanager
+def postgresql_pair() -> Iterator[Pair]:
+    """Run a PostgreSQL primary and its synchronous standby."""
+    programs = postgresql_programs()
+    with server_folder("postgres") as (folder, options):
+        create_postgresql(programs, folder / "primary", options)
+        # The standby copies the files of the primary, but not its command. So it has no
+        # synchronous standby itself after the promotion: it would wait for that one for ever.
+        wait_for_standby = f"synchronous_standby_names={STANDBY}"
+        primary = _node(programs, folder / "primary", options, "-c", wait_for_standby)
+        with primary.running():
+            _copy(programs, primary, folder / "standby")
+            standby = _node(programs, folder / "standby", options)
+            with standby.running():
+                pair = Pair(primary, standby)
+                wait_until(pair.is_synchronous)
+                yield pair
+
+
+def _node(programs: Path, data: Path, options: dict[str, Any], *settings: str) -> Node:
+    port = free_port()
+    serve, check = postgresql_commands(programs, data, port)
+    # By default, a server that is killed leaves files in /dev/shm.
+    serve += ["-c", "dynamic_shared_memory_type=mmap", *settings]
+    return Node(serve, check, signal.SIGINT, options, data, port)
+
+
+def _copy(programs: Path, primary: Node, data: Path) -> None:
+    """Copy the files of a primary for a standby that follows it."""
+    address = f"host=127.0.0.1 port={primary.port} user=plants application_name={STANDBY}"
+    copy: list[Any] = [programs / "pg_basebackup", "-D", data, "-R", "-c", "fast", "-d", address]
+    subprocess.run(copy, check=True, capture_output=True, **primary.options)
+
+
+_WAITING = "FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+
+
+class Administrator:
+    """Another client of the server, which waits for no standby."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine.execution_options(isolation_level="AUTOCOMMIT")
+
+    def execute(self, *statements: str) -> Any:
+        """Execute statements, and return the first value of the last one."""
+        with self._engine.connect() as connection:
+            connection.execute(text("SET synchronous_commit = local"))
+            for statement in statements:
+                result = connection.execute(text(statement))
+            return result.scalar() if result.returns_rows else None
+
+    @contextmanager
+    def missing_standby(self) -> Iterator[None]:
+        """Let each commit wait for a standby that does not exist."""
+        names, reload = "ALTER SYSTEM {} synchronous_standby_names {}", "SELECT pg_reload_conf()"
+        self.execute(names.format("SET", "= 'missing'"), reload)
+        try:
+            wait_until(self._commits_wait)
+            yield
+        finally:
+            self.execute(names.format("RESET", ""), reload)
+
+    def _commits_wait(self) -> bool:
+        """Return whether a commit waits. A process of the server must first read the setting."""
+        with started(self._commit) as (commit,):
+            wait_until(lambda: commit.done() or self.waiting() == 1)
+            if commit.done():
+                return False
+            self.cancel()
+            return True
+
+    def _commit(self) -> None:
+        with self._engine.connect() as connection:
+            connection.execute(text("SET synchronous_commit = on"))
+            connection.execute(text("COMMENT ON SCHEMA public IS 'plants'"))
+
+    def waiting(self) -> int:
+        """Return how many commits wait for the standby."""
+        number: int = self.execute(f"SELECT count(*) {_WAITING}")
+        return number
+
+    def cancel(self) -> None:
+        """Cancel the only commit that waits for the standby."""
+        wait_until(lambda: self.waiting() == 1)
+        self.execute(f"SELECT pg_cancel_backend(pid) {_WAITING}")
+
+
+def check_places(url: str, admin: Administrator, most: int = POOL_SIZE) -> None:
+    """Check that so many operations wait for the standby, and that their places become free."""
+
+    def add(id: int) -> None:
+        with deadline(0.5):
+            store.add(Plant(id, "waits"))
+
+    with open_sql(url) as store:
+        store.add(LILY)
+        with admin.missing_standby():
+            for first in (100, 200, 300):
+                adds = [lambda id=id: add(id) for id in range(first, first + 20)]
+                with started(*adds) as adding:
+                    for one in adding:
+                        with pytest.raises(StoreUnavailable):
+                            one.result()
+                assert admin.waiting() == most
+            with pytest.raises(StoreUnavailable, match="16 of them by operations without"):
+                store.add(ROSE_PLANT)
+        wait_until(lambda: admin.waiting() == 0)
+        with started(*[lambda id=id: store.add(Plant(id, "")) for id in range(10, 26)]) as adding:
+            for one in adding:
+                one.result()

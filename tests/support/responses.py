@@ -1,0 +1,26 @@
+"""Create requests of the test client, and the checks of their responses."""
+
+from typing import Any
+
+from flask.testing import FlaskClient
+from werkzeug.test import TestResponse
+
+from plantstore.schemas import error_schema
+from tests.support.sites import BEARER
+
+
+def create(client: FlaskClient, json: Any, **options: Any) -> TestResponse:
+    """Send a create request with a token."""
+    return client.post("/plants", json=json, headers=BEARER, **options)
+
+
+def check_error(response: TestResponse, error: int) -> str:
+    """Check that a response is the Error with this number; return its message."""
+    assert response.status_code == error // 100
+    assert response.headers.getlist("Content-Type") == ["application/json"]
+    assert response.json is not None
+    assert set(response.json) == {"error", "message"}
+    assert error_schema.load(response.json)["error"] == error
+    message: str = response.json["message"]
+    assert 0 < len(message) <= 500
+    return message

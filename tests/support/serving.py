@@ -1,0 +1,250 @@
+"""Real servers on free ports, and clients that control every byte they send."""
+
+import os
+import re
+import select
+import signal
+import socket
+import ssl
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
+from random import SystemRandom
+from typing import Any, NamedTuple, Self
+
+import orjson
+
+ROOT = Path(__file__).parents[2]
+# Seconds after which a test fails instead of waiting any longer. No operation takes nearly as
+# long, even on a busy machine.
+LIMIT = 60
+# Ports below those that Linux itself gives to outgoing connections. Otherwise such a connection
+# could take a port before its server binds it, or while the server restarts.
+PORTS = range(20000, 32000)
+
+
+def listening(port: int) -> bool:
+    """Return whether a server listens on a port of this machine."""
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
+
+
+def free_port(address: str = "127.0.0.1") -> int:
+    """Return a port of an address that is not in use; each call chooses at random."""
+    # hypothesis seeds the default generator: two test runs would choose the same ports.
+    for port in SystemRandom().sample(PORTS, 100):
+        with socket.socket() as probe:
+            try:
+                probe.bind((address, port))
+            except OSError:
+                continue
+            return port
+    raise AssertionError("100 random ports are all in use")
+
+
+class Response(NamedTuple):
+    """An HTTP response as the client received it."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def error(self) -> int:
+        """The number of the Error in the body."""
+        number: int = orjson.loads(self.body)["error"]
+        return number
+
+
+class Server(AbstractContextManager["Server"]):
+    """`python -m COMMAND` in the project's folder, with additional environment variables.
+
+    :param cwd: another folder.
+    """
+
+    def __init__(self, *command: str, cwd: Path = ROOT, **environment: str) -> None:
+        # A file: a pipe that is not read would block the server when it is full.
+        self._log = tempfile.NamedTemporaryFile(prefix="server-")  # noqa: SIM115
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", *command],
+            cwd=cwd,
+            env={**os.environ, **environment},
+            stdout=self._log,
+            stderr=self._log,
+        )
+
+    def __enter__(self) -> Self:
+        try:
+            self.wait_until_ready()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+    def wait_until_ready(self) -> None:
+        """Return when the server accepts connections on ``port``."""
+        self.port = int(self.wait_for(r"Listening at: https?://127\.0\.0\.1:(\d+)")[1])
+
+    def stop(self) -> None:
+        """Stop the server; return when its process has ended."""
+        self.process.terminate()
+        try:
+            self.process.wait(LIMIT)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait(LIMIT)
+            raise
+        finally:
+            self._log.close()
+
+    @property
+    def log(self) -> str:
+        """The server's output until now."""
+        return Path(self._log.name).read_text()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the server's main process."""
+        self.process.send_signal(number)
+
+    def wait_for(self, pattern: str) -> re.Match[str]:
+        """Return the first match of a pattern in the log, as soon as there is one."""
+        deadline = time.monotonic() + LIMIT
+        while (found := re.search(pattern, self.log)) is None:
+            assert self.process.poll() is None, self.log
+            assert time.monotonic() < deadline, self.log
+            time.sleep(0.01)
+        return found
+
+    def connect(self, **options: Any) -> "Connection":
+        """Open a connection, with the options of :class:`Connection`."""
+        return Connection(self.port, **options)
+
+    def request(self, request: bytes) -> Response:
+        """Send one request on a new connection and return the response."""
+        with self.connect() as connection:
+            connection.send(request)
+            return connection.receive()
+
+
+class Gunicorn(Server):
+    """`gunicorn ARGUMENTS`."""
+
+    def __init__(self, *arguments: str, **environment: Any) -> None:
+        super().__init__("gunicorn", "--bind", "127.0.0.1:0", *arguments, **environment)
+
+
+class Granian(Server):
+    """`granian ARGUMENTS wsgi:app`."""
+
+    def __init__(self, *arguments: str, **environment: Any) -> None:
+        port = str(free_port())
+        command = ("granian", "--interface", "wsgi", "--port", port, *arguments, "wsgi:app")
+        super().__init__(*command, **environment)
+
+    def wait_until_ready(self) -> None:
+        """Return when a worker accepts connections."""
+        super().wait_until_ready()
+        self.wait_for("Started worker-1")
+
+
+class Connection(AbstractContextManager["Connection"]):
+    """A connection that sends exactly the bytes of the test.
+
+    :param port: the port of the server.
+    :param path: the path of its Unix socket, to be used instead of the port.
+    :param unread: the bytes that it accepts at most before the test reads them; 0 is many.
+    :param tls: whether it uses TLS.
+    """
+
+    def __init__(
+        self, port: int, path: Path | None = None, unread: int = 0, tls: bool = False
+    ) -> None:
+        self._socket = socket.socket(socket.AF_UNIX if path else socket.AF_INET)
+        self._socket.settimeout(LIMIT)
+        if unread:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, unread)
+        self._socket.connect(str(path) if path else ("127.0.0.1", port))
+        if tls:
+            context = ssl.create_default_context()
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+            self._socket = context.wrap_socket(self._socket)
+        self._input = self._socket.makefile("rb")
+
+    def __exit__(self, *exc: object) -> None:
+        self._input.close()
+        self._socket.close()
+
+    def send(self, data: bytes) -> None:
+        """Send these bytes."""
+        self._socket.sendall(data)
+
+    def send_what_is_read(self, data: bytes) -> None:
+        """Send these bytes, or as many as the server reads before it closes the connection."""
+        with suppress(ConnectionError):
+            self._socket.sendall(data)
+
+    def limit(self, seconds: float) -> None:
+        """Limit the time in which a later call must end."""
+        self._socket.settimeout(seconds)
+
+    def has_response(self, seconds: float) -> bool:
+        """Return whether the server sends something within these seconds."""
+        return bool(select.select([self._socket], [], [], seconds)[0])
+
+    def reset(self) -> None:
+        """Close the connection so that the server gets an error instead of the end of input."""
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.__exit__()
+
+    def finish(self) -> None:
+        """End the sending direction: the server reads the end of the input."""
+        self._socket.shutdown(socket.SHUT_WR)
+
+    def receive_head(self) -> Response:
+        """Read the status line and the headers of a response that has no body."""
+        status = int(self._input.readline().split()[1])
+        headers = {}
+        while (line := self._input.readline().decode("latin-1").rstrip("\r\n")) != "":
+            name, _, value = line.partition(":")
+            headers[name.lower()] = value.strip()
+        return Response(status, headers, b"")
+
+    def receive(self) -> Response:
+        """Read one response, with the body that its Content-Length declares."""
+        head = self.receive_head()
+        return head._replace(body=self._input.read(int(head.headers.get("content-length", "0"))))
+
+    def closed(self) -> bool:
+        """Return whether the server closes the connection without sending anything more."""
+        return self._input.read(1) == b""
+
+
+def post(body: bytes, *headers: str, length: int | None = None) -> bytes:
+    """Return the bytes of a create request with a token; ``headers`` follow the usual ones."""
+    lines = [
+        "POST /plants HTTP/1.1",
+        "Host: localhost",
+        "Authorization: Bearer s3cret",
+        "Content-Type: application/json",
+        f"Content-Length: {len(body) if length is None else length}",
+        *headers,
+    ]
+    return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
+
+
+def chunked(*chunks: bytes, coding: str = "chunked") -> bytes:
+    """Return the bytes of a create request whose body is exactly these chunks."""
+    head = post(b"").replace(b"Content-Length: 0", b"Transfer-Encoding: " + coding.encode())
+    return head + b"".join(chunks)
+
+
+def chunk(data: bytes) -> bytes:
+    """Return one chunk of a body; an empty one is the last."""
+    return b"%x\r\n%s\r\n" % (len(data), data)

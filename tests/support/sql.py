@@ -1,0 +1,123 @@
+"""SQL stores under test, concurrent calls, and services on databases."""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from threading import Barrier
+from typing import Any
+
+from sqlalchemy import Engine, create_engine, event, text
+
+from plantstore import Plant, SQLStore, StoreUnavailable, open_store
+from tests.support.databases import Place
+from tests.support.serving import LIMIT, Gunicorn, post
+
+
+def open_sql(url: str) -> SQLStore:
+    """Open the SQLStore of a database."""
+    store = open_store(url)
+    assert isinstance(store, SQLStore)
+    return store
+
+
+@contextmanager
+def lock_waits(engine: Engine) -> Iterator[Callable[[], int]]:
+    """Provide a function that returns how many lock waits began since the start of the block.
+
+    On PostgreSQL it returns how many of them still last.
+    """
+    query = {
+        "postgresql": "SELECT 0, COUNT(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'",
+        "mysql": "SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_waits'",
+    }[engine.dialect.name]
+    with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+
+        def number() -> int:
+            return int(connection.execute(text(query)).one()[1])
+
+        before = number()
+        yield lambda: number() - before
+
+
+@contextmanager
+def started(*calls: Callable[[], Any]) -> Iterator[list[Future[Any]]]:
+    """Start each call in its own thread; the block ends when all have returned."""
+    with ThreadPoolExecutor(len(calls)) as threads:
+        yield [threads.submit(call) for call in calls]
+
+
+def environment(place: Place) -> dict[str, str]:
+    """Return the settings of a service that stores its plants in this place."""
+    return {"PLANTSTORE_TOKENS": "s3cret", "PLANTSTORE_STORE": place.url}
+
+
+def check_outage(place: Place, outage: AbstractContextManager[object]) -> None:
+    """Check the responses of a service before, during and after an outage of its database."""
+    with Gunicorn("-w", "1", **environment(place)) as server:
+        assert server.request(post(b'{"id":1,"name":"Rose"}')).status == 200
+        with outage:
+            # The first request uses an open connection to the database, the second a new one.
+            for _ in range(2):
+                response = server.request(post(b'{"id":2,"name":"Lily"}'))
+                assert (response.error, response.headers["retry-after"]) == (50301, "5")
+        assert server.request(post(b'{"id":3,"name":"Tulip"}')).status == 200
+        assert "50001" not in server.log
+
+
+@contextmanager
+def statements_of(store: SQLStore) -> Iterator[list[str]]:
+    """Provide the first words of the statements that a store executes in the block."""
+    engine, words = store._connections.engine, list[str]()  # noqa: SLF001
+
+    def record(*arguments: Any) -> None:
+        words.append(arguments[2].split()[0])
+
+    event.listen(engine, "before_cursor_execute", record)
+    yield words
+    event.remove(engine, "before_cursor_execute", record)
+
+
+# The number of threads, more than the store has connections.
+ADDS = 24
+
+
+def add_all(store: SQLStore, first: int) -> list[bool]:
+    """Add one plant in each of the threads; return whether each add succeeded."""
+    start = Barrier(ADDS)
+
+    def add(id: int) -> bool:
+        start.wait(LIMIT)
+        try:
+            store.add(Plant(id, "Rose"))
+        except StoreUnavailable:
+            return False
+        return True
+
+    with ThreadPoolExecutor(ADDS) as threads:
+        return [*threads.map(add, range(first, first + ADDS))]
+
+
+def opening_threads() -> list[threading.Thread]:
+    """Return the threads of the store."""
+    return [one for one in threading.enumerate() if one.name.startswith("plantstore ")]
+
+
+THREADS = 8
+
+
+def use(store: SQLStore, first: int = 0) -> None:
+    """Add a plant in each of eight threads at the same time."""
+    start = Barrier(THREADS)
+
+    def add(id: int) -> None:
+        start.wait(LIMIT)
+        store.add(Plant(id, "Rose"))
+
+    with ThreadPoolExecutor(THREADS) as threads:
+        list(threads.map(add, range(first, first + THREADS)))
+
+
+def make_store(url: str, opened_by: str) -> SQLStore:
+    """Return a new store, with an engine of its own or with one of a site."""
+    return open_sql(url) if opened_by == "url" else SQLStore(create_engine(url))

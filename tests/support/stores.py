@@ -1,0 +1,35 @@
+"""Stores that fail, and the plants that every store keeps."""
+
+import hypothesis.strategies as st
+import pytest
+
+from plantstore import MemoryStore, Plant, open_store
+
+
+class FailingStore(MemoryStore):
+    """A store whose add raises a given exception."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+    def add(self, plant: Plant) -> None:
+        """Raise the exception."""
+        raise self.error
+
+
+IDS = st.sampled_from([-(2**63), -1, 0, 1, 2, 3, 2**63 - 1]) | st.integers(-(2**63), 2**63 - 1)
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+
+PLANTS = st.builds(Plant, IDS, TEXTS, st.none() | TEXTS)
+
+
+def refusal(url: str) -> str:
+    """Return why open_store refuses a URL: one line without the password hunter2."""
+    with pytest.raises(ValueError, match=".") as caught:
+        open_store(url)
+    message = str(caught.value)
+    assert "hunter2" not in message
+    assert "\n" not in message
+    return message

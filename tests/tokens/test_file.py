@@ -1,0 +1,320 @@
+"""Access tokens: their form, the lines of a file, and how they expire."""
+
+import os
+import re
+import resource
+import subprocess
+import sys
+import time
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from plantstore import VerifyToken, create_app
+from plantstore.bearer import make_token
+from plantstore.settings import Settings
+from plantstore.tokens.file import TokenFile
+from plantstore.tokens.lines import read_tokens
+from tests.support.commands import invoke
+from tests.support.reloading import PAST, write
+from tests.support.responses import check_error
+from tests.support.serving import LIMIT, ROOT
+from tests.support.sites import ROSE
+from tests.support.waiting import wait_until
+
+BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look at a file twenty times as often, and read it a tenth of a second after a change."""
+    monkeypatch.setattr("plantstore.tokens.file._INTERVAL", 0.05)
+    monkeypatch.setattr("plantstore.tokens.file._PAUSE", 0.1)
+    monkeypatch.setattr("plantstore.tokens.file._LONGEST_DELAY", 0.3)
+
+
+def verify(path: Path, **settings: str) -> VerifyToken:
+    """Return the token check of a service with this file of tokens."""
+    return Settings({"PLANTSTORE_TOKENS_FILE": str(path), **settings}).verify_token
+
+
+def day(days: int) -> str:
+    """Return the date that is this number of days from today, in UTC."""
+    return f"{datetime.now(UTC) + timedelta(days):%Y-%m-%d}"
+
+
+def test_token_has_a_prefix_and_a_checksum() -> None:
+    """A new token is plt_, 43 random characters of base 62, and their CRC-32 in base 62."""
+    made = {make_token() for _ in range(100)}
+    assert len(made) == 100
+    for token in made:
+        random, checksum = re.fullmatch("plt_([0-9A-Za-z]{43})([0-9A-Za-z]{6})", token).groups()  # type: ignore[union-attr]
+        number = 0
+        for digit in checksum:
+            number = number * 62 + BASE62.index(digit)
+        assert number == zlib.crc32(random.encode())
+
+
+def test_log_tells_typos_from_revoked_tokens(caplog: pytest.LogCaptureFixture) -> None:
+    """The log says whether a refused token was mistyped, revoked or is of another form."""
+    caplog.set_level("INFO", "plantstore")
+    client = create_app({"PLANTSTORE_TOKENS": "s3cret"}).test_client()
+    made = make_token()
+    last = "a" if made[-1] != "a" else "b"
+    for token, reason in (
+        (made, "The token was revoked, has expired, or is one of another service."),
+        (made[:-1] + last, "The token was mistyped or cut: its checksum is wrong."),
+        (made[:-1], "The token was mistyped or cut: its checksum is wrong."),
+        ("plt_", "The token was mistyped or cut: its checksum is wrong."),
+        ("other", "The token is unknown."),
+        ("a=b", "The token is malformed."),
+    ):
+        caplog.clear()
+        headers = {"Authorization": f"Bearer {token}"}
+        check_error(client.post("/plants", json=ROSE, headers=headers), 40102)
+        assert caplog.messages[0].startswith(f"40102: {reason} (client: None, ")
+        assert token not in caplog.text.replace("plantstore", "")
+
+
+@pytest.mark.parametrize(
+    ("line", "client", "expires"),
+    [
+        ("t", "line-1", None),
+        ("t kiosk", "kiosk", None),
+        ("t kiosk  of\tFlora # comment", "kiosk of Flora", None),
+        ("t kiosk#1", "kiosk#1", None),
+        ("t expires=2027-01-31", "line-1", "2027-01-31T00:00:00Z"),
+        ("t kiosk expires=2027-01-31", "kiosk", "2027-01-31T00:00:00Z"),
+        ("t kiosk expires=2027-01-31T12:30Z #", "kiosk", "2027-01-31T12:30:00Z"),
+        ("t kiosk expires=20270131T123000+0200", "kiosk", "2027-01-31T10:30:00Z"),
+    ],
+)
+def test_line_of_a_token(line: str, client: str, expires: str | None) -> None:
+    """A line has a token, then optionally a name, then optionally expires= with a time in UTC."""
+    (token,) = read_tokens(line)
+    assert (token.digest, token.client) == (sha256(b"t").digest(), client)
+    assert token.expires == (datetime.fromisoformat(expires) if expires else None)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("hunter2#token", "is neither a bearer token"),
+        ("t hunter2 expires=tomorrow", "has an invalid expires="),
+        ("t hunter2 expires=", "has an invalid expires="),
+        ("t hunter2 expires=2027-02-30", "has an invalid expires="),
+        ("t hunter2 expires=9999-12-31T23:59-01:00", "has an invalid expires="),
+        ("t expires=2027-01-31 hunter2", "has an invalid name"),
+        ("t hunter2 expire=2027-01-31", "has an invalid name"),
+        ("t hunter2 EXPIRES=2027-01-31", "has an invalid name"),
+        ("t expires=2027-01-31 expires=2027-01-31", "has an invalid name"),
+        ("t kiosk --expires 2027-01-31", "has an invalid name"),
+        ("t kiosk Expires: 2027-01-31", "has an invalid name"),
+        ("t kiosk plt_hunter2", "has a second token"),
+        ("t kiosk\rhunter2", "has a carriage return"),
+        ("valid hunter2", "has the token of line 1"),
+        (f"sha256:{sha256(b'valid').hexdigest()}", "has the token of line 1"),
+    ],
+)
+def test_invalid_line_is_refused(line: str, message: str) -> None:
+    """An invalid line is refused; the message has its number, and nothing of its text."""
+    with pytest.raises(ValueError, match=f"^line 3 {message}") as caught:
+        read_tokens(f"valid\n\n{line}\nother")
+    assert "hunter2" not in str(caught.value)
+
+
+def test_expired_token_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A token is 40102 from its date on, in UTC; the log names its client."""
+    caplog.set_level("INFO", "plantstore")
+    text = f"old kiosk expires={day(0)}\nnew Flora expires={day(1)}\n"
+    path = write(tmp_path / "tokens", text)
+    client = create_app({"PLANTSTORE_TOKENS_FILE": path}).test_client()
+    for token, status in (("old", 401), ("new", 200)):
+        headers = {"Authorization": f"Bearer {token}"}
+        response = client.post("/plants", json=ROSE, headers=headers)
+        assert response.status_code == status
+    assert caplog.messages[0] == "The token of 'kiosk' has expired"
+
+
+def test_start_with_expired_tokens_reports_them(tmp_path: Path) -> None:
+    """Expired tokens are reported, and are no fault, even if all have expired."""
+    path = write(tmp_path / "tokens", "old kiosk expires=2020-01-01\n")
+    assert verify(path)("old") is None
+    lines = invoke("check", env={"PLANTSTORE_TOKENS_FILE": str(path)}).stdout.splitlines()
+    assert "ok     Tokens: 1 from PLANTSTORE_TOKENS_FILE (expired: 'kiosk')" in lines
+
+
+@pytest.mark.usefixtures("quick")
+def test_changed_file_is_read_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A changed file of tokens is read again within some seconds, without a signal."""
+    caplog.set_level("INFO", "plantstore")
+    path = write(tmp_path / "tokens", "one kiosk\n")
+    check = verify(path)
+    assert check("one") == "kiosk"
+    write(path, "two Flora\nthree\n")
+    wait_until(lambda: check("two") == "Flora")
+    assert check("one") is None
+    path.write_text("four\n")  # The same file.
+    wait_until(lambda: check("four") == "line-1")
+    assert check("two") is None
+    assert caplog.messages == ["Tokens: now 2 from the file", "Tokens: now 1 from the file"]
+
+
+@pytest.mark.usefixtures("quick")
+def test_changed_link_is_read_again(tmp_path: Path) -> None:
+    """A link to another file is a change, as in a volume of Kubernetes."""
+    for name in ("one", "two"):
+        (tmp_path / name).write_text(name)
+    link = tmp_path / "link"
+    link.symlink_to("one")
+    check = verify(link)
+    assert check("one") == "line-1"
+    other = tmp_path / "other"
+    other.symlink_to("two")
+    other.replace(link)
+    wait_until(lambda: check("two") == "line-1")
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("fault", ["", "# none\n", "two\n\nhunter2#x\n", "missing", "pipe"])
+def test_earlier_tokens_stay_in_use(
+    tmp_path: Path, fault: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """While the file is broken, empty or missing, the earlier tokens stay in use.
+
+    The log says once what is wrong, and when the file can be used again.
+    """
+    caplog.set_level("INFO", "plantstore")
+    path = write(tmp_path / "tokens", "one\n")
+    check = verify(path)
+    if fault in {"missing", "pipe"}:
+        path.unlink()
+    if fault == "pipe":
+        os.mkfifo(path)
+        os.utime(path, (PAST, PAST))
+    elif fault != "missing":
+        write(path, fault)
+    assert wait_for_message(check, caplog).startswith("The file of tokens cannot be used: ")
+    assert caplog.messages[0].endswith("The earlier tokens (1) stay in use.")
+    assert ("line 3 is neither" in caplog.text) == ("#x" in fault)
+    assert "hunter2" not in caplog.text
+    assert (check("one"), check("two")) == ("line-1", None)
+    path.unlink(missing_ok=True)
+    write(path, "one\n")
+    caplog.clear()
+    assert wait_for_message(check, caplog) == "Tokens: now 1 from the file"
+
+
+def wait_for_message(check: VerifyToken, log: pytest.LogCaptureFixture) -> str:
+    """Use a token until the log has a message; return it."""
+    wait_until(lambda: check("one") == "line-1" and log.messages != [])
+    (message,) = log.messages
+    return message
+
+
+def test_file_that_is_being_written_is_not_read(tmp_path: Path) -> None:
+    """A file is not read until it has been unchanged for a second."""
+    path = write(tmp_path / "tokens", "one\n")
+    check = verify(path)
+    for _ in range(6):
+        written = time.time()
+        path.write_text("half\n")
+        wait_until(lambda: time.time() > written + 0.4)  # noqa: B023
+        assert check("half") is None or time.time() >= written + 1
+
+
+@pytest.mark.usefixtures("quick")
+def test_file_that_changes_all_the_time_is_read(tmp_path: Path) -> None:
+    """A file that changes all the time is read within some seconds, too."""
+    path = write(tmp_path / "tokens", "one\n")
+    check = verify(path)
+
+    def changed() -> bool:
+        path.write_text("two\n")
+        return check("two") == "line-1"
+
+    wait_until(changed)
+
+
+FORK = """
+import os, sys
+from plantstore.tokens.file import TokenFile
+check = TokenFile(sys.argv[1])
+with open(sys.argv[1], "w") as file:
+    file.write("two")
+child = os.fork()
+if child == 0:
+    os._exit(0 if check("two") == "line-1" and check("one") is None else 1)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_forked_process_reads_the_file_at_once(tmp_path: Path) -> None:
+    """A process that is forked does not use the tokens of the other process."""
+    path = write(tmp_path / "tokens", "one\n")
+    subprocess.run([sys.executable, "-c", FORK, str(path)], cwd=ROOT, check=True, timeout=LIMIT)
+
+
+def test_failed_read_is_repeated(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """If a changed file cannot be read once, it is read later, without another change.
+
+    The log has the fault once.
+    """
+    path = write(tmp_path / "tokens", "one\n")
+    check = verify(path)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    write(path, "two\n")
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+        wait_for_message(check, caplog)
+        looked = time.monotonic()
+        wait_until(lambda: check("one") == "line-1" and time.monotonic() > looked + 1.5)
+        message = f"The file of tokens cannot be used: {os.strerror(24)}. "
+        (line,) = caplog.messages
+        assert line.startswith(message)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    wait_until(lambda: check("two") == "line-1")
+
+
+@pytest.mark.usefixtures("quick")
+def test_calls_do_not_wait_for_a_read(tmp_path: Path) -> None:
+    """While a call looks at the file, which may be slow, other calls use the earlier tokens."""
+    path = write(tmp_path / "tokens", "one\n")
+    check = TokenFile(str(path))
+    path.write_text("two\n")
+    looks = check._next_look  # noqa: SLF001
+    wait_until(lambda: time.monotonic() > looks)
+    with check._lock:  # noqa: SLF001
+        assert (check("one"), check("two")) == ("line-1", None)
+    wait_until(lambda: check("two") == "line-1")
+
+
+@pytest.mark.usefixtures("quick")
+def test_concurrent_use_while_the_file_is_read(tmp_path: Path) -> None:
+    """While one thread reads a changed file, the others use the earlier tokens."""
+    path = write(tmp_path / "tokens", "one\n")
+    check = verify(path)
+    write(path, "two\n" + "".join(f"t{number}\n" for number in range(20_000)))
+
+    def use(_: int) -> None:
+        wait_until(lambda: check("two") is not None)
+        assert check("one") is None
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(use, range(8)))
+
+
+@pytest.mark.usefixtures("quick")
+def test_tokens_of_both_settings_after_a_change(tmp_path: Path) -> None:
+    """The tokens of PLANTSTORE_TOKENS are accepted beside those of a file that changes."""
+    path = write(tmp_path / "tokens", "one kiosk\n")
+    check = verify(path, PLANTSTORE_TOKENS="listed")
+    assert (check("one"), check("listed"), check("two")) == ("kiosk", "token-1", None)
+    write(path, "two Flora\n")
+    wait_until(lambda: check("two") == "Flora")
+    assert (check("one"), check("listed")) == (None, "token-1")
