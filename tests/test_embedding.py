@@ -3,7 +3,6 @@
 import logging
 import os
 from collections.abc import Callable
-from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -35,7 +34,7 @@ from tests.support.hosts import (
 )
 from tests.support.responses import check_error, create
 from tests.support.serving import ROOT, Gunicorn, post
-from tests.support.sites import ROSE, ROSE_JSON, ROSE_PLANT, TOKEN, make_site, new_rose
+from tests.support.sites import ROSE, ROSE_JSON, TOKEN, make_site, new_rose
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -167,38 +166,6 @@ def without_garden(part: Any) -> Any:
     if not isinstance(part, dict):
         return part
     return {name: value for name, value in part.items() if not str(name).startswith("garden")}
-
-
-def test_several_blueprints_in_one_site() -> None:
-    """Blueprints in one host site have separate stores and tokens."""
-    site, stores = Flask("site"), {"herbs": MemoryStore(), "trees": MemoryStore()}
-    for name, store in stores.items():
-        verify_token = StaticTokens({name: f"client of {name}"})
-        make_site(site, store=store, verify_token=verify_token, name=name, url_prefix=f"/{name}")
-    client = site.test_client()
-    for prefix, token in product(stores, stores):
-        headers = {"Authorization": f"Bearer {token}"}
-        response = client.post(f"/{prefix}/plants", json=ROSE, headers=headers)
-        assert response.status_code == (200 if token == prefix else 401)
-    for store in stores.values():
-        assert list(store) == [ROSE_PLANT]
-    assert site.url_map.is_endpoint_expecting("herbs.other_methods", "plantstore_path")
-
-
-def test_duplicate_blueprint_name_is_refused(site: Flask) -> None:
-    """A second blueprint with the same name is refused, as for every Flask blueprint."""
-    with pytest.raises(ValueError, match="already registered"):
-        make_site(site, url_prefix="/second")
-
-
-def test_site_shares_the_store_with_its_clients(site: Flask, store: MemoryStore) -> None:
-    """The host site reads what clients added, and clients cannot replace what it added."""
-    client = site.test_client()
-    store.add(Plant(2, "Iris"))
-    check_error(client.open(**{**REQUESTS[200], "json": {"id": 2, "name": "Rose"}}), 40004)
-    assert client.open(**REQUESTS[200]).status_code == 200
-    assert [plant.name for plant in store] == ["Rose", "Iris"]
-    assert store.get(1) == ROSE_PLANT
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 415, 418, 429, 451, 500, 503])

@@ -1,11 +1,9 @@
 """The operations read, list and delete, and the choice of the operations that are served."""
 
 import logging
-from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from http.client import HTTPConnection
-from itertools import combinations
 from threading import Barrier
 from typing import Any
 from urllib.parse import urljoin
@@ -16,28 +14,14 @@ from flask.testing import FlaskClient
 from werkzeug.http import parse_options_header
 from werkzeug.test import TestResponse
 
-from plantstore import (
-    MemoryStore,
-    Plant,
-    SettingsError,
-    StoreUnavailable,
-    create_app,
-    open_store,
-    plant_removed,
-)
+from plantstore import MemoryStore, Plant, StoreUnavailable, create_app, open_store, plant_removed
 from plantstore.schemas import new_plant_schema, plant_schema
 from tests.support.databases import Place
-from tests.support.responses import check_error, create
+from tests.support.responses import ALL, check_error, create, delete, get
 from tests.support.serving import LIMIT, Gunicorn
 from tests.support.sites import BEARER, LILY, ROSE, ROSE_PLANT, ROSE_RESPONSE, TOKEN, make_site
 
-ALL = ("create", "read", "list", "delete")
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
-# The methods of each operation, by the path.
-METHODS = {
-    "/plants": {"create": {"POST"}, "list": {"GET", "HEAD"}},
-    "/plants/1": {"read": {"GET", "HEAD"}, "delete": {"DELETE"}},
-}
 
 
 @pytest.fixture
@@ -45,16 +29,6 @@ def client(store: MemoryStore) -> FlaskClient:
     """Return a client of the standalone service with all operations."""
     config = {"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_OPERATIONS": ALL}
     return create_app(config, store=store).test_client()
-
-
-def get(client: FlaskClient, path: str, **options: Any) -> TestResponse:
-    """Send a GET request with a token."""
-    return client.get(path, headers=BEARER, **options)
-
-
-def delete(client: FlaskClient, id: object) -> TestResponse:
-    """Send a DELETE request with a token."""
-    return client.delete(f"/plants/{id}", headers=BEARER)
 
 
 def next_url(response: TestResponse) -> str | None:
@@ -256,73 +230,6 @@ def test_operations_with_each_database(place: Place) -> None:
         assert pages(client, f"/plants?limit=1&after={LOWEST}") == [[3], [HIGHEST]]
         assert get(client, "/plants/3").json == ROSE_RESPONSE
         check_error(get(client, "/plants/-1"), 40402)
-
-
-@pytest.mark.parametrize(
-    "operations", [names for count in range(1, 5) for names in combinations(ALL, count)]
-)
-def test_each_operation_is_enabled_separately(operations: Collection[str]) -> None:
-    """A path has the methods of the enabled operations; 405 and Allow name them.
-
-    Without an operation, a path does not exist.
-    """
-    config = {"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_OPERATIONS": ",".join(operations)}
-    client = create_app(config).test_client()
-    for path, methods in METHODS.items():
-        served = set[str]().union(*(methods[name] for name in methods if name in operations))
-        for method in {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "FOO"} - served:
-            response = client.open(path, method=method, headers=BEARER)
-            assert response.status_code == (405 if served else 404)
-            if served:
-                allow = ", ".join(sorted({*served, "OPTIONS"}))
-                assert response.headers["Allow"] == allow
-                preflight = client.options(path)
-                assert (preflight.status_code, preflight.headers["Allow"]) == (200, allow)
-            if method != "HEAD":
-                message = check_error(response, 40501 if served else 40401)
-                assert served or ("POST /plants" in message) == ("create" in operations)
-        for method in served - {"DELETE"}:
-            status = client.open(path, method=method, headers=BEARER, json=ROSE).status_code
-            assert status == (404 if path == "/plants/1" and "create" not in operations else 200)
-
-
-def test_only_create_by_default(app: Flask) -> None:
-    """By default, the service and the blueprint have only the operation of interface 1.0.0."""
-    site = make_site()
-    for client in (app.test_client(), site.test_client()):
-        assert create(client, ROSE).status_code == 200
-        assert get(client, "/plants").status_code == 405
-        assert get(client, "/plants/1").status_code == delete(client, 1).status_code == 404
-
-
-@pytest.mark.parametrize("value", ["", " , ", "update", "create,Read", "create;read", [], None, 1])
-def test_unknown_operation_is_refused_at_start(value: object) -> None:
-    """A setting with an unknown operation, or with none, is refused. The message lists them all."""
-    with pytest.raises(SettingsError) as caught:
-        create_app({"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_OPERATIONS": value})
-    assert str(caught.value) == (
-        "PLANTSTORE_OPERATIONS must have one or more of create, read, list, delete,"
-        " and nothing else"
-    )
-
-
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
-        ("POST", "/plants"),
-        ("GET", "/plants"),
-        ("GET", "/plants?limit=0"),
-        ("GET", "/plants/1"),
-        ("HEAD", "/plants/1"),
-        ("GET", "/plants/x"),
-        ("DELETE", "/plants/1"),
-    ],
-)
-def test_credentials_are_checked_first(client: FlaskClient, path: str, method: str) -> None:
-    """Without a token, no operation says whether a plant exists or a parameter is valid."""
-    response = client.open(path, method=method)
-    assert response.status_code == 401
-    assert response.headers["WWW-Authenticate"] == 'Bearer realm="plantstore"'
 
 
 def test_plants_in_the_memory_of_several_processes(client: FlaskClient) -> None:

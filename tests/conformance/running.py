@@ -5,10 +5,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.serving import LIMIT, ROOT, Gunicorn
 from tests.support.sites import TOKEN
 
 HERE = Path(__file__).parent
+#: Why a test is skipped.
+REQUIREMENTS = "pip install -r tests/conformance/requirements.txt"
 CONFIGURATION = HERE / "schemathesis.toml"
 
 
@@ -22,6 +26,7 @@ def schemathesis(
     :param examples: the number of examples of each operation.
     :param source: the folder of the project.
     """
+    pytest.importorskip("schemathesis", reason=REQUIREMENTS)
     settings = {"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_OPERATIONS": operations}
     with Gunicorn(cwd=source, **settings) as service:
         url = f"http://127.0.0.1:{service.port}/openapi.json"

@@ -4,10 +4,10 @@ import json
 from itertools import combinations
 
 import pytest
-from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from plantstore.blueprint import OPERATIONS
 from plantstore.openapi.document import make_document
+from tests.conformance.running import REQUIREMENTS
 
 pytestmark = pytest.mark.conformance
 
@@ -19,5 +19,6 @@ pytestmark = pytest.mark.conformance
 )
 def test_document_is_valid(names: list[str]) -> None:
     """openapi-spec-validator finds no error, whichever operations are enabled."""
+    validator = pytest.importorskip("openapi_spec_validator", reason=REQUIREMENTS)
     document = json.loads(json.dumps(make_document(names)))
-    assert [*OpenAPIV31SpecValidator(document).iter_errors()] == []
+    assert [*validator.OpenAPIV31SpecValidator(document).iter_errors()] == []

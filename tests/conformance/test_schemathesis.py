@@ -47,7 +47,7 @@ FAULTS: dict[str, tuple[str, str, str]] = {
         "{},",
     ),
     "405 without Allow": (
-        "methods.py",
+        "operations.py",
         "return error_response(40501, message, [header])",
         "return error_response(40501, message)",
     ),
@@ -88,13 +88,13 @@ FAULTS: dict[str, tuple[str, str, str]] = {
     ),
     "limit of a page is not checked": (
         "schemas.py",
-        "if number is None or not self._lowest <= number <= self._highest:",
+        "if number is None or number not in self._integers:",
         "if number is None:",
     ),
     "exception": (
         "views.py",
-        "page = load_page(request.args)",
-        "page = load_page(request.view_args)",
+        "page = _load_page(request.args)",
+        "page = _load_page(request.view_args)",
     ),
 }
 

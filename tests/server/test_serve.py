@@ -7,20 +7,16 @@ import sqlite3
 import sys
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from plantstore import __version__
 from tests.support.commands import invoke, refused
+from tests.support.databases import UNREACHABLE
 from tests.support.reloading import serve
 from tests.support.serving import Gunicorn, post
 from tests.support.sites import TOKEN, new_rose
-from tests.support.users import ordinary_user
 from tests.support.waiting import wait_until
-
-# A database that nobody serves.
-UNREACHABLE = "postgresql://me:hunter2@127.0.0.1:1/plants"
 
 
 @pytest.mark.server
@@ -171,81 +167,3 @@ def test_broken_installation_of_gunicorn(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(sys.modules, "plantstore.server", None)
     monkeypatch.delattr("plantstore.server", raising=False)
     assert isinstance(invoke("serve").exception, ModuleNotFoundError)
-
-
-def check(*arguments: str, **environment: Any) -> list[str]:
-    """Return the lines of `plantstore check`."""
-    result = invoke("check", *arguments, env=environment)
-    lines = result.stdout.splitlines()
-    assert result.stderr == ""
-    assert result.exit_code == any(line.startswith("error") for line in lines)
-    return lines
-
-
-def test_check_of_right_settings(tmp_path: Path) -> None:
-    """`plantstore check` reports line by line what is right, and creates nothing."""
-    url = f"sqlite:///{tmp_path}/plants.db"
-    assert check("--store", url, PLANTSTORE_TOKENS="one,two") == [
-        f"ok     plantstore {__version__}",
-        "ok     Settings: all names are known",
-        "ok     Tokens: 2 from PLANTSTORE_TOKENS",
-        "ok     Largest request body: 1048576 bytes",
-        f"ok     Store: {url} can be used (the first plant creates the file)",
-    ]
-    assert [*tmp_path.iterdir()] == []
-
-
-def test_check_of_optional_settings() -> None:
-    """`plantstore check` reports the settings of operations, metrics and log if they are set."""
-    lines = check(PLANTSTORE_TOKENS="t", PLANTSTORE_LOG="json", PLANTSTORE_METRICS="1")
-    assert {"ok     Log: json", "ok     Metrics: on"} <= {*lines}
-    lines = check(PLANTSTORE_TOKENS="t", PLANTSTORE_OPERATIONS="read, create,read")
-    assert "ok     Operations: read, create" in lines
-    lines = check(PLANTSTORE_TOKENS="t", PLANTSTORE_LOG="xml", PLANTSTORE_METRICS="yes")
-    assert "error  PLANTSTORE_LOG must be text or json" in lines
-    assert "error  PLANTSTORE_METRICS must be 0 or 1" in lines
-
-
-def test_check_of_wrong_settings() -> None:
-    """`plantstore check` reports every wrong setting, and no password."""
-    lines = check(PLANTSTORE_MAX_BODY="1 MB", PLANTSTORE_STORES="x", PLANTSTORE_STORE=UNREACHABLE)
-    assert [line[:5] for line in lines] == ["ok   ", "error", "error", "error", "error"]
-    assert lines[1] == "error  PLANTSTORE_STORES is not a setting. Did you mean PLANTSTORE_STORE?"
-    assert lines[3].startswith("error  PLANTSTORE_MAX_BODY must be ")
-    store = "error  Store: postgresql://me@127.0.0.1:1/plants cannot be used now: "
-    assert lines[4].startswith(store)
-    assert "hunter2" not in str(lines)
-
-
-def test_check_changes_no_database(tmp_path: Path) -> None:
-    """`plantstore check` changes neither the tables nor the journal of a database."""
-    path = tmp_path / "plants.db"
-    with closing(sqlite3.connect(path)) as database:
-        database.execute("CREATE TABLE other (id)")
-    before = path.read_bytes()
-    for options in ("journal_mode=wal", "mode=rwc&journal_mode=wal"):
-        (*_, line) = check("--store", f"sqlite:///{path}?{options}", PLANTSTORE_TOKENS="t")
-        assert line == f"ok     Store: sqlite:///{path} can be used"
-    assert (path.read_bytes(), [*tmp_path.iterdir()]) == (before, [path])
-
-
-def test_check_of_a_store_that_cannot_be_written(public_folder: Path) -> None:
-    """`plantstore check` reports a file that this user cannot create or write."""
-    (public_folder / "plants.db").touch(0o444)
-    public_folder.chmod(0o555)
-    for name, reason in (
-        ("plants.db", "attempt to write a readonly database: {file}"),
-        ("typo.db", "unable to open database file: {file} (the file does not exist, and this"),
-    ):
-        file = public_folder / name
-        with ordinary_user():
-            line = check("--store", f"sqlite:///{file}", PLANTSTORE_TOKENS="t")[-1]
-        start = f"error  Store: sqlite:///{file} cannot be used now: "
-        assert line.startswith(start + reason.format(file=file))
-
-
-def test_check_of_an_invalid_url() -> None:
-    """`plantstore check` reports a URL that no store has, such as an empty one."""
-    for url in ("nonsense", ""):
-        (*_, line) = check(PLANTSTORE_TOKENS="t", PLANTSTORE_STORE=url)
-        assert line.startswith("error  PLANTSTORE_STORE: not the URL of a store")

@@ -264,3 +264,6 @@ def children(parent: int) -> list[int]:
 OpenPlace = Callable[[], AbstractContextManager[Place]]
 
 MODES = ["truncate", "wal"]
+
+# A database that nobody serves.
+UNREACHABLE = "postgresql://me:hunter2@127.0.0.1:1/plants"

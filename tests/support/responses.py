@@ -1,12 +1,16 @@
 """Create requests of the test client, and the checks of their responses."""
 
-from typing import Any
+import json
+from typing import TYPE_CHECKING, Any
 
 from flask.testing import FlaskClient
-from werkzeug.test import TestResponse
+from werkzeug.test import Client, TestResponse
 
 from plantstore.schemas import error_schema
 from tests.support.sites import BEARER
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIApplication
 
 
 def create(client: FlaskClient, json: Any, **options: Any) -> TestResponse:
@@ -24,3 +28,29 @@ def check_error(response: TestResponse, error: int) -> str:
     message: str = response.json["message"]
     assert 0 < len(message) <= 500
     return message
+
+
+def send(client: FlaskClient, body: Any, path: str = "/plants", **options: Any) -> TestResponse:
+    """Send a body unchanged; the default Content-Type is application/json."""
+    options.setdefault("content_type", "application/json")
+    headers = BEARER | options.pop("headers", {})
+    return client.post(path, data=body, headers=headers, **options)
+
+
+ALL = ("create", "read", "list", "delete")
+
+
+def get(client: FlaskClient, path: str, **options: Any) -> TestResponse:
+    """Send a GET request with a token."""
+    return client.get(path, headers=BEARER, **options)
+
+
+def delete(client: FlaskClient, id: object) -> TestResponse:
+    """Send a DELETE request with a token."""
+    return client.delete(f"/plants/{id}", headers=BEARER)
+
+
+def servers(app: "WSGIApplication", path: str, **options: Any) -> Any:
+    """Return the only server of the document at a path."""
+    (server,) = json.loads(Client(app).get(path, **options).data)["servers"]
+    return server

@@ -121,3 +121,49 @@ def use(store: SQLStore, first: int = 0) -> None:
 def make_store(url: str, opened_by: str) -> SQLStore:
     """Return a new store, with an engine of its own or with one of a site."""
     return open_sql(url) if opened_by == "url" else SQLStore(create_engine(url))
+
+
+# What a trigger can do instead of letting an insert succeed.
+TRIGGERS = {
+    "postgresql": (
+        "CREATE FUNCTION refuse() RETURNS trigger AS $$ BEGIN {action}; RETURN NEW; END $$"
+        " LANGUAGE plpgsql",
+        "CREATE TRIGGER refuse BEFORE INSERT ON plants FOR EACH ROW EXECUTE FUNCTION refuse()",
+    ),
+    "mysql": ("CREATE TRIGGER refuse BEFORE INSERT ON plants FOR EACH ROW BEGIN {action}; END",),
+}
+
+
+def execute(engine: Engine, *statements: str) -> None:
+    """Execute statements in one transaction."""
+    with engine.begin() as connection:
+        for statement in statements:
+            connection.exec_driver_sql(statement)
+
+
+def create_trigger(engine: Engine, action: str) -> None:
+    """Let a trigger execute a statement before each insert."""
+    execute(engine, *(part.format(action=action) for part in TRIGGERS[engine.dialect.name]))
+
+
+def raise_conflicts(engine: Engine, code: str, condition: str) -> None:
+    """Let inserts fail with a code if a condition on ``n``, the number of the insert, is true."""
+    if engine.dialect.name == "postgresql":
+        execute(engine, "CREATE SEQUENCE attempts")
+        create_trigger(
+            engine,
+            f"IF (SELECT {condition} FROM nextval('attempts') AS n)"
+            f" THEN RAISE 'conflict' USING ERRCODE = '{code}'; END IF",
+        )
+    else:
+        # In MyISAM, the number stays after a rollback.
+        execute(
+            engine,
+            "CREATE TABLE attempts (n INT AUTO_INCREMENT PRIMARY KEY) ENGINE=MyISAM",
+        )
+        create_trigger(
+            engine,
+            "DECLARE n INT; INSERT INTO attempts VALUES (); SET n = LAST_INSERT_ID();"
+            f" IF {condition} THEN SIGNAL SQLSTATE '45000'"
+            f" SET MYSQL_ERRNO = {code}, MESSAGE_TEXT = 'conflict'; END IF",
+        )

@@ -1,0 +1,24 @@
+"""Fixtures that the tests of the SQL stores share."""
+
+from collections.abc import Iterator
+
+import pytest
+from sqlalchemy import Engine
+
+from plantstore import SQLStore
+from tests.support.databases import Place
+from tests.support.sql import execute, open_sql
+
+
+@pytest.fixture
+def store(place: Place, engine: Engine) -> Iterator[SQLStore]:
+    """Return an empty store. What a test adds to the database besides the table is dropped."""
+    store = open_sql(place.url)
+    store.add_all([])
+    yield store
+    store.close()
+    place.clear()
+    if engine.dialect.name == "postgresql":
+        execute(engine, "DROP FUNCTION IF EXISTS refuse", "DROP SEQUENCE IF EXISTS attempts")
+        execute(engine, "DROP SCHEMA IF EXISTS other CASCADE")
+    execute(engine, "DROP TABLE IF EXISTS labels", "DROP TABLE IF EXISTS attempts")

@@ -1,0 +1,155 @@
+"""The id of a request, and the lines of the log about it."""
+
+import logging
+import re
+from functools import partial
+from typing import Any
+
+import pytest
+from flask import Flask, abort, g
+from flask.testing import FlaskClient
+
+from plantstore import MemoryStore, StoreUnavailable, create_app
+from tests.support.responses import check_error, create
+from tests.support.sites import BEARER, ROSE, TOKEN, make_site
+from tests.support.stores import FailingStore
+
+ID = "X-Request-ID"
+
+
+@pytest.mark.parametrize("id", ["a", "abc-1.2_3~4+5/6=7:8@9", "Root=1-67891233-abcdef", "x" * 128])
+def test_request_id_of_the_client(site: Flask, id: str) -> None:
+    """A reasonable X-Request-ID is in the response, in the log line and in g."""
+    seen = []
+    site.teardown_request(lambda error: seen.append(g.plantstore_request_id))
+    response = site.test_client().post("/garden/plants", headers={ID: id})
+    assert (response.headers.getlist(ID), seen) == ([id], [id])
+
+
+@pytest.mark.parametrize(
+    "id",
+    ["", " ", "-a", "a b", "a,b", "é", "x" * 129, TOKEN, "x-plt_0Aa", "<a>", '"a"', "%0a"],
+)
+def test_unreasonable_request_id_is_replaced(client: FlaskClient, id: str) -> None:
+    """An unreasonable X-Request-ID, or one with a token, is replaced by a random id."""
+    headers = BEARER | {ID: id.encode().decode("latin-1")}
+    ids = {client.post("/plants", headers=headers).headers[ID] for _ in range(2)}
+    assert len(ids) == 2
+    assert all(re.fullmatch("[0-9a-f]{32}", made) for made in ids)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        *[(method, "/plants") for method in ("POST", "GET", "HEAD", "OPTIONS", "BREW")],
+        ("GET", "/healthz"),
+        ("POST", "/readyz"),
+        ("GET", "/nothing"),
+    ],
+)
+def test_every_response_has_one_request_id(client: FlaskClient, method: str, path: str) -> None:
+    """Every response of the service has one X-Request-ID, whether accepted or refused."""
+    response = client.open(path, method=method, headers={ID: "abc"})
+    assert response.headers.getlist(ID) == ["abc"]
+
+
+def test_request_id_of_a_site_stays(site: Flask) -> None:
+    """The pages of a host site get no X-Request-ID, and a site may set its own."""
+    client = site.test_client()
+    assert ID not in client.get("/").headers
+    site = make_site()
+    site.after_request(lambda response: response.headers.set(ID, "of the site") or response)
+    assert create(site.test_client(), ROSE).headers.getlist(ID) == ["of the site"]
+
+
+def test_refusal_is_logged_at_info(client: FlaskClient, caplog: pytest.LogCaptureFixture) -> None:
+    """A refusal is one line at INFO: its number, the client, the address and the request id."""
+    caplog.set_level("INFO", "plantstore")
+    create(client, ROSE)
+    caplog.clear()
+    known: dict[str, Any] = {"headers": BEARER, "content_type": "application/json"}
+    for request, number, name in (
+        ({**known, "json": ROSE}, 40004, "'token-1'"),
+        ({**known, "json": {"id": 1, "name": "hunter2", "tag": 5}}, 40003, "'token-1'"),
+        ({**known, "data": "{hunter2"}, 40002, "'token-1'"),
+        ({"headers": {"Authorization": "Basic hunter2"}}, 40101, "None"),
+        ({"headers": {"Host": "hunter 2"}}, 40005, "None"),
+    ):
+        options: dict[str, Any] = {**request}
+        response = client.post("/plants", **options)
+        check_error(response, number)
+        (record,) = caplog.records
+        assert record.levelno == logging.INFO
+        about = f" (client: {name}, address: '127.0.0.1', request: {response.headers[ID]})"
+        assert record.getMessage().startswith(f"{number}: ")
+        assert record.getMessage().endswith(about)
+        caplog.clear()
+    assert "hunter2" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("error", "number"),
+    [(StoreUnavailable("no disk"), 50301), (ZeroDivisionError("no disk"), 50001)],
+)
+@pytest.mark.parametrize("standalone", [True, False])
+def test_failure_is_logged_with_a_traceback(
+    error: Exception, number: int, standalone: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A 5xx is logged at ERROR with a traceback and the request id; standalone, only once."""
+    store = FailingStore(error)
+    service = create_app({"PLANTSTORE_TOKENS": TOKEN}, store=store)
+    app = service if standalone else make_site(store=store)
+    response = create(app.test_client(), ROSE)
+    check_error(response, number)
+    record = caplog.records[-1]
+    assert record.levelno == logging.ERROR
+    assert record.getMessage().startswith(f"{number}: ")
+    assert response.headers[ID] in record.getMessage()
+    assert record.exc_info is not None
+    assert record.exc_info[1] is error
+    assert len(caplog.records) == (1 if standalone or number != 50001 else 2)
+
+
+def test_failure_outside_the_blueprints_is_an_error(caplog: pytest.LogCaptureFixture) -> None:
+    """An exception at any path of the standalone service is 50001, and logged once."""
+    app = create_app({"PLANTSTORE_TOKENS": TOKEN})
+
+    @app.before_request
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    check_error(app.test_client().get("/nothing"), 50001)
+    (record,) = caplog.records
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_cause_of_an_unavailable_store_is_not_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """The error of a driver, which may have the values of a plant, is not in the traceback."""
+
+    class DriverStore(MemoryStore):
+        def add(self, plant: Any) -> None:
+            try:
+                raise ValueError(f"cannot store {plant.name}")
+            except ValueError as error:
+                raise StoreUnavailable("the driver failed") from error
+
+    client = create_app({"PLANTSTORE_TOKENS": TOKEN}, store=DriverStore()).test_client()
+    check_error(create(client, {"id": 1, "name": "hunter2"}), 50301)
+    assert "the driver failed" in caplog.text
+    assert "hunter2" not in caplog.text
+
+
+def test_refusal_of_the_site_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """If the site refuses a request, the line has its number, and a 5xx a traceback."""
+    caplog.set_level("INFO", "plantstore")
+    for number, level, has_traceback in (
+        (42900, logging.INFO, False),
+        (50300, logging.ERROR, True),
+    ):
+        site = make_site()
+        site.before_request(partial(abort, number // 100))
+        check_error(create(site.test_client(), ROSE), number)
+        (record,) = caplog.records
+        assert (record.levelno, record.exc_info is not None) == (level, has_traceback)
+        assert record.getMessage().startswith(f"{number}: The site refuses the request: ")
+        caplog.clear()

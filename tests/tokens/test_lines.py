@@ -1,0 +1,55 @@
+"""The lines of a file of tokens."""
+
+from datetime import datetime
+from hashlib import sha256
+
+import pytest
+
+from plantstore.tokens.lines import read_tokens
+
+
+@pytest.mark.parametrize(
+    ("line", "client", "expires"),
+    [
+        ("t", "line-1", None),
+        ("t kiosk", "kiosk", None),
+        ("t kiosk  of\tFlora # comment", "kiosk of Flora", None),
+        ("t kiosk#1", "kiosk#1", None),
+        ("t expires=2027-01-31", "line-1", "2027-01-31T00:00:00Z"),
+        ("t kiosk expires=2027-01-31", "kiosk", "2027-01-31T00:00:00Z"),
+        ("t kiosk expires=2027-01-31T12:30Z #", "kiosk", "2027-01-31T12:30:00Z"),
+        ("t kiosk expires=20270131T123000+0200", "kiosk", "2027-01-31T10:30:00Z"),
+    ],
+)
+def test_line_of_a_token(line: str, client: str, expires: str | None) -> None:
+    """A line has a token, then optionally a name, then optionally expires= with a time in UTC."""
+    (token,) = read_tokens(line)
+    assert (token.digest, token.client) == (sha256(b"t").digest(), client)
+    assert token.expires == (datetime.fromisoformat(expires) if expires else None)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("hunter2#token", "is neither a bearer token"),
+        ("t hunter2 expires=tomorrow", "has an invalid expires="),
+        ("t hunter2 expires=", "has an invalid expires="),
+        ("t hunter2 expires=2027-02-30", "has an invalid expires="),
+        ("t hunter2 expires=9999-12-31T23:59-01:00", "has an invalid expires="),
+        ("t expires=2027-01-31 hunter2", "has an invalid name"),
+        ("t hunter2 expire=2027-01-31", "has an invalid name"),
+        ("t hunter2 EXPIRES=2027-01-31", "has an invalid name"),
+        ("t expires=2027-01-31 expires=2027-01-31", "has an invalid name"),
+        ("t kiosk --expires 2027-01-31", "has an invalid name"),
+        ("t kiosk Expires: 2027-01-31", "has an invalid name"),
+        ("t kiosk plt_hunter2", "has a second token"),
+        ("t kiosk\rhunter2", "has a carriage return"),
+        ("valid hunter2", "has the token of line 1"),
+        (f"sha256:{sha256(b'valid').hexdigest()}", "has the token of line 1"),
+    ],
+)
+def test_invalid_line_is_refused(line: str, message: str) -> None:
+    """An invalid line is refused; the message has its number, and nothing of its text."""
+    with pytest.raises(ValueError, match=f"^line 3 {message}") as caught:
+        read_tokens(f"valid\n\n{line}\nother")
+    assert "hunter2" not in str(caught.value)
