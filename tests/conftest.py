@@ -1,10 +1,11 @@
 """Fixtures and helpers that the tests share."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
+from subprocess import CalledProcessError
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -18,7 +19,7 @@ from sqlalchemy import Engine, create_engine
 from plantstore import MemoryStore, create_app
 from tests.support.commands import Run, invoke
 from tests.support.databases import DATABASES, SERVERS, OpenPlace, Place
-from tests.support.serving import Gunicorn
+from tests.support.serving import Gunicorn, Server
 from tests.support.sites import TOKEN, make_site
 
 # A failed comparison in the contract test suites then shows its values.
@@ -45,6 +46,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         used = parameters.params.values() if parameters else ()
         if any(server is value for server in SERVERS for value in used):
             item.add_marker(pytest.mark.database)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show the output of processes in the report of a test that fails."""
+    report = yield
+    if report.failed:
+        error = call.excinfo.value if call.excinfo else None
+        if isinstance(error, CalledProcessError):
+            report.sections.append(("output of the process", f"{error.stdout!r} {error.stderr!r}"))
+        server = getattr(item, "funcargs", {}).get("server")
+        if isinstance(server, Server):
+            report.sections.append(("log of the server", server.log))
+    return report
 
 
 @pytest.fixture

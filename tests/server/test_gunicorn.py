@@ -278,7 +278,7 @@ def start_refused(*arguments: str, **environment: str) -> subprocess.CompletedPr
 def test_start_without_a_token_is_refused() -> None:
     """Without a token gunicorn exits at once, with one line that says what to set."""
     refused = start_refused()
-    assert refused.returncode == 1
+    assert refused.returncode == 1, refused.stderr
     (line,) = [line for line in refused.stderr.splitlines() if "plantstore" in line]
     assert "set PLANTSTORE_TOKENS or PLANTSTORE_TOKENS_FILE" in line
     assert "Traceback" not in refused.stderr
@@ -288,7 +288,7 @@ def test_start_without_a_token_is_refused() -> None:
 def test_start_with_several_workers_on_memory_is_refused(arguments: tuple[str, ...]) -> None:
     """With the memory store, gunicorn refuses to start more than one worker, with one line."""
     refused = start_refused(*arguments, PLANTSTORE_TOKENS=TOKEN, WEB_CONCURRENCY="4")
-    assert refused.returncode == 1
+    assert refused.returncode == 1, refused.stderr
     (line,) = [line for line in refused.stderr.splitlines() if "plantstore" in line]
     assert line.endswith("can have only one worker, not 4")
     assert "Traceback" not in refused.stderr
@@ -332,7 +332,7 @@ def test_other_configuration_without_a_token_is_refused(tmp_path: Path) -> None:
     config = tmp_path / "gunicorn.py"
     config.write_text("control_socket_disable = True\n")
     refused = start_refused("-c", str(config), "wsgi:app")
-    assert refused.returncode == 3
+    assert refused.returncode == 3, refused.stderr
     assert refused.stderr.count("plantstore: no token is configured") == 1
     assert "Traceback" not in refused.stderr
 

@@ -21,7 +21,9 @@ def invoke(*arguments: str, **options: Any) -> Result:
     """Run the plantstore command, with standard output and standard error apart."""
     # Before click 8.2, they are apart only on request.
     apart: Any = {"mix_stderr": False} if "mix_stderr" in signature(CliRunner).parameters else {}
-    return CliRunner(**apart).invoke(main, arguments, **options)
+    result = CliRunner(**apart).invoke(main, arguments, **options)
+    print(result, ascii(result.output))  # In the report of a test that fails.
+    return result
 
 
 # The command as another process; the working directory may be any folder.
@@ -41,7 +43,7 @@ def refused(*arguments: str, folder: Path, **environment: str) -> str:
         timeout=LIMIT,
         check=False,
     )
-    assert done.returncode != 0
+    assert done.returncode != 0, done.stderr
     assert "Traceback" not in done.stderr
     lines = [line for line in done.stderr.splitlines() if line and not line.startswith("[")]
     assert len(lines) == 1

@@ -36,13 +36,16 @@ class Server:
 
     def start(self) -> None:
         """Start the server; return when it accepts connections."""
-        self.process = subprocess.Popen(self.command, stderr=subprocess.DEVNULL, **self.options)
-        try:
-            self._wait_until_ready()
-        except BaseException:
-            self.process.kill()
-            self.process.wait(LIMIT)
-            raise
+        with tempfile.TemporaryFile() as output:
+            self.process = subprocess.Popen(self.command, stderr=output, **self.options)
+            try:
+                self._wait_until_ready()
+            except BaseException:
+                self.process.kill()
+                self.process.wait(LIMIT)
+                output.seek(0)
+                print(output.read().decode(errors="replace"))  # In the report of the test.
+                raise
 
     def _wait_until_ready(self) -> None:
         deadline = time.monotonic() + LIMIT

@@ -85,7 +85,9 @@ class Server(AbstractContextManager["Server"]):
             raise
         return self
 
-    def __exit__(self, *exc: object) -> None:
+    def __exit__(self, kind: object, *exc: object) -> None:
+        if kind is not None:
+            print(self.log)  # In the report of the test that fails.
         self.stop()
 
     def wait_until_ready(self) -> None:
