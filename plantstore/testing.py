@@ -10,6 +10,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing import get_context
 from threading import Barrier, Event
+from typing import Any, get_type_hints
 
 import pytest
 
@@ -18,8 +19,10 @@ from .stores.urls import open_store
 
 __all__ = ["BulkStoreContract", "SharedStoreContract", "StoreContract"]
 
-# A plant with a tag.
-_ROSE = Plant(1, "Rose", "früh")
+# A value for each type of a field.
+_VALUES: dict[Any, Any] = {int: 1, str: "Rose", str | None: "früh", int | None: 12}
+# A plant with every field, also those that a later version of the package adds.
+_ROSE = Plant(*(_VALUES[type] for type in get_type_hints(Plant).values()))
 # A plant without a tag.
 _LILY = Plant(2, "Lily")
 # Ids in order, with those at the limits of int64.

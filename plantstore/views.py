@@ -44,7 +44,7 @@ class Views:
     def create_plant(self, **_: Any) -> Response:
         """Create a new plant in the store (interface section 4)."""
         new_plant = _load(read_body(request, self._max_body))
-        plant = Plant(new_plant["id"], new_plant["name"], new_plant.get("tag"))
+        plant = Plant._make(map(new_plant.get, Plant._fields))
         self._store.add(plant)
         announce_added(plant)
         return JSONResponse(plant_schema.dump(new_plant))
@@ -54,7 +54,7 @@ class Views:
         plant = self._store.get(_id(plantstore_id))
         if plant is None:
             raise Refused(40402)
-        return JSONResponse(plant_schema.dump(plant._asdict()))
+        return JSONResponse(plant_schema.dump(plant.members()))
 
     def list_plants(self, **_: Any) -> Response:
         """Return a page of the plants with their ids, in ascending order of the ids."""
@@ -62,7 +62,7 @@ class Views:
         with deadline(TIMEOUT):
             plants, has_next = _take(self._store.iterate(page.after), page.limit)
         links = [_next_link(page.limit, plants[-1].id)] if has_next else []
-        new_plants = [plant._asdict() for plant in plants]
+        new_plants = [plant.members() for plant in plants]
         return JSONResponse(new_plant_schema.dump(new_plants, many=True), headers=links)
 
     def delete_plant(self, plantstore_id: str, **_: Any) -> Response:

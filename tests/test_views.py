@@ -57,8 +57,7 @@ def pages(client: FlaskClient, path: str) -> list[list[int]]:
 @pytest.mark.parametrize("plant", [ROSE_PLANT, LILY, Plant(LOWEST, "", ""), Plant(HIGHEST, "🌵")])
 def test_read_returns_the_plant_that_was_created(client: FlaskClient, plant: Plant) -> None:
     """Read returns the plant as its creation did: 200 with its name, and its tag if it has one."""
-    new = {key: value for key, value in plant._asdict().items() if value is not None}
-    created, response = create(client, new), get(client, f"/plants/{plant.id}")
+    created, response = create(client, plant.members()), get(client, f"/plants/{plant.id}")
     assert (response.status_code, response.data) == (200, created.data)
     assert response.headers.getlist("Content-Type") == ["application/json"]
     assert not plant_schema.validate(response.json or {})

@@ -67,9 +67,7 @@ def _jsonl_lines(plants: Iterable[Plant]) -> Iterator[bytes]:
 
 def as_json(plant: Plant) -> bytes:
     """Return a plant as one line of JSON, a NewPlant."""
-    return msgspec.json.encode(
-        {member: value for member, value in plant._asdict().items() if value is not None}
-    )
+    return msgspec.json.encode(plant.members())
 
 
 def _read_csv(lines: Iterable[bytes]) -> Iterator[_Numbered]:
@@ -77,8 +75,10 @@ def _read_csv(lines: Iterable[bytes]) -> Iterator[_Numbered]:
     rows = _rows(lines)
     _, cells = next(rows, (1, []))
     header = [cell.strip().lower() for cell in cells]
-    if [header.count("id"), header.count("name")] != [1, 1] or header.count("tag") > 1:
-        raise BadLine(1, "The header must have the columns id and name, and optionally tag.")
+    if any(header.count(name) != 1 for name in _REQUIRED) or any(
+        header.count(name) > 1 for name in _OPTIONAL
+    ):
+        raise BadLine(1, _HEADER)
     for number, row in rows:
         if len(row) != len(header):
             raise BadLine(number, f"There are {len(row)} cells, but {len(header)} in the header.")
@@ -111,15 +111,23 @@ def _csv_fault(error: csv.Error) -> str:
 
 def _load_cells(cells: dict[str, str]) -> dict[str, Any]:
     members: dict[str, Any] = {**cells}
-    number = re.fullmatch("(-?)0*([0-9]+)", cells["id"])
-    if number is not None:
-        sign, digits = number.groups()
-        # Python refuses to convert thousands of digits. 20 digits are beyond the range too.
-        members["id"] = int(sign + digits[:20])
-    if cells.get("tag") == "":
-        del members["tag"]
+    for name in _OPTIONAL:
+        if cells.get(name) == "":
+            del members[name]
+    for name in _INTEGERS & members.keys():
+        members[name] = _integer(cells[name])
     loaded: dict[str, Any] = _cells_schema.load(members)
     return loaded
+
+
+def _integer(cell: str) -> int | str:
+    """Return an integer, or the cell itself if it has none."""
+    number = re.fullmatch("(-?)0*([0-9]+)", cell)
+    if number is None:
+        return cell
+    sign, digits = number.groups()
+    # Python refuses to convert thousands of digits. 20 digits are beyond the range too.
+    return int(sign + digits[:20])
 
 
 def _csv_lines(plants: Iterable[Plant]) -> Iterator[bytes]:
@@ -147,6 +155,14 @@ def _load(number: int, load: Callable[[Any], dict[str, Any]], line: Any) -> Plan
 
 
 _cells_schema = _CellsSchema()
+_fields = _cells_schema.load_fields
+_REQUIRED = [name for name in Plant._fields if _fields[name].required]
+_OPTIONAL = [name for name in Plant._fields if not _fields[name].required]
+_INTEGERS = {name for name in Plant._fields if isinstance(_fields[name], Int64)}
+_HEADER = (
+    f"The header must have the columns {' and '.join(_REQUIRED)}, and optionally"
+    f" {' and '.join(_OPTIONAL)}."
+)
 
 #: The formats by name.
 FORMATS = {"jsonl": Format(_read_jsonl, _jsonl_lines), "csv": Format(_read_csv, _csv_lines)}

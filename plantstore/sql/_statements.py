@@ -24,7 +24,7 @@ class Statements:
         # Built once, because building them takes a tenth of the time of an add.
         self._insert = insert(table)
         self._insert_new = backend.insert_new(table)
-        self._select = select(table.c.id, table.c.name, table.c.tag)
+        self._select = select(*(table.c[name] for name in Plant._fields))
         self._select_one = self._select.where(table.c.id == bindparam("id"))
         self._delete = delete(table).where(table.c.id == bindparam("id"))
 

@@ -1,6 +1,7 @@
 """The table of plants: its definition, and the check that a table is as defined."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from sqlalchemy import (
     BigInteger,
@@ -17,7 +18,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.mysql import LONGTEXT
 from sqlalchemy.engine.interfaces import ReflectedColumn
 
-from ..stores.base import StoreMisconfigured
+from ..stores.base import Plant, StoreMisconfigured
 from ..text import one_line, type_error
 from .engines import Backend
 
@@ -132,15 +133,15 @@ def _faults(connection: Connection, table: Table, backend: Backend) -> Iterator[
     inspector, schema = inspect(connection), connection.schema_for_object(table)
     # There are none if another process creates the table between the queries of SQLAlchemy.
     columns = _columns(connection, table) or _columns(connection, table)
-    missing = {"id", "name", "tag"} - {*columns}
+    missing = {*Plant._fields} - {*columns}
     if missing:
         yield f"it has no column {' and no column '.join(sorted(missing))}"
         return
     if inspector.get_pk_constraint(table.name, schema)["constrained_columns"] != ["id"]:
         yield "its primary key must be the column id alone"
     yield from _id_faults(columns.pop("id"), backend)
-    for name in ("name", "tag"):
-        yield from _text_faults(columns.pop(name), backend)
+    for name in Plant._fields[1:]:
+        yield from _field_faults(columns.pop(name), table.c[name], backend)
     for column in columns.values():
         if not column["nullable"] and not _is_filled(column):
             yield f"the column {column['name']} must be nullable or have a default"
@@ -160,14 +161,17 @@ def _id_faults(column: ReflectedColumn, backend: Backend) -> Iterator[str]:
         yield "the database must not fill the column id (AUTO_INCREMENT, IDENTITY or a default)"
 
 
-def _text_faults(column: ReflectedColumn, backend: Backend) -> Iterator[str]:
+def _field_faults(
+    column: ReflectedColumn, definition: Column[Any], backend: Backend
+) -> Iterator[str]:
     name, type = column["name"], column["type"]
-    if not isinstance(type, backend.text_types) or getattr(type, "length", None) is not None:
+    is_text = isinstance(type, backend.text_types) and getattr(type, "length", None) is None
+    if isinstance(definition.type, Text) and not is_text:
         yield f"the column {name} must be {backend.text_name}"
     if column.get("computed"):
         yield f"the column {name} must not be computed"
-    if name == "tag" and not column["nullable"]:
-        yield "the column tag must be nullable"
+    if definition.nullable and not column["nullable"]:
+        yield f"the column {name} must be nullable"
 
 
 def _is_filled(column: ReflectedColumn) -> bool:

@@ -19,6 +19,12 @@ class Plant(NamedTuple):
     name: str
     tag: str | None = None
 
+    def members(self) -> dict[str, int | str]:
+        """Return the fields by name. A field that the plant does not have is left out."""
+        return {
+            name: value for name, value in zip(self._fields, self, strict=True) if value is not None
+        }
+
     @property
     def characters(self) -> int:
         """The number of characters of the name and the tag."""

@@ -38,7 +38,7 @@ FAULTS: dict[str, tuple[str, str, str]] = {
     ),
     "null as the tag": (
         "views.py",
-        "return JSONResponse(plant_schema.dump(plant._asdict()))",
+        "return JSONResponse(plant_schema.dump(plant.members()))",
         'return JSONResponse({"name": plant.name, "tag": plant.tag})',
     ),
     "401 without WWW-Authenticate": (

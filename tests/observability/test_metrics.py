@@ -102,7 +102,7 @@ def test_metrics_of_a_failure() -> None:
 
     config = {"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_METRICS": "1"}
     client = create_app(config, store=FailingStore()).test_client()
-    check_error(create(client, LILY._asdict() | {"tag": "x"}), 50001)
+    check_error(create(client, LILY.members() | {"tag": "x"}), 50001)
     check_error(create(client, {"id": LILY.id, "name": LILY.name}), 50301)
     metrics = values(client)
     for outcome in ("50001", "50301"):

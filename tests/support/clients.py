@@ -68,7 +68,7 @@ class Clients:
             self.sent.add(plant)
             start = time.monotonic()
             try:
-                connection.request("POST", "/plants", orjson.dumps(plant._asdict()), HEADERS)
+                connection.request("POST", "/plants", orjson.dumps(plant.members()), HEADERS)
                 response = connection.getresponse()
                 response.read()
             except (OSError, HTTPException):

@@ -18,7 +18,7 @@ BEARER = {"Authorization": f"Bearer {TOKEN}"}
 
 # The tag has a character outside ASCII, so that every comparison of bytes also covers UTF-8.
 ROSE_PLANT = Plant(1, "Rose", "früh")
-ROSE = ROSE_PLANT._asdict()
+ROSE = ROSE_PLANT.members()
 ROSE_JSON = orjson.dumps(ROSE)
 # The response to the creation of ROSE.
 ROSE_RESPONSE = {"name": ROSE_PLANT.name, "tag": ROSE_PLANT.tag}

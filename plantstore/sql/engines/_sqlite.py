@@ -29,6 +29,9 @@ _WAL_WARNING = (
     "SQLite %s has the WAL-reset bug, which can very rarely corrupt a file with a write-ahead log."
     " Use SQLite 3.51.3 or later, or journal_mode=truncate."
 )
+# The columns of an insert, and the parameters for a plant.
+_COLUMNS = f"({', '.join(Plant._fields)})"
+_ROW = f"({', '.join('?' for _ in Plant._fields)})"
 # What usually locks the file for too long.
 _LOCKED = (
     "another connection has an open transaction in this SQLite file. If a hook or the token check"
@@ -182,8 +185,8 @@ class SQLite(Backend):
     def insert_together(self, connection: Connection, table: Table, plants: Sequence[Plant]) -> int:
         """Insert plants by one statement, and return how many were inserted."""
         name = connection.dialect.identifier_preparer.format_table(table)
-        rows = ", ".join(["(?, ?, ?)"] * len(plants))
-        statement = f"INSERT INTO {name} (id, name, tag) VALUES {rows}"  # noqa: S608
+        rows = ", ".join([_ROW] * len(plants))
+        statement = f"INSERT INTO {name} {_COLUMNS} VALUES {rows}"  # noqa: S608
         # After an interrupt, SQLAlchemy would close the connection.
         driver: Any = connection.connection.dbapi_connection
         added: int = driver.execute(statement, (*chain(*plants),)).rowcount
