@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-import plantstore
 from tests.support.fresh import copy_project, run
 
 pytestmark = pytest.mark.install
@@ -55,12 +54,6 @@ def test_dependencies_include_no_server_and_no_engine(installed: Path, tmp_path:
     assert "sqlalchemy" not in packages
 
 
-def test_unknown_attribute_raises_attribute_error() -> None:
-    """An unknown name of the package raises AttributeError."""
-    with pytest.raises(AttributeError, match="weeds"):
-        plantstore.weeds  # noqa: B018
-
-
 def test_py_typed_is_installed(installed: Path, tmp_path: Path) -> None:
     """The installed package contains py.typed (PEP 561)."""
     script = "import plantstore; print(plantstore.__path__[0])"
@@ -75,30 +68,3 @@ def test_sql_store_without_sqlalchemy(installed: Path, tmp_path: Path) -> None:
     assert error.endswith(
         "ImportError: SQLStore needs SQLAlchemy: pip install 'plantstore[sqlite]'\n"
     )
-
-
-def test_sql_store_with_a_missing_sqlalchemy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If SQLAlchemy is missing, SQLStore is an ImportError that has the cause."""
-    for module in ("plantstore.sql", "plantstore.sql._store"):
-        monkeypatch.delitem(sys.modules, module, raising=False)
-    monkeypatch.setitem(sys.modules, "sqlalchemy", None)
-    with pytest.raises(ImportError, match=r"pip install 'plantstore\[sqlite\]'") as caught:
-        plantstore.SQLStore  # noqa: B018
-    assert isinstance(caught.value.__cause__, ModuleNotFoundError)
-
-
-def test_sql_store_with_a_broken_sqlalchemy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If SQLAlchemy is installed but lacks a module, the ImportError names that module."""
-    for module in ("plantstore.sql", "plantstore.sql._store", "plantstore.sql._tables"):
-        monkeypatch.delitem(sys.modules, module, raising=False)
-    monkeypatch.setitem(sys.modules, "sqlalchemy.dialects.mysql", None)
-    with pytest.raises(ImportError, match="sqlalchemy.dialects") as caught:
-        plantstore.SQLStore  # noqa: B018
-    assert "pip install" not in str(caught.value)
-
-
-def test_every_public_name_exists() -> None:
-    """Each name of __all__ can be imported."""
-    names: dict[str, object] = {}
-    exec("from plantstore import *", names)
-    assert {*plantstore.__all__} <= {*names}
