@@ -11,13 +11,13 @@ from werkzeug.exceptions import BadRequest, InternalServerError, MethodNotAllowe
 from werkzeug.routing import Map
 
 from .auth import VerifyToken, check_verify_token
+from .base_blueprint import check_store
 from .blueprint import create_blueprint
 from .errors import error_response, service_failed
-from .hosts import forwarded_url, is_host
 from .observability.health import create_health_blueprint
 from .openapi.blueprint import make_docs_blueprint
-from .operations import check_store
 from .request_log import finish
+from .request_url import forwarded_url, is_host
 from .settings import MAX_BODY, METRICS, OPERATIONS, Settings, SettingsError
 from .stores.base import Store
 from .text import type_error

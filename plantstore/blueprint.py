@@ -7,9 +7,9 @@ from typing import NamedTuple
 from flask import Response, g, request
 
 from .auth import VerifyToken, authenticate, check_verify_token
+from .base_blueprint import OperationsBlueprint, check_store
 from .body import DEFAULT_MAX_BODY
 from .errors import Refused, error_response, store_misconfigured
-from .operations import OperationsBlueprint, check_store
 from .stores.base import Store, StoreMisconfigured
 from .text import type_error
 from .views import Views
@@ -23,7 +23,8 @@ class Operation(NamedTuple):
     view: Callable[..., Response]
 
 
-#: The operations by name. A site may have a parameter with the name id in its URL prefix.
+#: The operations by name. The parameter of a rule is not named ``id``, because the URL prefix of a
+#: site may have one of that name.
 OPERATIONS: dict[str, Operation] = {
     "create": Operation("POST", "/plants", Views.create_plant),
     "read": Operation("GET", "/plants/<plantstore_id>", Views.read_plant),

@@ -39,15 +39,15 @@ class Setting(Generic[_T]):
     :param default: its default, as text; ``None`` if there is none.
     :param parse: returns the value for a text. It raises ValueError with what follows the name in
         a message, or ModuleNotFoundError with what follows the name and a colon.
-    :param report: returns the line about the value in the report of ``plantstore check``; ``None``
-        if the report has another line about the setting.
+    :param report: returns the line about the value in the report of ``plantstore check``. It is
+        ``None`` for the tokens and the store, about which the report says more.
     """
 
     name: str
     meaning: str
     default: str | None
     parse: Callable[[Any], _T]
-    report: Callable[[_T], str] | None = None
+    report: Callable[[_T], str] | None
 
 
 def _words(value: object) -> list[str]:
@@ -58,6 +58,16 @@ def _words(value: object) -> list[str]:
         else str(value)
     )
     return [word for word in re.split(r"[,\s]+", text) if word]
+
+
+def _tokens(value: object) -> list[str]:
+    tokens = _words(value or "")
+    for number, token in enumerate(tokens, 1):
+        try:
+            token_digest(token)
+        except ValueError as error:
+            raise SettingsError(f"PLANTSTORE_TOKENS: token number {number} is {error}") from None
+    return tokens
 
 
 def _bytes(value: object) -> int:
@@ -97,16 +107,24 @@ TOKENS = Setting(
     "PLANTSTORE_TOKENS",
     "accepted tokens, separated by commas or white space; each is plain text or `sha256:<64 hex>`",
     None,
-    _words,
+    _tokens,
+    None,
 )
 TOKENS_FILE = Setting(
     "PLANTSTORE_TOKENS_FILE",
     "a file of tokens, one per line: token or digest, then optionally the client's name, then"
     " optionally `expires=2027-01-31`",
     None,
-    str,
+    lambda path: str(path or ""),
+    None,
 )
-STORE = Setting("PLANTSTORE_STORE", "the URL of the store", DEFAULT_STORE, str)
+STORE = Setting(
+    "PLANTSTORE_STORE",
+    "the URL of the store, such as `sqlite:///plants.db`",
+    DEFAULT_STORE,
+    str,
+    None,
+)
 MAX_BODY = Setting(
     "PLANTSTORE_MAX_BODY",
     "the largest request body, in bytes",
@@ -133,15 +151,9 @@ LOG = Setting(
     "PLANTSTORE_LOG", "the format of the log: `text` or `json`", "text", _log, "Log: {}".format
 )
 
-#: The settings, in the order of the README.
-SETTINGS: tuple[Setting[Any], ...] = (
-    TOKENS,
-    TOKENS_FILE,
-    STORE,
-    MAX_BODY,
-    OPERATIONS,
-    METRICS,
-    LOG,
+#: The settings, in the order of their entries.
+SETTINGS: tuple[Setting[Any], ...] = tuple(
+    entry for entry in vars().values() if isinstance(entry, Setting)
 )
 _NAMES = [setting.name for setting in SETTINGS]
 
@@ -163,6 +175,8 @@ class Settings:
         default = "" if setting.default is None else setting.default
         try:
             return setting.parse(self.source.get(setting.name, default))
+        except SettingsError:
+            raise
         except ModuleNotFoundError as error:
             raise SettingsError(f"{setting.name}: {error}") from None
         except ValueError as error:
@@ -209,10 +223,8 @@ class Settings:
 
     def _listed_tokens(self) -> dict[str, str]:
         """Return the names of the clients by the tokens that PLANTSTORE_TOKENS lists."""
-        tokens = _words(self.source.get(TOKENS.name) or "")
-        for number, token in enumerate(tokens, 1):
-            _check_token(token, f"{TOKENS.name}: token number {number}")
-        if not tokens and not self.source.get(TOKENS_FILE.name):
+        tokens = self[TOKENS]
+        if not tokens and not self[TOKENS_FILE]:
             raise SettingsError(
                 f"no token is configured: set {TOKENS.name} or {TOKENS_FILE.name}"
                 " (`plantstore token` makes a token)"
@@ -221,7 +233,7 @@ class Settings:
 
     def _from_file(self, read: Callable[[str], _T]) -> _T | None:
         """Return what a function reads from the file of tokens, or ``None`` if there is no file."""
-        path = str(self.source.get(TOKENS_FILE.name) or "")
+        path = self[TOKENS_FILE]
         try:
             return read(path) if path else None
         except (OSError, ValueError) as error:
@@ -247,10 +259,3 @@ class Settings:
 
 def _is_known(name: str) -> bool:
     return name in _NAMES or _KUBERNETES.fullmatch(name) is not None
-
-
-def _check_token(token: str, place: str) -> None:
-    try:
-        token_digest(token)
-    except ValueError as error:
-        raise SettingsError(f"{place} is {error}") from None

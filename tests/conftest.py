@@ -5,7 +5,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
-from subprocess import CalledProcessError
+from subprocess import CalledProcessError, TimeoutExpired
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -56,7 +56,7 @@ def pytest_runtest_makereport(
     report = yield
     if report.failed:
         error = call.excinfo.value if call.excinfo else None
-        if isinstance(error, CalledProcessError):
+        if isinstance(error, CalledProcessError | TimeoutExpired):
             report.sections.append(("output of the process", f"{error.stdout!r} {error.stderr!r}"))
         server = getattr(item, "funcargs", {}).get("server")
         if isinstance(server, Server):

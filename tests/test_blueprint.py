@@ -8,7 +8,7 @@ from flask import Flask
 from flask.testing import FlaskClient
 
 from plantstore import MemoryStore, Plant, SettingsError, StaticTokens, create_app
-from tests.support.hosts import REQUESTS
+from tests.support.host_sites import REQUESTS
 from tests.support.responses import ALL, check_error, create, delete, get
 from tests.support.sites import BEARER, ROSE, ROSE_PLANT, TOKEN, make_site
 

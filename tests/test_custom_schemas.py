@@ -21,7 +21,7 @@ from marshmallow import (
 )
 from marshmallow.validate import Length, OneOf
 
-from plantstore import NewPlantSchema, PlantSchema
+from plantstore import MemoryStore, NewPlantSchema, PlantSchema
 from plantstore.schemas import Int64, Text
 from tests.support.responses import check_error
 from tests.support.sites import BEARER
@@ -361,3 +361,22 @@ def test_fault_in_a_list_of_new_plants() -> None:
         NewPlantSchema().loads('[{"id":1},]', many=True)
     with pytest.raises(json.JSONDecodeError, match='in "id" is beyond the range'):
         NewPlantSchema().loads('[{"id":1e999}]', many=True)
+
+
+class WithoutName(NewPlantSchema):
+    """A hook that loses the name."""
+
+    @post_load
+    def lose(self, data: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        """Remove the name."""
+        return {"id": data["id"]}
+
+
+def test_hook_that_loses_a_required_member(
+    site: Flask, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If a hook of the schema loses the name, the response is 50001 and nothing is stored."""
+    monkeypatch.setattr("plantstore.views.new_plant_schema", WithoutName())
+    response = site.test_client().post("/garden/plants", json=NEW_PLANT, headers=BEARER)
+    check_error(response, 50001)
+    assert len(store) == 0

@@ -19,7 +19,7 @@ from plantstore import (
     StoreUnavailable,
 )
 from plantstore.errors import ERRORS
-from tests.support.hosts import (
+from tests.support.host_sites import (
     CONFIGURATIONS,
     JSON,
     LATER,
@@ -77,7 +77,7 @@ def test_embedded_responses_over_a_socket() -> None:
     ]
     with (
         Gunicorn(PLANTSTORE_TOKENS=TOKEN, PLANTSTORE_OPERATIONS=",".join(OPERATIONS)) as server,
-        Gunicorn("-c", os.devnull, "--threads=2", "tests.support.hosts:served_site()") as site,
+        Gunicorn("-c", os.devnull, "--threads=2", "tests.support.host_sites:served_site()") as site,
     ):
         for request in requests:
             standalone = server.request(request)

@@ -1,4 +1,4 @@
-"""All errors that concern neither the body nor the token: methods, paths, stores, faults."""
+"""Errors of sites, of stores and of the service itself."""
 
 import logging
 

@@ -13,7 +13,7 @@ from flask_smorest import Api
 from flask_smorest import Blueprint as SmorestBlueprint
 from flask_talisman import Talisman
 
-from tests.support.hosts import send_all, with_prefix
+from tests.support.host_sites import send_all, with_prefix
 from tests.support.responses import check_error
 from tests.support.sites import BEARER, ROSE, ROSE_RESPONSE
 

@@ -1,4 +1,4 @@
-"""The operations read, list and delete, and the choice of the operations that are served."""
+"""The operations read, list and delete."""
 
 import logging
 from concurrent.futures import ThreadPoolExecutor

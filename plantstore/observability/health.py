@@ -6,12 +6,11 @@ from typing import Any
 
 from flask import Blueprint, request
 
+from ..base_blueprint import OperationsBlueprint, check_store
 from ..errors import Refused
-from ..operations import OperationsBlueprint, check_store
 from ..responses import JSONResponse
 from ..stores.base import Store, StoreMisconfigured, StoreUnavailable
-from ..stores.deadline import deadline
-from ..stores.threads import start
+from ..stores.deadline import deadline, start
 
 # The seconds in which the store must respond.
 _TIMEOUT = 2.0

@@ -14,8 +14,8 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from ..auth import VerifyToken, authenticate
+from ..base_blueprint import OperationsBlueprint
 from ..errors import ERRORS, Refused
-from ..operations import OperationsBlueprint
 from ..stores.base import Plant, Store
 
 if TYPE_CHECKING:

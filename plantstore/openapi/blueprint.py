@@ -7,10 +7,10 @@ from typing import Any
 
 from flask import Blueprint, Response, request, send_from_directory
 
+from ..base_blueprint import OperationsBlueprint, operation_rules
 from ..blueprint import OPERATIONS
 from ..errors import Refused
-from ..hosts import requested_url
-from ..operations import OperationsBlueprint, operation_rules
+from ..request_url import requested_url
 from ..responses import JSONResponse
 from .document import make_document
 

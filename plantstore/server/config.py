@@ -134,7 +134,7 @@ def _check(server: Any) -> None:
         return
     try:
         create_app({"PLANTSTORE_METRICS": 0})  # The main process has no metrics.
-        _ = Settings(os.environ)[METRICS]
+        Settings(os.environ)[METRICS]  # noqa: B018  # It is only checked.
     except SettingsError as error:
         raise RuntimeError(f"plantstore: {error}") from None
     if _one_process() and server.num_workers > 1:

@@ -8,8 +8,7 @@ from threading import Lock
 from typing import Any
 
 from ..stores.base import StoreUnavailable
-from ..stores.deadline import TIMEOUT, remaining
-from ..stores.threads import start
+from ..stores.deadline import TIMEOUT, remaining, start
 
 
 def finished(future: Future[Any]) -> bool:

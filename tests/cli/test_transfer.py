@@ -299,11 +299,10 @@ def test_failed_output_is_not_flushed_again(
     reading, writing = os.pipe()
     os.close(reading)
     for output in (writing, os.open("/dev/full", os.O_WRONLY)):
-        with open(output, "w") as stdout:
-            monkeypatch.setattr(sys, "stdout", stdout)
+        with open(output, "w") as stdout, monkeypatch.context() as patch:
+            patch.setattr(sys, "stdout", stdout)
             with pytest.raises((click.ClickException, SystemExit)):
                 main.main(["--store", url, "list"], standalone_mode=False)
-        monkeypatch.undo()
 
 
 @pytest.mark.parametrize(
@@ -365,11 +364,11 @@ def test_export_to_a_terminal_is_escaped(
     controller, terminal = pty.openpty()
     with open(controller, "rb", buffering=0) as screen, open(terminal, "w") as stdout:
         file = os.ttyname(terminal) if by_name else "-"
-        monkeypatch.setattr(sys, "stdout", stdout)
-        for format in FORMATS:
-            arguments = ["--store", url, "export", file, "--format", format]
-            main.main(arguments, standalone_mode=False)
-        monkeypatch.undo()
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stdout", stdout)
+            for format in FORMATS:
+                arguments = ["--store", url, "export", file, "--format", format]
+                main.main(arguments, standalone_mode=False)
         shown = b""
         while shown.count(b"\n") < 3:
             shown += screen.read(4096)
@@ -432,9 +431,9 @@ def test_progress_bar_of_standard_input(url: str, monkeypatch: pytest.MonkeyPatc
     """An import from standard input shows a progress bar without a length."""
     controller, terminal = pty.openpty()
     with open(controller, "rb", buffering=0) as screen, open(terminal, "w") as stderr:
-        monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(JSONL)))
-        monkeypatch.setattr(sys, "stderr", stderr)
-        main.main(["--store", url, "import", "-"], standalone_mode=False)
-        monkeypatch.undo()
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stdin", TextIOWrapper(BytesIO(JSONL)))
+            patch.setattr(sys, "stderr", stderr)
+            main.main(["--store", url, "import", "-"], standalone_mode=False)
         assert b"Importing" in screen.read(4096)
     assert plants(url) == BOTH

@@ -47,7 +47,7 @@ FAULTS: dict[str, tuple[str, str, str]] = {
         "{},",
     ),
     "405 without Allow": (
-        "operations.py",
+        "base_blueprint.py",
         "return error_response(40501, message, [header])",
         "return error_response(40501, message)",
     ),

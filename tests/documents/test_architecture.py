@@ -5,6 +5,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
+from plantstore.blueprint import OPERATIONS
 from tests.support.readme import block
 from tests.support.serving import ROOT
 
@@ -39,6 +42,8 @@ def imports(module: Path) -> Iterator[str]:
     """Yield the names of the modules of the project that a module imports."""
     package = module.relative_to(ROOT).parts[:-1]
     for node in ast.walk(ast.parse(module.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
         if isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else ()
             names = [*base, *(node.module or "").split(".")]
@@ -67,12 +72,19 @@ def test_underscore_marks_the_modules_of_one_package() -> None:
             assert path.stem.startswith("_") == (name not in outside | PUBLIC), name
 
 
-def test_routes_are_literal() -> None:
-    """One line has the method, the path and the view of the operation create."""
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_routes_are_literal(name: str) -> None:
+    """One line has the method, the path and the view of an operation."""
+    method, rule, view = OPERATIONS[name]
+    route = f'    "{name}": Operation("{method}", "{rule}", Views.{view.__name__}),'
     lines = [line for path in PACKAGE.rglob("*.py") for line in path.read_text().splitlines()]
-    assert [line for line in lines if "POST" in line and '"/plants"' in line] == [
-        '    "create": Operation("POST", "/plants", Views.create_plant),'
-    ]
+    assert lines.count(route) == 1
+
+
+def test_folders_of_the_tests_are_those_of_the_package() -> None:
+    """Each folder of the package with more than one module has a folder of tests."""
+    for folder in {path.parent for path in PACKAGE.rglob("*.py")}:
+        assert (ROOT / "tests" / folder.relative_to(PACKAGE)).is_dir(), folder
 
 
 def test_no_test_file_imports_another_one() -> None:

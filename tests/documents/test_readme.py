@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -49,6 +50,7 @@ def environment(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.skipif(shutil.which("curl") is None, reason="apt-get install curl")
 def test_commands_without_installation(environment: Path) -> None:
     """The README's commands serve, add and administer plants, also without an installation."""
     _, _, command = block("serve").rpartition(" && ")

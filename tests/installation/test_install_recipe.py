@@ -1,5 +1,6 @@
 """The command of docs/embedding.md that installs the package into a site."""
 
+import shlex
 import sys
 from pathlib import Path
 
@@ -28,6 +29,9 @@ def test_install_recipe(tmp_path: Path) -> None:
     (tmp_path / "first_request.py").write_text(FIRST_REQUEST)
     install = recipe("install").replace("pip install plantstore", f"pip install -q {project}")
     assert str(project) in install
-    run(f"{sys.executable} -m venv env && env/bin/pip install -q Flask-SQLAlchemy", tmp_path)
+    run(
+        f"{shlex.quote(sys.executable)} -m venv env && env/bin/pip install -q Flask-SQLAlchemy",
+        tmp_path,
+    )
     run(f"PATH=env/bin:$PATH; {install}", tmp_path)
     assert run("env/bin/python first_request.py", tmp_path) == '{"name":""}\n'

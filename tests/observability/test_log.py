@@ -1,4 +1,4 @@
-"""The log of the service, and the ids of requests."""
+"""The format of the log, for the lines of the service and of other packages."""
 
 import json
 import logging

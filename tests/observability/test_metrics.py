@@ -263,6 +263,7 @@ def test_metrics_of_two_services_in_a_worker(tmp_path: Path) -> None:
         assert (metrics[CREATED], "other_total" in metrics) == (2, False)
 
 
+@pytest.mark.server
 def test_full_disk(tmp_path: Path) -> None:
     """The files of the metrics have their space on the disk, so that no write can fail."""
     environment = {"PLANTSTORE_TOKENS": "s3cret", "PLANTSTORE_METRICS": "1"}

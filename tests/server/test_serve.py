@@ -114,6 +114,8 @@ def test_wrong_setting_is_refused_in_one_line(
 ) -> None:
     """A wrong setting is refused in one line, also by gunicorn without our configuration."""
     options = ["--no-control-socket"] if command[0] == "gunicorn" else []
+    if "--bind" not in command:
+        options += ["--bind", "127.0.0.1:0"]  # The usual port may be in use.
     line = refused(*command, *options, folder=tmp_path, **environment)
     assert message in line
     assert "hunter2" not in line

@@ -6,7 +6,7 @@ from sqlalchemy import Engine, create_engine, make_url, text
 from plantstore import Plant, PlantExists, SQLStore, StoreUnavailable
 from plantstore.stores.deadline import deadline
 from tests.support.databases import Place, only, postgresql
-from tests.support.replication import Administrator, check_places
+from tests.support.replication import Administrator, check_slots
 from tests.support.sites import LILY, ROSE_PLANT
 from tests.support.sql import open_sql, started
 
@@ -107,11 +107,9 @@ def test_other_notices_of_the_server(place: Place, engine: Engine) -> None:
 
 
 @only(postgresql)
-def test_operations_without_a_response_keep_their_places(
-    place: Place, admin: Administrator
-) -> None:
+def test_operations_without_a_response_keep_their_slots(place: Place, admin: Administrator) -> None:
     """While the server does not respond, it gets no more operations than the pool has connections.
 
-    When it responds, all places are free again.
+    When it responds, all slots are free again.
     """
-    check_places(place.url, admin)
+    check_slots(place.url, admin)

@@ -30,7 +30,7 @@ from tests.support.waiting import wait_until
 # What the standby is called by the primary.
 STANDBY = "standby"
 # The number of backends that wait until the standby has the commit.
-WAITING = "SELECT COUNT(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+WAITING = "FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
 
 
 @dataclass
@@ -77,7 +77,7 @@ class Pair:
 
     def waiting(self) -> int:
         """Return how many backends of the primary wait for the standby."""
-        ((number,),) = self.primary.execute(WAITING)
+        ((number,),) = self.primary.execute(f"SELECT COUNT(*) {WAITING}")
         return int(number)
 
     def is_synchronous(self) -> bool:
@@ -117,9 +117,6 @@ def _copy(programs: Path, primary: Node, data: Path) -> None:
     address = f"host=127.0.0.1 port={primary.port} user=plants application_name={STANDBY}"
     copy: list[Any] = [programs / "pg_basebackup", "-D", data, "-R", "-c", "fast", "-d", address]
     subprocess.run(copy, check=True, capture_output=True, **primary.options)
-
-
-_WAITING = "FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
 
 
 class Administrator:
@@ -163,17 +160,17 @@ class Administrator:
 
     def waiting(self) -> int:
         """Return how many commits wait for the standby."""
-        number: int = self.execute(f"SELECT count(*) {_WAITING}")
+        number: int = self.execute(f"SELECT count(*) {WAITING}")
         return number
 
     def cancel(self) -> None:
         """Cancel the only commit that waits for the standby."""
         wait_until(lambda: self.waiting() == 1)
-        self.execute(f"SELECT pg_cancel_backend(pid) {_WAITING}")
+        self.execute(f"SELECT pg_cancel_backend(pid) {WAITING}")
 
 
-def check_places(url: str, admin: Administrator, most: int = POOL_SIZE) -> None:
-    """Check that so many operations wait for the standby, and that their places become free."""
+def check_slots(url: str, admin: Administrator, most: int = POOL_SIZE) -> None:
+    """Check that so many operations wait for the standby, and that their slots become free."""
 
     def add(id: int) -> None:
         with deadline(0.5):

@@ -10,8 +10,8 @@ import orjson
 from flask import Flask
 
 from plantstore import MemoryStore, Plant, StaticTokens, create_blueprint, create_docs_blueprint
+from plantstore.base_blueprint import OperationsBlueprint
 from plantstore.blueprint import OPERATIONS
-from plantstore.operations import OperationsBlueprint
 
 TOKEN = "s3cret"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}

@@ -1,4 +1,4 @@
-"""Access tokens: their form, the lines of a file, and how they expire."""
+"""A file of access tokens: changes, faults, and tokens that expire."""
 
 import os
 import resource

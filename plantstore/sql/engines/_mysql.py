@@ -14,12 +14,19 @@ from sqlalchemy import URL, Connection, Engine, ExceptionContext, Table, bindpar
 from sqlalchemy.dialects.mysql import LONGTEXT
 from sqlalchemy.util import asbool
 
+from ...stores.base import Plant
 from ...stores.deadline import deadline, remaining
 from ...text import one_line
 from .._sockets import duplicate, keep_alive
 from ._backend import CONNECT_TIMEOUT, RESPONSE_TIMEOUT, Backend, convert, one_of, own_engine, whole
 from ._opening import Opening
 
+# The columns of plants whose character set is not utf8mb4.
+_WRONG_CHARACTER_SETS = (
+    "SELECT 1 FROM information_schema.columns"
+    " WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table"
+    f" AND column_name IN {Plant._fields} AND character_set_name <> 'utf8mb4'"  # noqa: S608
+)
 # The codes of errors.
 _DUPLICATE = 1062
 _PORT = "3306"
@@ -101,11 +108,7 @@ class MySQL(Backend):
             " WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table"
             " AND engine <> 'InnoDB'"
         ),
-        "its character set must be utf8mb4": (
-            "SELECT 1 FROM information_schema.columns"
-            " WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table"
-            " AND column_name IN ('name', 'tag') AND character_set_name <> 'utf8mb4'"
-        ),
+        "its character set must be utf8mb4": _WRONG_CHARACTER_SETS,
         "the character set of the connection must be utf8mb4": (
             "SELECT 1 FROM DUAL WHERE @@character_set_client <> 'utf8mb4'"
             " OR @@character_set_connection <> 'utf8mb4'"

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Engine, event, exc
 
-from ...stores.threads import start
+from ...stores.deadline import start
 from .._background import finished
 from .._sockets import is_readable
 

@@ -11,7 +11,7 @@ from plantstore.sql.engines import POOL_SIZE
 from tests.support.clients import GIVES_UP, Clients
 from tests.support.databases import Place, Server, only, postgresql
 from tests.support.pgbouncer import POOL_SIZES, pgbouncer
-from tests.support.replication import Administrator, check_places
+from tests.support.replication import Administrator, check_slots
 from tests.support.serving import Gunicorn, post
 from tests.support.sites import ROSE_PLANT
 from tests.support.sql import check_outage, environment, lock_waits, open_sql, started
@@ -101,13 +101,13 @@ def test_drill_detects_a_store_that_acknowledges_early(place: Place, pooled: Pla
 
 @only(postgresql)
 @pytest.mark.parametrize("pool_mode", POOL_SIZES)
-def test_operations_without_a_response_keep_their_places(
+def test_operations_without_a_response_keep_their_slots(
     place: Place, engine: Engine, pool_mode: str
 ) -> None:
     """Through PgBouncer, too, a server that does not respond gets few operations."""
     with pgbouncer(place, pool_mode) as pooled:
         most = min(POOL_SIZE, POOL_SIZES[pool_mode])
-        check_places(pooled.url, Administrator(engine), most)
+        check_slots(pooled.url, Administrator(engine), most)
 
 
 @only(postgresql)

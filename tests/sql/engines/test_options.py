@@ -382,6 +382,7 @@ def certificate(folder: Path, name: str) -> tuple[Path, Path]:
     return files
 
 
+@pytest.mark.database
 def test_mariadb_certificate_is_verified() -> None:
     """With ssl_ca, the store uses only a server that it can verify, also with its own ssl_key."""
     with mariadb() as place:

@@ -6,7 +6,7 @@ Each serves all operations at /garden/plants.
 import json
 from collections.abc import Callable, Iterable
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flask import Blueprint, Flask, request
 from flask.json.provider import DefaultJSONProvider
@@ -14,17 +14,10 @@ from flask.typing import ResponseReturnValue
 from werkzeug.exceptions import HTTPException
 from werkzeug.middleware.dispatcher import DispatcherMiddleware
 from werkzeug.middleware.proxy_fix import ProxyFix
-
-from plantstore import MemoryStore, Plant, StoreMisconfigured, StoreUnavailable
-from tests.support.sites import make_blueprint
-
-if TYPE_CHECKING:
-    from _typeshed.wsgi import WSGIApplication
-from typing import TYPE_CHECKING, NamedTuple
-
 from werkzeug.test import Client
 
-from tests.support.sites import BEARER, ROSE
+from plantstore import MemoryStore, Plant, StoreMisconfigured, StoreUnavailable
+from tests.support.sites import BEARER, ROSE, make_blueprint
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment

@@ -4,7 +4,7 @@ import pytest
 from flask import Flask
 
 from plantstore import create_docs_blueprint
-from plantstore.hosts import forwarded_url
+from plantstore.request_url import forwarded_url
 from tests.support.responses import servers
 
 FORWARDED = {
