@@ -23,9 +23,9 @@ from ._opening import Opening
 
 # The columns of plants whose character set is not utf8mb4.
 _WRONG_CHARACTER_SETS = (
-    "SELECT 1 FROM information_schema.columns"
+    "SELECT 1 FROM information_schema.columns"  # noqa: S608
     " WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table"
-    f" AND column_name IN {Plant._fields} AND character_set_name <> 'utf8mb4'"  # noqa: S608
+    f" AND column_name IN {Plant._fields} AND character_set_name <> 'utf8mb4'"
 )
 # The codes of errors.
 _DUPLICATE = 1062
