@@ -75,7 +75,7 @@ class Refused(Exception):
     """
 
     def __init__(self, number: int, message: str | None = None, *, reason: str = "") -> None:
-        super().__init__(f"{number}: {message or ERRORS[number][0]}")
+        super().__init__(number, message)
         self.number = number
         self.message = message
         self.reason = reason

@@ -14,7 +14,7 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from .stores.base import BulkStore, Plant, PlantExists, Store
+from .stores.base import INT64, BulkStore, Plant, PlantExists, Store
 from .stores.urls import open_store
 
 __all__ = ["BulkStoreContract", "SharedStoreContract", "StoreContract"]
@@ -26,9 +26,9 @@ _ROSE = Plant(*(_VALUES[type] for type in get_type_hints(Plant).values()))
 # A plant without a tag.
 _LILY = Plant(2, "Lily")
 # Ids in order, with those at the limits of int64.
-_IDS = [-(2**63), -1, 0, 1, 5, 100, 2**63 - 1]
+_IDS = [INT64[0], -1, 0, 1, 5, 100, INT64[-1]]
 # Ids outside int64. Python cannot convert the last one to decimal text.
-_NO_IDS = [2**63, -(2**63) - 1, 10**30, 10**5000]
+_NO_IDS = [INT64[-1] + 1, INT64[0] - 1, 10**30, 10**5000]
 # The time in seconds after which a test fails because a thread or process does not start.
 _LIMIT = 60
 

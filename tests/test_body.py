@@ -112,19 +112,36 @@ def test_invalid_content_length_means_no_body(client: FlaskClient, length: str) 
 
 
 class SmallReads(BytesIO):
-    """An input that returns at most five bytes per call, as some servers do."""
+    """An input that returns at most five bytes per call, as some servers do.
+
+    :param body: the bytes of the input.
+    :param most: the number of bytes that may be read in all. On a socket, another byte blocks.
+    """
+
+    def __init__(self, body: bytes, most: int) -> None:
+        super().__init__(body)
+        self._most = most
 
     def read(self, size: int | None = -1) -> bytes:
         """Return at most five bytes."""
-        return super().read(min(5, -1 if size is None else size))
+        assert size is not None
+        assert size <= self._most - self.tell()
+        return super().read(min(5, size))
 
 
 def test_body_in_small_reads_is_complete(client: FlaskClient) -> None:
-    """A body that the server delivers in small pieces is read completely."""
+    """A body that the server delivers in small pieces is read completely, and no byte beyond it."""
     for environ in ({}, CHUNKED):
         body = b'{"id":%d,"name":"Rose"}' % len(environ)
-        pieces = {"wsgi.input": SmallReads(body)}
+        pieces = {"wsgi.input": SmallReads(body, 2**20 + 1 if environ else len(body))}
         assert send(client, body, environ_overrides=environ | pieces).status_code == 200
+
+
+def test_max_body_of_one_byte() -> None:
+    """The smallest limit is one byte."""
+    site = make_site(max_body=1)
+    check_error(send(site.test_client(), b"{}"), 41301)
+    check_error(send(site.test_client(), b"1"), 40003)
 
 
 def fill(start: bytes, unit: bytes, end: bytes) -> bytes:
