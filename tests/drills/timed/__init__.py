@@ -1,0 +1,1 @@
+"""Drills that measure times: nothing else may run meanwhile."""
