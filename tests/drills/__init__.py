@@ -1,1 +1,1 @@
-"""Tests that take minutes; continuous integration runs them with `pytest tests/drills`."""
+"""Tests that break services under load. They take minutes: `tox -e drills` runs them."""
