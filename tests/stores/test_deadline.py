@@ -57,9 +57,15 @@ def test_short_deadline_is_not_extended() -> None:
 
 def test_thread_has_a_deadline_of_its_own() -> None:
     """A function in a thread may take a minute, however little time its caller has."""
+
+    def step() -> float:
+        with deadline(20):
+            return remaining()
+
     set_waited(1000)
     with deadline(0.1):
         assert 50 < start(remaining).result(LIMIT) <= 60
+        assert 10 < start(step).result(LIMIT) <= 20
     restart(50)
     try:
         assert 40 < remaining() <= 50
