@@ -209,21 +209,21 @@ def test_closed_or_full_stream_is_exit_code_1(
 ) -> None:
     """If a standard stream is closed or full, a command fails with one line."""
     assert run("add", "1", "Monstera").exit_code == 0
-    assert in_a_shell(command.replace("URL", url)) == (1, "", f"Error: {message}\n")
+    assert in_a_shell(command.replace("URL", shlex.quote(url))) == (1, "", f"Error: {message}\n")
 
 
 def test_message_cannot_be_written(run: Run, url: str) -> None:
     """If standard error is full, a failed command only has its exit code."""
-    assert in_a_shell(f"show 2 --store {url} 2>/dev/full") == (1, "", "")
+    assert in_a_shell(f"show 2 --store {shlex.quote(url)} 2>/dev/full") == (1, "", "")
 
 
 def test_output_is_never_written_to_the_database(run: Run, url: str) -> None:
     """With closed standard streams, neither output nor messages get into the database."""
-    assert in_a_shell(f"add 1 Monstera --store {url} >&- 2>&- <&-") == (0, "", "")
+    assert in_a_shell(f"add 1 Monstera --store {shlex.quote(url)} >&- 2>&- <&-") == (0, "", "")
     file = Path(url.removeprefix("sqlite:///"))
     before = file.read_bytes()
     for command in ("list", "add 1 x"):
-        assert in_a_shell(f"{command} --store {url} >&- 2>&- <&-")[0] == 1
+        assert in_a_shell(f"{command} --store {shlex.quote(url)} >&- 2>&- <&-")[0] == 1
     assert file.read_bytes() == before
 
 
