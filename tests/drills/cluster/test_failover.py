@@ -307,7 +307,7 @@ def test_cancelled_wait_is_store_unavailable(
         store.add(LILY)
         with pair.standby.frozen(), started(lambda: change(store)) as (changing,):
             wait_until(lambda: pair.waiting() >= 1)
-            pair.primary.execute(WAITING.replace("COUNT(*)", f"{function}(pid)"))
+            pair.primary.execute(f"SELECT {function}(pid) {WAITING}")
         with pytest.raises(StoreUnavailable):
             changing.result()
         store.add(Plant(3, "Tulip"))
