@@ -1,4 +1,4 @@
-"""The class of every blueprint of this package: its Errors, its log, and the methods of a path."""
+"""The base class of the blueprints: their Errors, their log, and the methods of each path."""
 
 from collections.abc import Iterator
 from http import HTTPMethod

@@ -46,7 +46,7 @@ def make_token() -> str:
 
 
 def describe_unknown(token: str) -> str:
-    """Return why a token is probably not accepted. No part of the token is in the text."""
+    """Return the probable reason why a token is not accepted, without any part of the token."""
     if not token.startswith(PREFIX):
         return "The token is unknown."
     random, checksum = token[len(PREFIX) : -_CHECKSUM_LENGTH], token[-_CHECKSUM_LENGTH:]

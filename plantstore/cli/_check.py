@@ -10,7 +10,7 @@ from ..stores.base import StoreUnavailable
 from ..stores.urls import existing, is_new, open_store, public_url
 from ..text import one_line
 
-# A function that describes the state of the settings, or raises an exception that does.
+# Returns a line of the report, or raises an exception whose text is the line.
 _Describe = Callable[[Settings], str]
 
 
@@ -48,7 +48,7 @@ def _tokens(settings: Settings) -> str:
 
 
 def _has_line(setting: Setting[Any], source: Mapping[str, Any]) -> bool:
-    """Return whether the report has a line about a setting: if it is set, or limits the clients."""
+    """Return whether a setting has a line: each one that is set has, and the limit of a body."""
     return setting.report is not None and (setting.name in source or setting is MAX_BODY)
 
 

@@ -121,7 +121,7 @@ def _load_cells(cells: dict[str, str]) -> dict[str, Any]:
 
 
 def _integer(cell: str) -> int | str:
-    """Return an integer, or the cell itself if it has none."""
+    """Return the integer in a cell, or the cell itself if it is not an integer."""
     number = re.fullmatch("(-?)0*([0-9]+)", cell)
     if number is None:
         return cell
