@@ -14,7 +14,15 @@ from .openapi.blueprint import create_docs_blueprint
 from .schemas import ErrorSchema, NewPlantSchema, PlantSchema
 from .settings import SettingsError
 from .signals import plant_added, plant_removed
-from .stores.base import BulkStore, Plant, PlantExists, Store, StoreMisconfigured, StoreUnavailable
+from .stores.base import (
+    BulkStore,
+    Plant,
+    PlantExists,
+    Store,
+    StoreMisconfigured,
+    StoreUnavailable,
+    check_plant,
+)
 from .stores.memory import MemoryStore
 from .stores.urls import open_store
 
@@ -35,6 +43,7 @@ __all__ = [
     "StoreMisconfigured",
     "StoreUnavailable",
     "VerifyToken",
+    "check_plant",
     "create_app",
     "create_blueprint",
     "create_docs_blueprint",

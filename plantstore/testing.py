@@ -29,6 +29,12 @@ _LILY = Plant(2, "Lily")
 _IDS = [INT64[0], -1, 0, 1, 5, 100, INT64[-1]]
 # Ids outside int64. Python cannot convert the last one to decimal text.
 _NO_IDS = [INT64[-1] + 1, INT64[0] - 1, 10**30, 10**5000]
+# Fields that are not valid, each with a valid value of the others.
+_INVALID: list[dict[str, Any]] = [
+    *({"id": id} for id in (*_NO_IDS, "7", 1.0, True, None)),
+    *({"name": name} for name in (None, 5, b"x", "a\0b", "\ud800")),
+    *({"tag": tag} for tag in (5, b"x", "a\0b", "\udfff")),
+]
 # The time in seconds after which a test fails because a thread or process does not start.
 _LIMIT = 60
 
@@ -61,6 +67,14 @@ class StoreContract:
                 store.add(second)
             assert caught.value.args == (1,)
         assert list(store) == [_ROSE]
+
+    @pytest.mark.parametrize("invalid", _INVALID, ids=lambda fields: ", ".join(fields))
+    def test_invalid_plant_is_refused(self, store: Store, invalid: dict[str, Any]) -> None:
+        """A plant that is not valid raises ValueError, which names the field, and is not stored."""
+        (field,) = invalid
+        with pytest.raises(ValueError, match=f"^{field}: Must "):
+            store.add(_ROSE._replace(**invalid))
+        assert list(store) == []
 
     def test_iteration_is_in_id_order(self, store: Store) -> None:
         """Iteration yields every plant in the order of the ids, over the whole range of int64."""
@@ -330,6 +344,17 @@ class BulkStoreContract(StoreContract):
             store.add_all(interrupted(), skip_existing=skip_existing)
         assert list(store) == [Plant(1000, "")]
         assert store.add_all([_ROSE], skip_existing=skip_existing) == 1
+
+    @pytest.mark.parametrize("skip_existing", [False, True])
+    @pytest.mark.parametrize("invalid", _INVALID, ids=lambda fields: ", ".join(fields))
+    def test_add_all_is_undone_after_an_invalid_plant(
+        self, store: BulkStore, invalid: dict[str, Any], skip_existing: bool
+    ) -> None:
+        """If a plant is not valid, add_all raises ValueError and stores no plant."""
+        (field,) = invalid
+        with pytest.raises(ValueError, match=f"^{field}: Must "):
+            store.add_all([_LILY, _ROSE._replace(**invalid)], skip_existing=skip_existing)
+        assert list(store) == []
 
     def test_add_all_without_plants(self, store: BulkStore) -> None:
         """add_all of no plants adds none."""

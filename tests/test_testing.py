@@ -30,6 +30,14 @@ class ReturnsTuples(MemoryStore):
         return plant and tuple(plant)
 
 
+class AcceptsEverything(MemoryStore):
+    """A store that does not check its plants."""
+
+    def add(self, plant: Plant) -> None:
+        """Store a plant."""
+        self._names[plant.id] = plant.name
+
+
 class Overwrites(MemoryStore):
     """A store that replaces a plant."""
 
@@ -218,6 +226,7 @@ SUITE = BulkStoreContract()
         (ReturnsTuples, SUITE.test_get_returns_an_added_plant),
         (Overwrites, SUITE.test_duplicate_id_raises_plant_exists),
         (Anonymous, SUITE.test_duplicate_id_raises_plant_exists),
+        (AcceptsEverything, partial(SUITE.test_invalid_plant_is_refused, invalid={"name": 5})),
         (InOrderOfText, SUITE.test_iteration_is_in_id_order),
         (Includes, SUITE.test_iteration_after_an_id),
         (AfterRemoved, SUITE.test_iteration_after_an_id),
@@ -240,6 +249,14 @@ SUITE = BulkStoreContract()
         (SwallowsExceptions, SUITE.test_with_block),
         (OneByOne, SUITE.test_add_all_is_undone_after_a_duplicate),
         (OneByOne, partial(SUITE.test_add_all_is_undone_after_an_exception, skip_existing=True)),
+        (
+            OneByOne,
+            partial(
+                SUITE.test_add_all_is_undone_after_an_invalid_plant,
+                invalid={"tag": 5},
+                skip_existing=False,
+            ),
+        ),
         (OneByOne, SUITE.test_add_all_skip_existing),
         (OneByOne, SUITE.test_concurrent_add_all),
     ],

@@ -1,5 +1,13 @@
 """Plants in a SQL database, through SQLAlchemy Core. This package needs SQLAlchemy."""
 
+import sqlalchemy
+
+if sqlalchemy.__version__.startswith("1."):
+    raise ImportError(
+        "SQLStore needs SQLAlchemy 2.0.0 or later. This site has SQLAlchemy"
+        f" {sqlalchemy.__version__}."
+    )
+
 from ._store import SQLStore
 from .engines import is_new, make_engine, public_url
 

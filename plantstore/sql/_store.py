@@ -7,7 +7,14 @@ from typing import TypeVar
 
 from sqlalchemy import Connection, Engine, MetaData, exc
 
-from ..stores.base import INT64, BulkStore, Plant, StoreMisconfigured, StoreUnavailable
+from ..stores.base import (
+    BulkStore,
+    Plant,
+    StoreMisconfigured,
+    StoreUnavailable,
+    check_plant,
+    int64_fault,
+)
 from ..stores.deadline import deadline, remaining
 from ..text import type_error
 from ._connections import connections_of
@@ -54,9 +61,11 @@ class SQLStore(BulkStore):
         """Store a new plant.
 
         :raises PlantExists: if a plant with its id exists.
+        :raises ValueError: if the plant is not valid.
         :raises StoreMisconfigured: if the plant violates a constraint of the site, or if a column
             of the site is too short.
         """
+        check_plant(plant)
         with deadline(self._connections.timeout), self._checked(self._create_table):
             self._connections.add(self._statements, plant)
 
@@ -68,17 +77,19 @@ class SQLStore(BulkStore):
             default, it is an error.
         :returns: the number of added plants.
         :raises PlantExists: if an id exists or is repeated, and ``skip_existing`` is false.
+        :raises ValueError: if a plant is not valid.
         """
+        valid = map(check_plant, plants)
         try:
             with self._checked(self._create_table):
-                return Import(self._connections, self._statements, skip_existing).add_all(plants)
+                return Import(self._connections, self._statements, skip_existing).add_all(valid)
         except SourceError as error:
             (original,) = error.args
             raise original from original.__cause__
 
     def get(self, id: int) -> Plant | None:
         """Return the plant with this id, or ``None`` when there is none."""
-        if id not in INT64:  # The driver of SQLite would raise OverflowError.
+        if int64_fault(id):  # The driver of SQLite would raise OverflowError.
             return None
         return self._execute(lambda connection: self._statements.find(connection, id), None)
 
@@ -87,14 +98,14 @@ class SQLStore(BulkStore):
 
         :raises KeyError: if there is none.
         """
-        if id not in INT64:
+        if int64_fault(id):
             raise KeyError(id)
         if not self._execute(lambda connection: self._statements.remove(connection, id), False):
             raise KeyError(id)
 
     def iterate(self, after: int | None = None) -> Iterator[Plant]:
         """Yield the plants in the order of their ids, with one page in memory."""
-        if after is not None and after not in INT64:
+        if after is not None and int64_fault(after):
             if after > 0:
                 return
             after = None

@@ -31,6 +31,43 @@ class Plant(NamedTuple):
         return len(self.name) + len(self.tag or "")
 
 
+def check_plant(plant: Plant) -> Plant:
+    """Return a plant if it is valid: every store can keep it. Each store calls this function.
+
+    :param plant: the plant.
+    :raises ValueError: if it is not valid. The message says what is wrong with each field.
+    """
+    id, name, tag = plant
+    id_fault, name_fault = int64_fault(id), text_fault(name)
+    tag_fault = None if tag is None else text_fault(tag)
+    if id_fault or name_fault or tag_fault:
+        faults = {"id": id_fault, "name": name_fault, "tag": tag_fault}
+        raise ValueError(" ".join(f"{field}: {faults[field]}" for field in faults if faults[field]))
+    return plant
+
+
+def int64_fault(value: object) -> str | None:
+    """Return what is wrong with an id, or ``None`` if it is an integer within int64."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        return f"Must be an integer, not {type(value).__name__}."
+    # A range looks for an integer of a subclass one by one.
+    is_within = INT64.start <= value < INT64.stop
+    return None if is_within else "Must be between -2^63 and 2^63-1."
+
+
+def text_fault(value: object) -> str | None:
+    """Return what is wrong with a name or a tag, or ``None`` if every store can keep it."""
+    if not isinstance(value, str):
+        return f"Must be a string, not {type(value).__name__}."
+    if "\0" in value:
+        return "Must not contain U+0000."
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return "Must not contain a lone surrogate."
+    return None
+
+
 class PlantExists(Exception):
     """A plant with this id already exists. The stored plant is unchanged. ``args`` has the id."""
 
@@ -72,6 +109,7 @@ class Store(ABC):
 
         :param plant: the new plant.
         :raises PlantExists: if a plant with its id exists.
+        :raises ValueError: if the plant is not valid: see :func:`check_plant`.
         """
 
     @abstractmethod
@@ -146,4 +184,5 @@ class BulkStore(Store):
             default, it is an error.
         :returns: the number of added plants.
         :raises PlantExists: if an id exists or is repeated, and ``skip_existing`` is false.
+        :raises ValueError: if a plant is not valid: see :func:`check_plant`.
         """

@@ -6,7 +6,7 @@ from itertools import islice
 from threading import Lock
 from typing import ClassVar
 
-from .base import Plant, PlantExists, Store
+from .base import Plant, PlantExists, Store, check_plant
 
 # The number of plants for which an iteration looks up the ids first. It doubles each time.
 _FIRST_IDS = 128
@@ -36,8 +36,9 @@ class MemoryStore(Store):
         """Store a new plant.
 
         :raises PlantExists: if a plant with its id exists.
+        :raises ValueError: if the plant is not valid.
         """
-        id, name, tag = plant
+        id, name, tag = check_plant(plant)
         with self._lock:
             if id in self._names:
                 raise PlantExists(id)

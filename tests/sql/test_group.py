@@ -140,14 +140,6 @@ def test_refused_plant_in_a_group_refuses_only_itself(
     assert list(store) == [FIRST, *GROUP[:2], *GROUP[3:]]
 
 
-def test_invalid_plant_in_a_group_refuses_only_itself(store: SQLStore, file: Path) -> None:
-    """Of adds that are committed together, only a plant that SQLite cannot store is refused."""
-    invalid = [Plant(2**63, "x"), Plant(6, "\ud800")]
-    outcomes = add_together(store, file, [GROUP[0], *invalid, *GROUP[1:]])
-    assert [type(it) for it in outcomes if it is not None] == [OverflowError, UnicodeEncodeError]
-    assert list(store) == [FIRST, *GROUP]
-
-
 def test_full_disk_in_a_group(store: SQLStore, file: Path) -> None:
     """A full disk refuses the plants of a group that do not fit; all the others are stored."""
     listen(store, "connect", lambda it, _: it.execute("PRAGMA max_page_count = 20").close())

@@ -102,22 +102,6 @@ def test_table_created_in_a_concurrent_transaction(store: SQLStore, engine: Engi
     assert list(store) == [ROSE_PLANT]
 
 
-@pytest.mark.parametrize(
-    "invalid",
-    [(None, "x"), (2, None), (2**63, "x"), (2, "\ud800")],
-    ids=["id", "name", "64", "utf"],
-)
-def test_invalid_plant_is_not_a_duplicate(store: SQLStore, invalid: Any) -> None:
-    """A plant that violates another constraint is not reported as a duplicate, nor stored."""
-    store.add(ROSE_PLANT)
-    with pytest.raises((StoreMisconfigured, OverflowError, UnicodeEncodeError)):
-        store.add(Plant(*invalid))
-    with pytest.raises((StoreMisconfigured, OverflowError, UnicodeEncodeError, TypeError)):
-        store.add_all([Plant(3, "Tulip"), Plant(*invalid)])
-    store.add(LILY)
-    assert list(store) == [ROSE_PLANT, LILY]
-
-
 def test_skip_existing_skips_only_duplicate_ids(store: SQLStore, engine: Engine) -> None:
     """skip_existing does not skip a plant that violates another constraint of the site's table."""
     store.add(ROSE_PLANT)

@@ -33,9 +33,11 @@ _WAL_WARNING = (
 _COLUMNS = f"({', '.join(Plant._fields)})"
 _ROW = f"({', '.join('?' for _ in Plant._fields)})"
 # What usually locks the file for too long.
-_LOCKED = (
-    "another connection has an open transaction in this SQLite file. If a hook or the token check"
-    " of a site uses the file in the same request, it must commit or roll back."
+_LOCKED = "another connection has an open transaction in this SQLite file"
+_LOCKED_BY_IMPORT = f"{_LOCKED}, such as an import"
+_LOCKED_BY_SITE = (
+    f"{_LOCKED}. If a hook or the token check of the site uses the file in the same request, it"
+    " must commit or roll back."
 )
 # The codes of errors that concern the file itself.
 _FILE_ERRORS = {
@@ -173,7 +175,8 @@ class SQLite(Backend):
         message, file = super().describe(error, url), _file(url)
         code = getattr(getattr(error, "orig", error), "sqlite_errorcode", 0) & 0xFF
         if "is locked" in message:
-            return f"{message}: {_LOCKED}"
+            is_own = "mode" in url.query
+            return f"{message}: {_LOCKED_BY_IMPORT if is_own else _LOCKED_BY_SITE}"
         if code == sqlite3.SQLITE_CANTOPEN:
             return f"{message}: {file} ({_why_closed(file)})"
         return f"{message}: {file}" if code in _FILE_ERRORS else message
