@@ -2,28 +2,23 @@
 
 import os
 import sys
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from flask import Flask, Response, request
 from werkzeug.exceptions import BadRequest, InternalServerError, MethodNotAllowed, NotFound
-from werkzeug.routing import Map
+from werkzeug.routing import Map, MapAdapter
 
 from .auth import VerifyToken, check_verify_token
-from .base_blueprint import check_store
-from .blueprint import create_blueprint
-from .errors import error_response, service_failed
+from .base_blueprint import check_store, refuse_method
+from .blueprint import OPERATIONS, create_blueprint
+from .errors import ERRORS, ErrorResponse, service_failed
 from .observability.health import create_health_blueprint
 from .openapi.blueprint import make_docs_blueprint
-from .request_log import finish
-from .request_url import forwarded_url, is_host
-from .settings import MAX_BODY, METRICS, OPERATIONS, Settings, SettingsError
+from .request_url import HOST, forwarded_url
+from .settings import MAX_BODY, METRICS, SERVED_OPERATIONS, Settings, SettingsError
 from .stores.base import Store
 from .text import type_error
-
-# The message of 40401 if the operation create is not enabled.
-_NOTHING_HERE = "There is nothing at this path."
 
 
 def create_app(
@@ -63,7 +58,7 @@ def _make_app(
     settings.check_names()
     settings.log_formatter()  # It is only checked here. The server configures the log.
     verify_token = settings.verify_token if verify_token is None else verify_token
-    max_body, operations = settings[MAX_BODY], settings[OPERATIONS]
+    max_body, operations = settings[MAX_BODY], settings[SERVED_OPERATIONS]
     store = settings.open_store() if store is None else store
     app = _Service(__name__, static_folder=None)
     app.config.from_mapping(config)
@@ -77,15 +72,30 @@ def _make_app(
         )
     )
     app.register_blueprint(make_docs_blueprint("plantstore_docs", forwarded_url))
-    app.before_request(_check_host)
-    _handle_routing_errors(app, None if "create" in operations else _NOTHING_HERE)
+    _handle_routing_errors(app, operations)
     return app
 
 
+class _Map(Map):
+    def __init__(self, **options: Any) -> None:
+        # Otherwise werkzeug redirects from //plants to /plants. A redirect is not an Error, and its
+        # URL would lack the prefix that a proxy removes.
+        super().__init__(merge_slashes=False, **options)
+
+    def bind_to_environ(
+        self, environ: Any, server_name: str | None = None, subdomain: str | None = None
+    ) -> MapAdapter:
+        """Refuse a request without a valid Host header (RFC 9112 section 3.2)."""
+        host = environ.get("HTTP_HOST")
+        # HTTP/1.0 does not require the header, and HTTP/2 has another field.
+        is_missing = host is None and environ["SERVER_PROTOCOL"] == "HTTP/1.1"
+        if is_missing or (host is not None and HOST.fullmatch(host) is None):
+            raise BadRequest
+        return super().bind_to_environ(environ, server_name, subdomain)
+
+
 class _Service(Flask):
-    # Otherwise Werkzeug redirects from //plants to /plants. A redirect is not an Error, and its URL
-    # would lack the prefix that a proxy removes.
-    url_map_class = staticmethod(partial(Map, merge_slashes=False))  # type: ignore[assignment]
+    url_map_class: type[Map] = _Map
 
     def log_exception(self, exc_info: Any) -> None:
         """Log nothing: the error handler logs the traceback, with the id of the request."""
@@ -112,31 +122,19 @@ def _for_server(error: SettingsError) -> SettingsError:
     return kind(*error.args)
 
 
-def _check_host() -> Response | None:
-    """Refuse a request without a valid Host header (RFC 9112 section 3.2)."""
-    host = request.environ.get("HTTP_HOST")
-    if host is None and request.environ["SERVER_PROTOCOL"] != "HTTP/1.1":
-        return None  # HTTP/1.0 does not require it, and HTTP/2 has another field.
-    return None if is_host(host or "") else error_response(40005)
+def _handle_routing_errors(app: Flask, operations: Collection[str]) -> None:
+    """Respond with an Error where no blueprint does."""
+    served = [OPERATIONS[name] for name in operations]
+    requests = " or ".join(f"{operation.method} {operation.path}" for operation in served)
+    not_found = f"{ERRORS[40401][0]} Send {requests}."
+    handle = app.register_error_handler
+    handle(BadRequest, lambda error: ErrorResponse(40005))
+    handle(NotFound, lambda error: ErrorResponse(40401, not_found))
+    handle(InternalServerError, service_failed)
+    handle(MethodNotAllowed, lambda error: _method_not_allowed(app))
 
 
-def _handle_routing_errors(app: Flask, not_found: str | None) -> None:
-    app.register_error_handler(BadRequest, lambda error: error_response(40005))
-    app.register_error_handler(NotFound, lambda error: error_response(40401, not_found))
-    app.register_error_handler(InternalServerError, service_failed)
-
-    @app.errorhandler(MethodNotAllowed)
-    def method_not_allowed(error: MethodNotAllowed) -> Response:
-        """Refuse a WebSocket, or a method that HTTP does not define."""
-        adapter: Any = app.create_url_adapter(request)
-        if adapter.websocket:
-            return error_response(40005)
-        rule, _ = adapter.match(method="OPTIONS", return_rule=True)
-        blueprint: Any = app.blueprints[rule.endpoint.rpartition(".")[0]]
-        response: Response = blueprint.refuse_method()
-        return response
-
-    @app.after_request
-    def finish_without_blueprint(response: Response) -> Response:
-        """Finish the responses that no blueprint finishes, such as 40401."""
-        return response if request.blueprints else finish(response)
+def _method_not_allowed(app: Flask) -> Response:
+    """Refuse a WebSocket, or a method that HTTP does not define."""
+    adapter: Any = app.create_url_adapter(request)
+    return ErrorResponse(40005) if adapter.websocket else refuse_method()

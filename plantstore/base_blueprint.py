@@ -1,16 +1,16 @@
-"""The base class of the blueprints: their Errors, their log, and the methods of each path."""
+"""The base class of the blueprints: what happens before each operation."""
 
-from collections.abc import Iterator
 from http import HTTPMethod
 from typing import Any, cast
 
-from flask import Blueprint, Response, current_app, request
+from flask import Blueprint, Response, current_app, g, request
 from flask.sansio.blueprints import BlueprintSetupState
 from werkzeug.local import LocalProxy
-from werkzeug.routing import MapAdapter, Rule
+from werkzeug.routing import MapAdapter
 
-from .errors import ERRORS, error_response, handle_errors
-from .request_log import finish, request_id
+from .auth import VerifyToken, authenticate
+from .errors import ERRORS, ErrorResponse, Refused, handle_errors
+from .responses import OperationResponse, request_id
 from .stores.base import Store
 from .text import type_error
 
@@ -26,36 +26,46 @@ class OperationsBlueprint(Blueprint):
 
     :param name: the name of the blueprint.
     :param import_name: the name of the module that creates it.
+    :param verify_token: returns the name of a token's client. By default, no token is needed.
+    :param store: the store of the operations. If only one process can access it, several processes
+        do not serve it (50302). By default, there is none.
     :raises TypeError: if the name is not a string.
     """
 
     #: APIFlask expects this attribute in every blueprint that has hooks.
     enable_openapi: bool = False
 
-    def __init__(self, name: str, import_name: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        import_name: str,
+        *,
+        verify_token: VerifyToken | None = None,
+        store: Store | None = None,
+    ) -> None:
         if not isinstance(name, str):
             raise type_error("name", "a string", name)
         super().__init__(name, import_name)
-        self._paths: dict[str, str] = {}  # The rules of the operations, by every rule of a path.
+        self._verify_token = verify_token
+        self._store = store
+        self._first = ""  # The first segment of a path that has an operation.
         handle_errors(self)
+        self.url_defaults(self._set_path)
         self.before_request(self._begin)
-        self.after_request(finish)
 
-    def allow_header(self) -> tuple[str, str]:
-        """Return the header ``Allow`` of the requested path (RFC 9110 section 10.2.1).
-
-        It names the operations of all blueprints with the same URL prefix.
-        """
-        rule = request.url_rule
-        if rule is None:  # The method is not one that HTTP defines, and matches no rule.
-            adapter = cast(MapAdapter, current_app.create_url_adapter(request))
-            rule, _ = adapter.match(method="OPTIONS", return_rule=True)
-        path = self._paths[rule.rule]
-        methods = {"OPTIONS"}
-        for operation in operation_rules(rule):
-            if operation.rule == path:
-                methods |= operation.methods or set()
-        return "Allow", ", ".join(sorted(methods))
+    def _begin(self) -> Response | None:
+        """Check the credentials before anything else is read (interface section 5)."""
+        environ = request.environ
+        request_id(environ)
+        if environ["REQUEST_METHOD"] == "OPTIONS":
+            # The preflight request of a browser has no credentials.
+            return OperationResponse(headers=[("Allow", _allow())])
+        if self._verify_token is not None:
+            authorization = environ.get("HTTP_AUTHORIZATION")
+            g.plantstore_client = authenticate(authorization, self._verify_token)
+        if self._store is not None and self._store.one_process and environ["wsgi.multiprocess"]:
+            raise Refused(50302)
+        return None
 
     def add_other_methods(self, state: BlueprintSetupState) -> None:
         """Add a rule for the other methods to each path that has an operation.
@@ -71,33 +81,48 @@ class OperationsBlueprint(Blueprint):
             blueprint, _, endpoint = rule.endpoint.rpartition(".")
             if blueprint == name and endpoint != _OTHER and rule.rule.startswith(f"{prefix}/"):
                 paths.add(rule.rule.removeprefix(prefix))
+        segments: dict[str, list[str]] = {}  # The first segments of the paths, by their rest.
         for path in sorted(paths):
+            first, slash, rest = path[1:].partition("/")
+            segments.setdefault(slash + rest, []).append(first)
+        for rest, firsts in segments.items():
             # werkzeug tries a rule with a converter after an operation or a page of the site.
-            _, first, *rest = path.split("/")
-            other = "/".join(["", f"<any({first}):plantstore_path>", *rest])
-            state.add_url_rule(other, _OTHER, self.refuse_method, methods=[*HTTPMethod])
-            self._paths[prefix + path] = self._paths[prefix + other] = prefix + path
+            other = f"/<any({', '.join(firsts)}):plantstore_path>{rest}"
+            state.add_url_rule(other, _OTHER, refuse_method, methods=["OPTIONS"])
+            self._first = firsts[0]
+        for rule in state.app.url_map.iter_rules(f"{name}.{_OTHER}"):
+            rule.methods = _EveryMethod(["OPTIONS"])
 
-    def _begin(self) -> Response | None:
-        request_id()
-        # The preflight request of a browser has no credentials.
-        return Response(headers=[self.allow_header()]) if request.method == "OPTIONS" else None
-
-    def refuse_method(self, **_: Any) -> Response:
-        """Return the Error for a method that the requested path has no operation for."""
-        header = self.allow_header()
-        message = f"{ERRORS[40501][0]} The path has only the methods {header[1]}."
-        return error_response(40501, message, [header])
+    def _set_path(self, endpoint: str, values: dict[str, Any]) -> None:
+        """Let a site build a URL for every rule that it has, for example for a site map."""
+        if endpoint.rpartition(".")[2] == _OTHER:
+            values["plantstore_path"] = self._first
 
 
-def operation_rules(other: Rule) -> Iterator[Rule]:
-    """Yield the rules of all operations of the site that have the host of another rule."""
-    for rule in current_app.url_map.iter_rules():
-        blueprint, _, endpoint = rule.endpoint.rpartition(".")
-        is_operation = isinstance(current_app.blueprints.get(blueprint), OperationsBlueprint)
-        same_host = (rule.host, rule.subdomain) == (other.host, other.subdomain)
-        if is_operation and endpoint != _OTHER and same_host:
-            yield rule
+class _EveryMethod(set[str]):
+    """The methods of a rule that matches all methods of HTTP, but lists only these."""
+
+    def __contains__(self, method: object) -> bool:
+        return method in HTTPMethod.__members__
+
+
+def refuse_method(**_: Any) -> ErrorResponse:
+    """Return the Error for a method that the requested path has no operation for."""
+    allow = _allow()
+    message = f"{ERRORS[40501][0]} The path has only the methods {allow}."
+    return ErrorResponse(40501, message, [("Allow", allow)])
+
+
+def _allow() -> str:
+    """Return the methods of the requested path, also those of a page of the site."""
+    adapter = cast(MapAdapter, current_app.create_url_adapter(request))
+    served = {method for method in adapter.allowed_methods() if _is_served(adapter, method)}
+    return ", ".join(sorted({"OPTIONS"} | served))
+
+
+def _is_served(adapter: MapAdapter, method: str) -> bool:
+    rule, _ = adapter.match(method=method, return_rule=True)
+    return not rule.endpoint.endswith(f".{_OTHER}")
 
 
 def check_store(store: object) -> None:

@@ -4,13 +4,12 @@ from collections.abc import Callable, Collection
 from types import MethodType
 from typing import NamedTuple
 
-from flask import Response, g, request
+from flask import Response
 
-from .auth import VerifyToken, authenticate, check_verify_token
+from .auth import VerifyToken, check_verify_token
 from .base_blueprint import OperationsBlueprint, check_store
 from .body import DEFAULT_MAX_BODY
-from .errors import Refused, error_response, store_misconfigured
-from .stores.base import Store, StoreMisconfigured
+from .stores.base import Store
 from .text import type_error
 from .views import Views
 
@@ -21,6 +20,11 @@ class Operation(NamedTuple):
     method: str
     rule: str
     view: Callable[..., Response]
+
+    @property
+    def path(self) -> str:
+        """Its path in OpenAPI, below the URL prefix."""
+        return self.rule.replace("<plantstore_id>", "{id}")
 
 
 #: The operations by name. The parameter of a rule is not named ``id``, because the URL prefix of a
@@ -60,7 +64,7 @@ def create_blueprint(
     :param verify_token: a function that takes a bearer token and returns the name of its
         client, or ``None`` if the token is not accepted. It must not be a class or a coroutine
         function. The name is then in ``g.plantstore_client``.
-    :param max_body: the largest request body in bytes, by default 1 MiB.
+    :param max_body: the largest request body in bytes, by default 65,536.
     :param name: the name of the blueprint, by default ``plantstore``.
     :param operations: the names of the operations: ``create``, ``read``, ``list``, ``delete``. By
         default, there is only ``create``, the operation of interface 1.0.0.
@@ -73,38 +77,11 @@ def create_blueprint(
     check_verify_token(verify_token)
     _check_max_body(max_body)
     _check_operations(operations)
-    blueprint = OperationsBlueprint(name, __name__)
+    blueprint = OperationsBlueprint(name, __name__, verify_token=verify_token, store=store)
     views = Views(store, max_body)
-    logged: set[str] = set()  # The problems of the store that the log already has.
-
-    @blueprint.before_request
-    def check_request() -> None:
-        """Check the credentials before anything else is read (interface section 5)."""
-        environ = request.environ
-        g.plantstore_client = authenticate(environ.get("HTTP_AUTHORIZATION"), verify_token)
-        if store.one_process and environ["wsgi.multiprocess"]:
-            raise Refused(50302)
-
     for operation, (method, rule, view) in OPERATIONS.items():
         if operation in operations:
             blueprint.add_url_rule(rule, view_func=MethodType(view, views), methods=[method])
-
-    @blueprint.errorhandler(StoreMisconfigured)
-    def log_once(error: StoreMisconfigured) -> Response:
-        """Log a problem only once, until a request succeeds. Log later refusals by number."""
-        message = str(error)
-        if message in logged:
-            return error_response(50303)
-        logged.add(message)
-        return store_misconfigured(error)
-
-    @blueprint.after_request
-    def forget_problems(response: Response) -> Response:
-        """Forget the problems after a successful use of the store: they are then logged again."""
-        if logged and response.status_code < 400 and "plantstore_client" in g:
-            logged.clear()
-        return response
-
     blueprint.record(blueprint.add_other_methods)
     return blueprint
 

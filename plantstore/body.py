@@ -1,9 +1,9 @@
 """Reads a request body completely or not at all."""
 
 from io import BytesIO
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from flask import Request
+from flask import Request, request
 from werkzeug.wsgi import get_content_length
 
 from .errors import Refused
@@ -12,31 +12,35 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
 
 #: The default maximum size of a request body, in bytes.
-DEFAULT_MAX_BODY = 1048576
+DEFAULT_MAX_BODY = 65536
+
+_proxy: Any = request
 
 
-def read_body(request: Request, limit: int) -> bytes:
-    """Return a complete request body of media type ``application/json``.
+def read_body(limit: int) -> bytes:
+    """Return the complete body of the current request, of media type ``application/json``.
 
     Afterwards the site can read the body by any means that Flask has. After an exception of this
     function, except 40001, the site reads an empty body.
 
-    :param request: the current request.
     :param limit: the largest body in bytes. If the site's limit is lower, it applies instead.
     :raises Refused: 40001 for another media type or an encoded body, 41301 for a body over
         the limit, 40002 for a body that was cut short.
     """
-    if not _is_plain_json(request.environ):
+    # Each access through the proxy would take time.
+    current: Request = _proxy._get_current_object()  # noqa: SLF001
+    environ = current.environ
+    if not _is_plain_json(environ):
         raise Refused(40001)
-    site_limit = request.max_content_length
+    site_limit = current.max_content_length
     if site_limit is not None:
         limit = min(limit, int(site_limit))
     body = b""
     try:
-        body = _read(request, limit)
+        body = _read(current, get_content_length(environ), limit)
     finally:
         # The input has been read. If it is too large, Flask would raise 413 when the site reads it.
-        request.stream, request.environ["wsgi.input"] = BytesIO(body), BytesIO(body)
+        current.stream = environ["wsgi.input"] = BytesIO(body)
     return body
 
 
@@ -50,8 +54,7 @@ def _is_plain_json(environ: "WSGIEnvironment") -> bool:
     )
 
 
-def _read(request: Request, limit: int) -> bytes:
-    declared = get_content_length(request.environ)
+def _read(request: Request, declared: int | None, limit: int) -> bytes:
     if declared is not None and declared > limit:
         raise Refused(41301)
     try:
@@ -67,13 +70,13 @@ def _read(request: Request, limit: int) -> bytes:
 
 def _read_some(request: Request, declared: int | None, limit: int) -> bytes:
     """Return the body. If it is too large, return a part that is longer than the limit."""
-    stream = request.environ["wsgi.input"]
+    environ = request.environ
     opened = "stream" in vars(request)  # werkzeug keeps it there once the site uses it.
     # Reading beyond the end of the body could block forever, unless the server marks the end.
-    if not request.environ.get("wsgi.input_terminated") and (opened or not declared):
+    if not environ.get("wsgi.input_terminated") and (opened or not declared):
         return request.get_data() if declared else b""
     pieces, size = bytearray(), limit + 1 if declared is None else declared
-    while len(pieces) < size and (more := stream.read(size - len(pieces))):
+    while len(pieces) < size and (more := environ["wsgi.input"].read(size - len(pieces))):
         pieces += more  # A bytearray grows in place: thousands of small pieces stay cheap.
     if opened:
         request.stream = BytesIO()  # get_data then returns only what it has cached for the site.

@@ -1,8 +1,12 @@
-"""The numbered errors, the response of each, and the error handlers (interface section 7)."""
+"""The numbered errors: their messages, exception, response, handlers and line in the log.
 
+See section 7 of the interface.
+"""
+
+import logging
 from collections.abc import Iterable
 
-from flask import Blueprint, Response
+from flask import Blueprint, current_app, g, request
 from werkzeug.exceptions import (
     ClientDisconnected,
     HTTPException,
@@ -11,13 +15,14 @@ from werkzeug.exceptions import (
     default_exceptions,
 )
 
-from .responses import JSONResponse
+from .responses import JSONResponse, dump_json, request_id
 from .stores.base import PlantExists, StoreMisconfigured, StoreUnavailable
 from .text import one_line
 
 #: The message and the headers of each error. Its number is the HTTP status times 100, plus a
-#: counter.
+#: counter. Without a counter, the server refuses a request before it reaches the application.
 ERRORS: dict[int, tuple[str, dict[str, str]]] = {
+    40000: ("The request is not valid HTTP.", {}),
     40001: (
         "Send Content-Type: application/json, no Content-Encoding,"
         " and no Transfer-Encoding but chunked.",
@@ -44,20 +49,31 @@ ERRORS: dict[int, tuple[str, dict[str, str]]] = {
         "The bearer token is malformed or not accepted.",
         {"WWW-Authenticate": 'Bearer realm="plantstore", error="invalid_token"'},
     ),
-    40401: ("There is nothing at this path. Plants are created with POST /plants.", {}),
+    40401: ("There is nothing at this path.", {}),
     40402: ("There is no plant with this id.", {}),
     40501: ("There is no such operation on this path.", {}),
     41301: ("The body is larger than the limit of this service.", {}),
+    41400: ("The request line is too long.", {}),
+    41700: ("The Expect header must be 100-continue.", {}),
+    43100: ("The headers are too many or too large.", {}),
     50001: ("The service failed. The reason is in its log.", {}),
+    50100: ("The Transfer-Encoding must be chunked.", {}),
     50301: ("The store is unavailable now. Try again later.", {"Retry-After": "5"}),
     50302: (
-        "The plants are in the memory of one process, but several processes run the service."
-        " The request was not executed.",
+        "The plants are in the memory of one process, but the server says that several processes"
+        " run the service. The request was not executed.",
         {},
     ),
     50303: ("The store is not set up for plants; the log says what is wrong.", {}),
 }
 
+# The first use of app.logger would add a handler to the logger of a site: only errors go there.
+#: The logger of refused requests.
+REFUSED: logging.Logger = logging.getLogger("plantstore")
+#: The logger of new plants.
+ADDED: logging.Logger = logging.getLogger("plantstore.added")
+#: The logger of removed plants.
+REMOVED: logging.Logger = logging.getLogger("plantstore.removed")
 
 # The exceptions of werkzeug for a body that it cannot read, and the number of the same error.
 _UNREADABLE: dict[type[HTTPException], int] = {
@@ -82,49 +98,33 @@ class Refused(Exception):
 
 
 class ErrorResponse(JSONResponse):
-    """The response of an Error, with what the log says about it.
+    """The response of an Error, which is logged: a 5xx at level ERROR, another one at INFO.
 
-    :param number: the number of the error.
-    :param message: its message.
-    :param headers: its headers, as pairs of name and value.
-    :param reason: the reason in the log. It must not contain a part of the request.
-    :param fault: the exception whose traceback is in the log, or ``None``.
+    :param number: its number. Its headers are those of :data:`ERRORS`.
+    :param message: its message. By default, it is that of :data:`ERRORS`.
+    :param headers: more headers, as pairs of name and value.
+    :param reason: the reason in the log. It must not contain a part of the request. By default, it
+        is the message of :data:`ERRORS`.
+    :param fault: for a 5xx, the exception whose traceback is in the log.
     """
 
     def __init__(
         self,
         number: int,
-        message: str,
-        headers: Iterable[tuple[str, str]],
-        reason: str,
-        fault: BaseException | None,
+        message: str | None = None,
+        headers: Iterable[tuple[str, str]] = (),
+        *,
+        reason: str = "",
+        fault: BaseException | None = None,
     ) -> None:
-        super().__init__({"error": number, "message": message}, number // 100, headers)
+        text, own_headers = ERRORS.get(number, ("", {}))
+        data = {"error": number, "message": text if message is None else message}
+        super().__init__(data, number // 100, [*own_headers.items(), *headers])
         self.number = number
-        self.reason = reason
-        self.fault = fault
-
-
-def error_response(
-    number: int,
-    message: str | None = None,
-    headers: Iterable[tuple[str, str]] = (),
-    *,
-    reason: str = "",
-    fault: BaseException | None = None,
-) -> ErrorResponse:
-    """Return the response of an error.
-
-    :param number: a key of :data:`ERRORS`.
-    :param message: replaces the message of the table. By default, that message is sent.
-    :param headers: headers in addition to those of the table, as pairs of name and value.
-    :param reason: the reason in the log. By default, it is the message of the table.
-    :param fault: the exception whose traceback is in the log. By default, there is none.
-    """
-    text, own_headers = ERRORS[number]
-    all_headers = [*own_headers.items(), *headers]
-    sent = text if message is None else message
-    return ErrorResponse(number, sent, all_headers, reason or text, fault)
+        if fault is None:
+            log(REFUSED, logging.INFO, "%d: %s", number, reason or text)
+        else:
+            log(current_app.logger, logging.ERROR, "%d: %s", number, reason or text, error=fault)
 
 
 def site_error_response(refusal: HTTPException) -> JSONResponse | HTTPException:
@@ -140,7 +140,7 @@ def site_error_response(refusal: HTTPException) -> JSONResponse | HTTPException:
     for exception, number in _UNREADABLE.items():
         # If the site raises the exception by abort, it has another description.
         if isinstance(refusal, exception) and refusal.description == exception.description:
-            return error_response(number)
+            return ErrorResponse(number)
     status = refusal.code or 0
     if refusal.response is not None or not 400 <= status < 600:
         return refusal
@@ -148,7 +148,7 @@ def site_error_response(refusal: HTTPException) -> JSONResponse | HTTPException:
     headers = [header for header in refusal.get_headers() if header[0].lower() != "content-type"]
     reason = f"The site refuses the request: {refusal.name}."
     fault = refusal if status >= 500 else None
-    return ErrorResponse(status * 100, message, headers, reason, fault)
+    return ErrorResponse(status * 100, message, headers, reason=reason, fault=fault)
 
 
 def handle_errors(blueprint: Blueprint) -> None:
@@ -158,9 +158,9 @@ def handle_errors(blueprint: Blueprint) -> None:
     """
     handle = blueprint.register_error_handler
     handle(Refused, _refused)
-    handle(PlantExists, lambda error: error_response(40004))
+    handle(PlantExists, lambda error: ErrorResponse(40004))
     handle(StoreUnavailable, _store_unavailable)
-    handle(StoreMisconfigured, store_misconfigured)
+    handle(StoreMisconfigured, _store_misconfigured)
     handle(HTTPException, site_error_response)
     # Flask prefers the site's handler for a status to the blueprint's handler for HTTPException.
     for status in default_exceptions:
@@ -169,29 +169,82 @@ def handle_errors(blueprint: Blueprint) -> None:
     handle(InternalServerError, service_failed)
 
 
-def service_failed(error: InternalServerError) -> Response:
+def service_failed(error: InternalServerError) -> ErrorResponse:
     """Return the Error for an exception that nothing else handles."""
     fault = error.original_exception or error
-    return error_response(50001, reason="The service failed.", fault=fault)
+    return ErrorResponse(50001, reason="The service failed.", fault=fault)
 
 
-def store_misconfigured(error: StoreMisconfigured) -> Response:
-    """Return the Error for a store that is not set up for plants."""
+def _store_misconfigured(error: StoreMisconfigured) -> ErrorResponse:
     reason = f"The store is not set up for plants: {one_line(error)}"
-    return error_response(50303, reason=reason, fault=_without_cause(error))
+    return ErrorResponse(50303, reason=reason, fault=_without_cause(error))
 
 
-def _store_unavailable(error: StoreUnavailable) -> Response:
+def _store_unavailable(error: StoreUnavailable) -> ErrorResponse:
     reason = f"The store is unavailable: {error!r}"
-    return error_response(50301, reason=reason, fault=_without_cause(error))
+    return ErrorResponse(50301, reason=reason, fault=_without_cause(error))
 
 
-def _refused(error: Refused) -> Response:
+def _refused(error: Refused) -> ErrorResponse:
     fault = error if error.number >= 50000 else None
-    return error_response(error.number, error.message, reason=error.reason, fault=fault)
+    return ErrorResponse(error.number, error.message, reason=error.reason, fault=fault)
 
 
 def _without_cause(error: Exception) -> Exception:
     # The cause is an error of a driver, whose text may have the values of a plant.
     error.__cause__, error.__suppress_context__ = None, True
     return error
+
+
+def log(
+    logger: logging.Logger,
+    level: int,
+    message: str,
+    *arguments: object,
+    error: BaseException | None = None,
+) -> None:
+    """Log a line about the current request, with its client, its address and its id.
+
+    :param logger: the logger.
+    :param level: a level of :mod:`logging`.
+    :param message: the message, in which each ``%`` stands for an argument.
+    :param error: the exception whose traceback follows.
+    """
+    about = g.get("plantstore_client"), request.remote_addr, request_id(request.environ)
+    _log(logger, level, message, arguments, about, error)
+
+
+def refuse_without_request(
+    number: int, message: str, address: str | None, fault: BaseException | None
+) -> tuple[bytes, dict[str, str]]:
+    """Log what the server refuses because it is not valid HTTP.
+
+    :param number: a key of :data:`ERRORS`.
+    :param message: its message.
+    :param address: the address of the client, or ``None`` if it has none.
+    :param fault: the exception whose traceback is in the log, or ``None``.
+    :returns: the body of the response, an Error, and its headers.
+    """
+    id = request_id({})
+    level = logging.INFO if fault is None else logging.ERROR
+    _log(REFUSED, level, "%d: %s", (number, message), (None, address, id), fault)
+    headers = {"Content-Type": "application/json", "X-Request-ID": id}
+    return dump_json({"error": number, "message": message}), headers
+
+
+def _log(
+    logger: logging.Logger,
+    level: int,
+    message: str,
+    arguments: tuple[object, ...],
+    about: tuple[str | None, str | None, str],
+    error: BaseException | None,
+) -> None:
+    client, address, id = about
+    extra = {
+        "plantstore_client": client,
+        "plantstore_address": address,
+        "plantstore_request_id": id,
+    }
+    text = f"{message} (client: %r, address: %r, request: %s)"
+    logger.log(level, text, *arguments, *about, exc_info=error, extra=extra)

@@ -5,15 +5,12 @@ from urllib.parse import quote
 
 from flask import request
 
-# RFC 9110 section 7.2, RFC 3986 section 3.2.2. An http URL has a host that is not empty.
-_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|([A-Za-z0-9\-._~!$&'()*+,;=]|%[0-9A-Fa-f]{2})+)(:[0-9]*)?")
+#: A valid Host header (RFC 9110 section 7.2, RFC 3986 section 3.2.2). It is not empty.
+HOST: re.Pattern[str] = re.compile(
+    r"(\[[0-9A-Fa-f:.]+\]|([A-Za-z0-9\-._~!$&'()*+,;=]|%[0-9A-Fa-f]{2})+)(:[0-9]*)?"
+)
 # A URL prefix that a proxy has removed: segments (RFC 3986 section 3.3) other than . and ..
 _PREFIX = re.compile(r"(/(?!\.{1,2}(/|$))([A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})+)*/?")
-
-
-def is_host(text: str) -> bool:
-    """Return whether a text is a valid value of a Host header."""
-    return _HOST.fullmatch(text) is not None
 
 
 def requested_url(scheme: str = "", host: str = "", prefix: str = "") -> str:
@@ -38,7 +35,7 @@ def forwarded_url() -> str:
     scheme, host, prefix = map(_forwarded, ("Proto", "Host", "Prefix"))
     return requested_url(
         scheme if scheme in {"http", "https"} else "",
-        host if is_host(host) else "",
+        host if HOST.fullmatch(host) else "",
         prefix.rstrip("/") if _PREFIX.fullmatch(prefix) else "",
     )
 

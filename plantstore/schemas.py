@@ -1,19 +1,20 @@
-"""The schemas of the interface (section 2)."""
+"""The schemas of the interface (section 2), and the JSON text that they load."""
 
 import re
-from decimal import Decimal
-from functools import cached_property
-from math import isfinite
-from typing import Any
+from decimal import Context, Decimal
+from json import JSONDecodeError, JSONDecoder
+from math import isinf, isnan
+from typing import Any, NoReturn
 
 from marshmallow import EXCLUDE, RAISE, Schema, ValidationError, fields, missing
 from marshmallow.exceptions import SCHEMA
 from marshmallow.validate import Range
 
-from .decoding import SHALLOW, ObjectDecoder
-from .stores.base import INT64
-from .text import excerpt
+from .stores.base import INT64, int64_fault, text_fault
+from .text import one_line, printable
 
+# The longest message to a client, in characters.
+_LONGEST = 500
 # An integer in its canonical decimal form. 19 digits are enough for int64. Python would refuse to
 # convert thousands of them.
 _CANONICAL = re.compile("0|-?[1-9][0-9]{0,18}")
@@ -49,18 +50,21 @@ class Int64(fields.Integer):
     }
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> int:
-        if type(value) is int:
-            return self._within(value, INT64)
+        id = value if type(value) is int else self._exact(value)
+        if int64_fault(id):
+            raise self.make_error("range")
+        return id
+
+    def _exact(self, value: Any) -> int:
         if type(value) not in {float, Decimal}:
             raise self.make_error("invalid", kind=_kind(value))
-        if not isfinite(value) or value != int(value):
-            raise self.make_error("invalid", kind="a fraction")
-        return self._within(int(value), _EXACT)
-
-    def _within(self, value: int, integers: range) -> int:
-        if value not in integers:
+        if isinf(value):
             raise self.make_error("range")
-        return value
+        if isnan(value) or value != int(value):
+            raise self.make_error("invalid", kind="a fraction")
+        if int(value) not in _EXACT:
+            raise self.make_error("range")
+        return int(value)
 
 
 class Text(fields.String):
@@ -69,19 +73,13 @@ class Text(fields.String):
     default_error_messages: dict[str, Any] = {
         "invalid": "Must be a string, not {kind}.",
         "null": "Must be a string, not null.",
-        "nul": "Must not contain U+0000.",
-        "surrogate": "Must not contain a lone surrogate.",
     }
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> str:
         if type(value) is not str:
             raise self.make_error("invalid", kind=_kind(value))
-        if "\0" in value:
-            raise self.make_error("nul")
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            raise self.make_error("surrogate") from None
+        if fault := text_fault(value):
+            raise ValidationError(fault)
         return value
 
     def _serialize(self, value: Any, attr: str | None, obj: Any, **kwargs: Any) -> Any:
@@ -118,46 +116,14 @@ class NewPlantSchema(PlantSchema):
     def loads(self, json_data: str | bytes | bytearray, /, **kwargs: Any) -> Any:
         """Return a NewPlant from JSON text, without rounding its id.
 
-        Members that are not loaded are skipped. If the schema has hooks, or if its option
-        ``unknown`` is not ``EXCLUDE``, all members are decoded.
-
         :param json_data: the JSON text; bytes are UTF-8.
         :param kwargs: options of :meth:`marshmallow.Schema.load`.
         :returns: a dict of ``id``, ``name``, and ``tag`` if the plant has one.
-        :raises json.JSONDecodeError: if ``json_data`` is not one JSON text (RFC 8259), is
-            nested too deeply, or has a number beyond the range of a 64-bit float in a member
-            that is decoded. Its ``pos`` is -1 if the position is unknown.
+        :raises json.JSONDecodeError: if ``json_data`` is not one JSON text (RFC 8259), or is nested
+            too deeply. Its ``pos`` is -1 if the position is unknown.
         :raises marshmallow.ValidationError: if the JSON text is not a NewPlant.
         """
-        unknown, many = kwargs.get("unknown") or self.unknown, kwargs.get("many")
-        decoder = self._decoder if unknown == EXCLUDE else self._full_decoder
-        return self.load(decoder.decode(json_data, self.many if many is None else many), **kwargs)
-
-    @cached_property
-    def _decoder(self) -> ObjectDecoder:
-        if any(self._hooks.values()):  # A hook may look at everything that was sent.
-            return self._full_decoder
-        shallow = {Int64, Text}  # A subclass may accept lists and objects.
-        types = {
-            key: SHALLOW if type(self._loaded[key]) in shallow else Any for key in self._loaded
-        }
-        return ObjectDecoder(types, self._integers)
-
-    @cached_property
-    def _full_decoder(self) -> ObjectDecoder:
-        return ObjectDecoder({}, self._integers, every=True)
-
-    @cached_property
-    def _loaded(self) -> dict[str, Any]:
-        """The fields that are loaded, by their names in JSON."""
-        return {
-            name if field.data_key is None else field.data_key: field
-            for name, field in self.load_fields.items()
-        }
-
-    @property
-    def _integers(self) -> list[str]:
-        return [key for key in self._loaded if isinstance(self._loaded[key], fields.Integer)]
+        return self.load(decode_json(json_data), **kwargs)
 
 
 class QueryInteger(fields.Integer):
@@ -208,6 +174,60 @@ class ErrorSchema(Schema):
     message: fields.String = fields.String(required=True)
 
 
+def decode_json(json_data: str | bytes | bytearray) -> Any:
+    """Return the value of a JSON text, with every number as exact as it is written.
+
+    :param json_data: the JSON text; bytes are UTF-8.
+    :raises json.JSONDecodeError: if it is not one JSON text (RFC 8259), or is nested too deeply.
+        Its ``pos`` is -1 if the position is unknown.
+    """
+    try:
+        text = json_data if isinstance(json_data, str) else json_data.decode()
+        return _decode(text)
+    except UnicodeDecodeError as error:
+        start = len(error.object[: error.start].decode())
+        text = error.object.decode(errors="replace")
+        raise JSONDecodeError("It is not UTF-8", text, start) from None
+    except JSONDecodeError as error:
+        if error.doc.startswith("\ufeff"):
+            raise JSONDecodeError("Remove the byte order mark", error.doc, 0) from None
+        raise
+    except RecursionError:
+        raise JSONDecodeError("It is nested too deeply", text, -1) from None
+    except ValueError:  # Python's limit is sys.get_int_max_str_digits().
+        raise JSONDecodeError("An integer has too many digits", text, -1) from None
+
+
+def describe_json_error(error: JSONDecodeError) -> str:
+    """Return what is wrong with a text that cannot be read as JSON, and where if that is known.
+
+    It is one line, with at most 20 characters of the text.
+    """
+    if not error.doc or error.doc.isspace():
+        return "The body is empty. Send a JSON object."
+    fault = error.msg.removesuffix(" at")
+    if error.pos < 0:
+        return f"The body cannot be read as JSON: {fault}."
+    found = printable(error.doc[error.pos : error.pos + 20]) or "the end of the body"
+    place = f"at line {error.lineno}, column {error.colno}: {found}"
+    return f"The body cannot be read as JSON: {fault} {place}"
+
+
+def _number(literal: str) -> float | Decimal:
+    """Return a number without rounding it, except zero, and infinity if no float is so large."""
+    number = float(literal)
+    is_zero = not literal.lower().partition("e")[0].strip("-0.")
+    # A Decimal does not have every exponent. Without traps, it is then NaN.
+    return number if is_zero or isinf(number) else Decimal(literal, Context(traps=[]))
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise JSONDecodeError(f"{name} is not a JSON value", name, -1)
+
+
+_decode = JSONDecoder(parse_float=_number, parse_constant=_refuse_constant).decode
+
+
 def parse_integer(text: str) -> int | None:
     """Return an integer that is written in its canonical decimal form, or ``None``.
 
@@ -221,7 +241,7 @@ def describe_faults(error: ValidationError) -> str:
 
     It is one line of at most 500 characters.
     """
-    return excerpt(_describe("", {**error.messages_dict}))
+    return one_line(_describe("", {**error.messages_dict}), _LONGEST)
 
 
 def _describe(field: str, messages: Any) -> str:

@@ -15,6 +15,7 @@ from .body import DEFAULT_MAX_BODY
 from .observability.log_format import FORMATTERS
 from .stores.base import Store
 from .stores.urls import DEFAULT_STORE, open_store
+from .text import printable
 from .tokens.file import TokenFile, describe_fault, name_expired, read_file
 
 _T = TypeVar("_T")
@@ -132,7 +133,7 @@ MAX_BODY = Setting(
     _bytes,
     "Largest request body: {} bytes".format,
 )
-OPERATIONS = Setting(
+SERVED_OPERATIONS = Setting(
     "PLANTSTORE_OPERATIONS",
     "the operations that are served, separated by commas or white space: `create`, `read`, `list`,"
     " `delete`",
@@ -192,8 +193,7 @@ class Settings:
         for name in self.source:
             if name.startswith("PLANTSTORE_") and not _is_known(name):
                 (nearest, *_) = get_close_matches(name.upper(), _NAMES, 1, 0)
-                shown = name if name.isprintable() else ascii(name)
-                raise SettingsError(f"{shown} is not a setting. Did you mean {nearest}?")
+                raise SettingsError(f"{printable(name)} is not a setting. Did you mean {nearest}?")
 
     @property
     def verify_token(self) -> VerifyToken:

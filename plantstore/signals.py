@@ -7,7 +7,7 @@ from blinker import NamedSignal, Namespace
 from flask import g
 from flask.globals import app_ctx
 
-from .request_log import ADDED, REMOVED, log
+from .errors import ADDED, REMOVED, log
 from .stores.base import Plant
 
 _signals = Namespace()
@@ -25,7 +25,8 @@ plant_removed: NamedSignal = _signals.signal("plant-removed")
 
 def announce_added(plant: Plant) -> None:
     """Log a new plant of the current request at level INFO, and send :data:`plant_added`."""
-    log(ADDED, logging.INFO, "Plant %d was added", plant.id)
+    if ADDED.isEnabledFor(logging.INFO):
+        log(ADDED, logging.INFO, "Plant %d was added", plant.id)
     _send(plant_added, plant.id, plant=plant)
 
 

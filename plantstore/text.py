@@ -2,9 +2,6 @@
 
 import json
 
-# The longest message to a client, in characters.
-_LONGEST = 500
-
 
 def type_error(argument: str, expected: str, given: object) -> TypeError:
     """Return a TypeError whose message says what was expected.
@@ -24,18 +21,16 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
 
 
-def one_line(text: object) -> str:
-    """Return a text, or the text of an exception, with a space for each run of white space."""
-    return " ".join(str(text).split())
+def one_line(text: object, longest: int | None = None) -> str:
+    """Return a text, or the text of an exception, as one printable line for a message.
 
+    A run of white space becomes one space. Other characters that are not printable are escaped.
 
-def excerpt(text: str) -> str:
-    """Return the start of a text, with characters that are not printable as escapes.
-
-    It is one line of at most 500 characters.
+    :param text: the text or the exception.
+    :param longest: the largest number of characters. A longer line ends with an ellipsis. By
+        default, it has no limit.
     """
-    start = text[:_LONGEST]
-    if not start.isprintable():
-        start = "".join(one if one.isprintable() else repr(one)[1:-1] for one in start)
-    is_whole = len(start) <= _LONGEST and len(text) <= _LONGEST
-    return start if is_whole else f"{start[: _LONGEST - 1]}…"
+    # The rest of a very long text takes no time.
+    start = str(text) if longest is None else str(text)[: 2 * longest]
+    line = printable(" ".join(start.split()))
+    return line if longest is None or len(line) <= longest else f"{line[: longest - 1]}…"

@@ -9,10 +9,16 @@ from marshmallow import ValidationError
 from werkzeug.datastructures import MultiDict
 
 from .body import read_body
-from .decoding import describe_json_error
 from .errors import Refused
 from .responses import JSONResponse, no_content
-from .schemas import describe_faults, new_plant_schema, page_schema, parse_integer, plant_schema
+from .schemas import (
+    describe_faults,
+    describe_json_error,
+    new_plant_schema,
+    page_schema,
+    parse_integer,
+    plant_schema,
+)
 from .signals import announce_added, announce_removed
 from .stores.base import Plant, Store
 from .stores.deadline import TIMEOUT, deadline
@@ -43,8 +49,8 @@ class Views:
 
     def create_plant(self, **_: Any) -> Response:
         """Create a new plant in the store (interface section 4)."""
-        new_plant = _load(read_body(request, self._max_body))
-        plant = Plant(**{name: new_plant[name] for name in Plant._fields if name in new_plant})
+        new_plant = _load(read_body(self._max_body))
+        plant = Plant._make(map(new_plant.get, Plant._fields))
         self._store.add(plant)
         announce_added(plant)
         return JSONResponse(plant_schema.dump(new_plant))

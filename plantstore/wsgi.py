@@ -7,7 +7,7 @@ import sys
 from flask import Flask
 
 from .app import create_app
-from .request_log import ADDED
+from .errors import ADDED
 from .settings import Settings, SettingsError
 
 

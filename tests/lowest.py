@@ -1,10 +1,13 @@
-"""Install the lowest version that setup.cfg declares of each dependency."""
+"""Install the lowest version that setup.cfg declares of each dependency, and that Flask accepts."""
 
 import re
 import subprocess
 import sys
 from configparser import ConfigParser
 from pathlib import Path
+
+# The lowest versions that Flask 3.0.0 accepts.
+BROUGHT_BY_FLASK = ["blinker==1.6.2", "click==8.1.3", "werkzeug==3.0.0"]
 
 
 def lowest_versions() -> list[str]:
@@ -14,7 +17,8 @@ def lowest_versions() -> list[str]:
     declared = config["options"]["install_requires"] + "".join(
         f"\n{extra}" for extra in config["options.extras_require"].values()
     )
-    return sorted({line.strip().replace(">=", "==") for line in re.findall(".*>=.*", declared)})
+    pins = {line.strip().replace(">=", "==") for line in re.findall(".*>=.*", declared)}
+    return sorted(pins.union(BROUGHT_BY_FLASK))
 
 
 if __name__ == "__main__":

@@ -5,12 +5,13 @@ from http import HTTPMethod
 from typing import Any
 
 import pytest
-from flask import Blueprint, Flask
+from flask import Blueprint, Flask, url_for
 from flask.cli import routes_command
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
-from plantstore import MemoryStore
+from plantstore import MemoryStore, create_docs_blueprint, create_health_blueprint
+from plantstore.blueprint import OPERATIONS
 from tests.support.responses import check_error
 from tests.support.sites import BEARER, make_blueprint, make_site
 
@@ -178,7 +179,20 @@ def test_site_page_keeps_its_methods(site: Flask) -> None:
     assert client.put("/garden/plants").data == b"my plants"
     response = client.delete("/garden/plants", headers=BEARER)
     check_error(response, 40501)
+    assert response.headers["Allow"] == "GET, HEAD, OPTIONS, POST, PUT"
+    allow = client.options("/garden/plants").headers["Allow"]
+    assert {*allow.split(", ")} == {"GET", "HEAD", "OPTIONS", "POST", "PUT"}
+
+
+def test_page_for_every_path_is_not_in_allow(site: Flask) -> None:
+    """A page of the host site for every path is not in Allow of a path that it does not serve."""
+    site.add_url_rule("/<path:path>", "page", lambda path: "a page", methods=["GET", "PUT"])
+    client = site.test_client()
+    assert client.put("/garden/other").data == b"a page"
+    response = client.put("/garden/plants", headers=BEARER)
+    check_error(response, 40501)
     assert response.headers["Allow"] == "OPTIONS, POST"
+    assert client.options("/garden/plants").headers["Allow"] == "OPTIONS, POST"
 
 
 def test_site_page_with_a_trailing_slash(site: Flask) -> None:
@@ -212,10 +226,10 @@ def test_other_paths_get_the_404_page_of_the_site(site: Flask) -> None:
 
 
 def test_flask_routes_lists_the_methods(site: Flask) -> None:
-    """`flask routes` lists the methods of the operation, and those that are refused."""
+    """`flask routes` lists the methods of the operation, and not those that are refused."""
     listed = site.test_cli_runner().invoke(routes_command, ["--all-methods"]).output
     assert re.search(r"plantstore.create_plant +OPTIONS, POST +/garden/plants", listed)
-    assert re.search(r"plantstore.other_methods +CONNECT, DELETE, GET, HEAD, .* +/garden/", listed)
+    assert re.search(r"plantstore.other_methods +OPTIONS +/garden/", listed)
 
 
 def test_sitemap_excludes_the_blueprint(site: Flask) -> None:
@@ -226,3 +240,17 @@ def test_sitemap_excludes_the_blueprint(site: Flask) -> None:
         if "GET" in (rule.methods or ()) and not rule.arguments
     ]
     assert pages == ["/"]
+
+
+@pytest.mark.parametrize("value", [None, "[{}]", "x"])
+def test_url_of_every_rule(site: Flask, value: str | None) -> None:
+    """A host site can build a URL for each of its rules, such as for a list of its pages."""
+    site.register_blueprint(create_health_blueprint(store=MemoryStore()))
+    site.register_blueprint(create_docs_blueprint(), url_prefix="/garden")
+    site.register_blueprint(make_blueprint(name="all", operations=[*OPERATIONS]), url_prefix="/all")
+    with site.test_request_context():
+        for rule in site.url_map.iter_rules():
+            names = {name for name in rule.arguments if value or name != "plantstore_path"}
+            values: dict[str, Any] = {name: (value or "x").format(name) for name in names}
+            url = url_for(rule.endpoint, **values)
+            assert url.startswith(("/garden/", "/all/plants", "/healthz", "/readyz", "/"))

@@ -38,7 +38,7 @@ def test_unknown_members_are_ignored(site: Flask, store: MemoryStore) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", " ", "ü", "🌵", "\u2028", "\x01\x7f", "\ufffe", "a" * 100_000, "</script>", '"\\']
+    "text", ["", " ", "ü", "🌵", "\u2028", "\x01\x7f", "\ufffe", "a" * 30_000, "</script>", '"\\']
 )
 def test_text_is_returned_unchanged(site: Flask, store: MemoryStore, text: str) -> None:
     """Any text of any length, also the empty one, is stored and returned unchanged."""

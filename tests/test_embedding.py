@@ -44,8 +44,9 @@ LATER.insert(0, {**JSON, "method": "GET"})
 
 def test_requests_cover_every_error() -> None:
     """REQUESTS has a request for every error that an embedded store has, except 50001."""
+    of_server = {number for number in ERRORS if number % 100 == 0}
     responses = send_all(with_prefix(Flask("site")))
-    assert {200, *ERRORS} - {40005, 40401, 50001} == {*REQUESTS}
+    assert {200, *ERRORS} - of_server - {40005, 40401, 50001} == {*REQUESTS}
     for number, response in zip(REQUESTS, responses, strict=False):
         assert number == 200 or b'"error":%d,' % number in response.body
     successes = responses[0], *responses[len(REQUESTS) :]

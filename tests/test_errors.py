@@ -6,10 +6,10 @@ import pytest
 from flask import Flask
 from marshmallow import ValidationError
 
-from plantstore import MemoryStore, Plant, StoreMisconfigured, StoreUnavailable
+from plantstore import MemoryStore, StoreMisconfigured, StoreUnavailable
 from plantstore.errors import ERRORS
 from tests.support.responses import check_error, create
-from tests.support.sites import BEARER, ROSE, ROSE_PLANT, TOKEN, make_site
+from tests.support.sites import BEARER, ROSE, TOKEN, make_site
 from tests.support.stores import FailingStore
 
 
@@ -17,7 +17,7 @@ def test_error_numbers_are_status_and_counter() -> None:
     """Every error number is its status times 100 plus a counter, and fits into int32."""
     for error in ERRORS:
         assert 400 <= error // 100 <= 599
-        assert 0 < error % 100 < 100
+        assert 0 <= error % 100 < 100
 
 
 def test_site_404_and_405_are_unchanged(site: Flask) -> None:
@@ -92,37 +92,14 @@ def test_store_unavailable_has_retry_after(caplog: pytest.LogCaptureFixture) -> 
     assert r"refused\nby x" in record.getMessage()
 
 
-def test_store_misconfigured_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """StoreMisconfigured is 50303, and the log has its message once, as one line."""
+def test_store_misconfigured_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """StoreMisconfigured is 50303. For each request, the log has its message as one line."""
     client = make_site(store=FailingStore(StoreMisconfigured("no table\nof plants"))).test_client()
     for _ in range(2):
         assert "table" not in check_error(create(client, ROSE), 50303)
-    (message,) = caplog.messages
-    assert "not set up for plants: no table of plants" in message
-
-
-def test_store_misconfigured_is_logged_again(caplog: pytest.LogCaptureFixture) -> None:
-    """After a request with success, a problem of the store is logged again, with any operation.
-
-    A request without a token, and a preflight request, do not count.
-    """
-    problems = ["no table", "", "no table", "no table", "no table"]
-
-    class Repaired(MemoryStore):
-        def get(self, id: int) -> Plant | None:
-            problem = problems.pop(0)
-            if problem:
-                raise StoreMisconfigured(problem)
-            return ROSE_PLANT
-
-    client = make_site(store=Repaired(), operations=["read"]).test_client()
-    logged = []
-    for headers in (BEARER, BEARER, BEARER, {}, BEARER):
-        client.options("/plants/1")
-        client.get("/plants/1", headers=headers)
-        logged.append(len(caplog.messages))
-        caplog.clear()
-    assert logged == [1, 0, 1, 0, 0]
+    assert len(caplog.messages) == 2
+    for message in caplog.messages:
+        assert "not set up for plants: no table of plants" in message
 
 
 def test_one_process_store_with_several_processes_is_refused(

@@ -1,7 +1,8 @@
 """JSON that cannot be read: error 40002, and its message."""
 
 import gzip
-from bisect import bisect_left
+import json
+import sys
 
 import pytest
 from flask.testing import FlaskClient
@@ -22,10 +23,7 @@ from tests.support.sites import ROSE_JSON
         b'{"id":1,"name":NaN}',
         b'{"id":Infinity,"name":"Rose"}',
         b'{"id":01,"name":"Rose"}',
-        b'{"id":1e999,"name":"Rose"}',
         b"{'id':1,'name':'Rose'}",
-        b'{"id":1,"name":"\\ud800"}',
-        b'{"id":1,"name":"\\udc00\\ud800"}',
         b'{"id":1,"name":"\xed\xa0\x80"}',
         b'{"id":1,"name":"\xff"}',
         b'{"id":1,"name":"a\nb"}',
@@ -35,56 +33,48 @@ from tests.support.sites import ROSE_JSON
         ROSE_JSON.decode().encode("utf-32"),
         gzip.compress(ROSE_JSON, mtime=0),
         b"id=1&name=Rose",
-        b"[" * 100_000,
-        b"[" * 100_000 + b"]" * 100_000,
-        b'{"a":' * 100_000 + b"1" + b"}" * 100_000,
+        b"[" * 60_000,
+        b"[" * 30_000 + b"]" * 30_000,
+        b'{"a":' * 10_000 + b"1" + b"}" * 10_000,
+        b'{"id":1,"name":"Rose","x":%s}' % (b"9" * 60_000),
     ],
 )
 def test_malformed_json_is_refused(client: FlaskClient, body: bytes) -> None:
     """A body that is not one JSON text in UTF-8 is refused with 40002.
 
-    So is one that nests too deeply, or that has a number beyond the range of a float.
+    So is one that nests too deeply, or that has an integer of thousands of digits.
     """
     check_error(send(client, body), 40002)
     assert send(client, ROSE_JSON).status_code == 200
 
 
-CONTROL = r"a control character in a string must be escaped, for example as \n"
-
-
 @pytest.mark.parametrize(
     ("body", "fault"),
     [
-        (b'{"id":1,"name":"Rose"', "it ends too early, at line 1, column 22."),
-        (b'{"id":-', "it ends too early, at line 1, column 8."),
-        (b'{\n"id":1,}', "trailing comma in object, at line 2, column 8: }"),
-        (b'{"id":1}\n{}', "expected nothing after the value, at line 2, column 1: {}"),
-        (b'{"id":1}}', "expected nothing after the value, at line 1, column 9: }"),
-        (b'{"id" 1}', "expected ':', at line 1, column 7: 1}"),
-        (b'{"id":1 "name":""}', "expected ',' or '}', at line 1, column 9: \"name\":\"\"}"),
-        (b"[1 2]", "expected ',' or ']', at line 1, column 4: 2]"),
-        (b"{'id':1}", "expected '\"', at line 1, column 2: 'id':1}"),
-        (b'{"id":NaN}', "expected a value, at line 1, column 7: NaN}"),
-        (b'{"id": ,', "expected a value, at line 1, column 8: ,"),
-        (b"id=1&name=Rose", "expected a value, at line 1, column 1: id=1&name=Rose"),
-        (b"tru", "expected a value, at line 1, column 1: tru"),
-        (b'{"id":nul}', "expected a value, at line 1, column 7: nul}"),
-        (b'{"id":-x}', "expected a value, at line 1, column 7: -x}"),
-        (b"[t\t]", r"expected a value, at line 1, column 2: t\t]"),
-        (b"\0{}", r"expected a value, at line 1, column 1: \x00{}"),
-        (b'{"name":"a\nb"}', rf'{CONTROL}, at line 1, column 11: \nb"}}'),
-        (b'{"name":"a,\t"}', rf'{CONTROL}, at line 1, column 12: \t"}}'),
-        (b'{"id":01}', "a number must not begin with 0, at line 1, column 7: 01}"),
-        (b'{"id":-01}', "a number must not begin with 0, at line 1, column 8: 01}"),
-        (b'{"id":1.}', "expected a digit, at line 1, column 9: }"),
-        (b'{"name":"\\u1"}', 'expected a hexadecimal digit, at line 1, column 13: "}'),
-        (b'{"name":"\\ud800"}', r'a lone surrogate, at line 1, column 10: \ud800"}'),
-        (b'["\\udc00\\ud800"]', r'a lone surrogate, at line 1, column 3: \udc00\ud800"]'),
-        (b'["\\ud800\\u0041"]', r'a lone surrogate, at line 1, column 3: \ud800\u0041"]'),
-        (b'["\\\\ud800\\udc00"]', r'a lone surrogate, at line 1, column 10: \udc00"]'),
-        ('{"früh":1,}'.encode(), "trailing comma in object, at line 1, column 11: }"),
-        ('{"früh":"'.encode() + b"\xff", "it is not UTF-8, at line 1, column 10: \ufffd"),
-        (b"\xef\xbb\xbf{}", r"remove the byte order mark, at line 1, column 1: \ufeff{}"),
+        (
+            b'{"id":1,"name":"Rose"',
+            "Expecting ',' delimiter at line 1, column 22: the end of the body",
+        ),
+        (b'{"id":', "Expecting value at line 1, column 7: the end of the body"),
+        (b'{"id":1}\n{}', "Extra data at line 2, column 1: {}"),
+        (b'{"id":1}}', "Extra data at line 1, column 9: }"),
+        (b'{"id" 1}', "Expecting ':' delimiter at line 1, column 7: 1}"),
+        (b'{"id":1 "name":""}', 'Expecting \',\' delimiter at line 1, column 9: "name":""}'),
+        (b"[1 2]", "Expecting ',' delimiter at line 1, column 4: 2]"),
+        (
+            b"{'id':1}",
+            "Expecting property name enclosed in double quotes at line 1, column 2: 'id':1}",
+        ),
+        (b'{"id": ,', "Expecting value at line 1, column 8: ,"),
+        (b"id=1&name=Rose", "Expecting value at line 1, column 1: id=1&name=Rose"),
+        (b'{"id":nul}', "Expecting value at line 1, column 7: nul}"),
+        (b"[t\t]", r"Expecting value at line 1, column 2: t\t]"),
+        (b"\0{}", r"Expecting value at line 1, column 1: \u0000{}"),
+        (b'{"name":"a\nb"}', r'Invalid control character at line 1, column 11: \nb"}'),
+        (b'{"name":"Rose}', 'Unterminated string starting at line 1, column 9: "Rose}'),
+        (b'{"id":01}', "Expecting ',' delimiter at line 1, column 8: 1}"),
+        ('{"früh":"'.encode() + b"\xff", "It is not UTF-8 at line 1, column 10: \ufffd"),
+        (b"\xef\xbb\xbf{}", r"Remove the byte order mark at line 1, column 1: \ufeff{}"),
     ],
 )
 def test_message_says_where_the_body_is_not_json(
@@ -94,16 +84,21 @@ def test_message_says_where_the_body_is_not_json(
     assert check_error(send(client, body), 40002) == f"The body cannot be read as JSON: {fault}"
 
 
+def test_message_for_a_trailing_comma(client: FlaskClient) -> None:
+    """The message for a trailing comma says in which line it is."""
+    message = check_error(send(client, b'{\n"id":1,}'), 40002)
+    # Python 3.13 and later describe the comma, earlier versions what follows it.
+    place = "line 2, column 7: ,}" if sys.version_info >= (3, 13) else "line 2, column 8: }"
+    assert message.endswith(place)
+
+
 @pytest.mark.parametrize(
     ("body", "fault"),
     [
-        (b'{"id":1e400,"name":"id"}', 'a number in "id" is beyond the range of a 64-bit float.'),
-        (
-            b'{"tag":-1e400,"a":{"tag":1}}',
-            'a number in "tag" is beyond the range of a 64-bit float.',
-        ),
-        (b"1e999", "a number is beyond the range of a 64-bit float."),
-        (b"[" * 100_000, "it is nested too deeply."),
+        (b'{"id":NaN}', "NaN is not a JSON value."),
+        (b'{"x":[-Infinity]}', "-Infinity is not a JSON value."),
+        (b"[" * 60_000, "It is nested too deeply."),
+        (b"9" * 60_000, "An integer has too many digits."),
     ],
 )
 def test_message_without_a_position(client: FlaskClient, body: bytes, fault: str) -> None:
@@ -111,20 +106,10 @@ def test_message_without_a_position(client: FlaskClient, body: bytes, fault: str
     assert check_error(send(client, body), 40002) == f"The body cannot be read as JSON: {fault}"
 
 
-def nested(depth: int) -> bytes:
-    """Return a body that is not JSON, with lists of this depth before its fault."""
-    return b'{"x":' + b"[" * depth + b"]" * depth + b',"id":tru}'
-
-
 def test_fault_after_the_deepest_lists(client: FlaskClient) -> None:
     """A body that is not JSON is 40002 at whatever depth its lists are nested."""
-
-    def is_too_deep(depth: int) -> bool:
-        return "too deeply" in check_error(send(client, nested(depth)), 40002)
-
-    # The limit of the depth differs between versions of Python.
-    limit = bisect_left(range(100_000), True, 900, key=is_too_deep)
-    assert {is_too_deep(limit + n) for n in range(-20, 20)} == {False, True}
+    for depth in (*range(800, 1100), 20_000):
+        check_error(send(client, b'{"x":%s%s,"id":tru}' % (b"[" * depth, b"]" * depth)), 40002)
 
 
 @pytest.mark.parametrize("body", [b"", b" ", b"\r\n\t " * 1000])
@@ -141,7 +126,7 @@ def test_message_repeats_at_most_20_characters(client: FlaskClient, character: s
     fault, _, found = message.partition("column 2: ")
     assert message.isprintable()
     assert len(message) <= 500
-    assert character.encode("unicode_escape").decode() * 21 not in message
+    assert json.dumps(character)[1:-1] * 21 not in message
     assert found.count(character) in {0, 20}
     assert fault.startswith("The body cannot be read as JSON: ")
 
@@ -149,3 +134,25 @@ def test_message_repeats_at_most_20_characters(client: FlaskClient, character: s
 def test_white_space_around_json_is_accepted(client: FlaskClient) -> None:
     """White space around the JSON text is accepted (RFC 8259 section 2)."""
     assert send(client, b" \t\r\n" + ROSE_JSON + b"\n").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "number", ["1e999", "-1e-99999999999999999999", "1" * 4000, "0." + "1" * 9000]
+)
+def test_number_in_an_ignored_member(client: FlaskClient, number: str) -> None:
+    """A member that is ignored may have a number of any size, or an integer of 4,000 digits."""
+    body = f'{{"id":1,"name":"Rose","height":{number}}}'.encode()
+    assert send(client, body).status_code == 200
+
+
+def test_lone_surrogate(client: FlaskClient) -> None:
+    """A lone surrogate is accepted in a member that is ignored, and 40003 in a name or a tag."""
+    for body in (b'{"id":1,"name":"\\ud800"}', b'{"id":1,"name":"","tag":"\\udc00\\ud800"}'):
+        assert "lone surrogate" in check_error(send(client, body), 40003)
+    assert send(client, b'{"id":1,"name":"Rose","x":"\\ud800"}').status_code == 200
+
+
+def test_last_one_of_repeated_members(client: FlaskClient) -> None:
+    """Of several members with the same name, the last one counts."""
+    response = send(client, b'{"id":1,"name":5,"name":"Rose","tag":"a","tag":"b"}')
+    assert (response.status_code, response.json) == (200, {"name": "Rose", "tag": "b"})

@@ -3,13 +3,15 @@
 import logging
 import re
 from functools import partial
+from multiprocessing import get_context
 from typing import Any
 
 import pytest
-from flask import Flask, abort, g
+from flask import Flask, abort, request
 from flask.testing import FlaskClient
 
 from plantstore import MemoryStore, StoreUnavailable, create_app
+from plantstore.responses import request_id
 from tests.support.responses import check_error, create
 from tests.support.sites import BEARER, ROSE, TOKEN, make_site
 from tests.support.stores import FailingStore
@@ -19,9 +21,9 @@ ID = "X-Request-ID"
 
 @pytest.mark.parametrize("id", ["a", "abc-1.2_3~4+5/6=7:8@9", "Root=1-67891233-abcdef", "x" * 128])
 def test_request_id_of_the_client(site: Flask, id: str) -> None:
-    """A reasonable X-Request-ID is in the response, in the log line and in g."""
+    """A reasonable X-Request-ID is in the response, in the log line and in the environment."""
     seen = []
-    site.teardown_request(lambda error: seen.append(g.plantstore_request_id))
+    site.teardown_request(lambda error: seen.append(request.environ["plantstore.request_id"]))
     response = site.test_client().post("/garden/plants", headers={ID: id})
     assert (response.headers.getlist(ID), seen) == ([id], [id])
 
@@ -31,11 +33,19 @@ def test_request_id_of_the_client(site: Flask, id: str) -> None:
     ["", " ", "-a", "a b", "a,b", "é", "x" * 129, TOKEN, "x-plt_0Aa", "<a>", '"a"', "%0a"],
 )
 def test_unreasonable_request_id_is_replaced(client: FlaskClient, id: str) -> None:
-    """An unreasonable X-Request-ID, or one with a token, is replaced by a random id."""
+    """An unreasonable X-Request-ID, or one with a token, is replaced by a unique id."""
     headers = BEARER | {ID: id.encode().decode("latin-1")}
     ids = {client.post("/plants", headers=headers).headers[ID] for _ in range(2)}
     assert len(ids) == 2
-    assert all(re.fullmatch("[0-9a-f]{32}", made) for made in ids)
+    assert all(re.fullmatch("[0-9a-f]{16}-[0-9]+", made) for made in ids)
+
+
+def test_request_id_of_another_process() -> None:
+    """Processes that a server forks make different ids, although they have the same memory."""
+    processes = get_context("fork")
+    with processes.Pool(2, maxtasksperchild=1) as pool:
+        ids = [request_id({}), *pool.map(request_id, [{}, {}], chunksize=1), request_id({})]
+    assert len({*ids}) == 4
 
 
 @pytest.mark.parametrize(
@@ -59,7 +69,23 @@ def test_request_id_of_a_site_stays(site: Flask) -> None:
     assert ID not in client.get("/").headers
     site = make_site()
     site.after_request(lambda response: response.headers.set(ID, "of the site") or response)
-    assert create(site.test_client(), ROSE).headers.getlist(ID) == ["of the site"]
+    for plant in (ROSE, {}):
+        assert create(site.test_client(), plant).headers.getlist(ID) == ["of the site"]
+
+
+def test_request_id_that_the_site_sets(site: Flask, caplog: pytest.LogCaptureFixture) -> None:
+    """If the site sets the id of a request, the log has it, and the response has no other id."""
+    caplog.set_level("INFO", "plantstore")
+
+    @site.before_request
+    def set_id() -> None:
+        request.environ["plantstore.request_id"] = "of-the-site"
+
+    headers = BEARER | {ID: "of-the-client"}
+    response = site.test_client().post("/garden/plants", json={}, headers=headers)
+    check_error(response, 40003)
+    assert ID not in response.headers
+    assert caplog.messages[0].endswith("request: of-the-site)")
 
 
 def test_refusal_is_logged_at_info(client: FlaskClient, caplog: pytest.LogCaptureFixture) -> None:
@@ -68,14 +94,14 @@ def test_refusal_is_logged_at_info(client: FlaskClient, caplog: pytest.LogCaptur
     create(client, ROSE)
     caplog.clear()
     known: dict[str, Any] = {"headers": BEARER, "content_type": "application/json"}
-    for request, number, name in (
+    for sent, number, name in (
         ({**known, "json": ROSE}, 40004, "'token-1'"),
         ({**known, "json": {"id": 1, "name": "hunter2", "tag": 5}}, 40003, "'token-1'"),
         ({**known, "data": "{hunter2"}, 40002, "'token-1'"),
         ({"headers": {"Authorization": "Basic hunter2"}}, 40101, "None"),
         ({"headers": {"Host": "hunter 2"}}, 40005, "None"),
     ):
-        options: dict[str, Any] = {**request}
+        options: dict[str, Any] = {**sent}
         response = client.post("/plants", **options)
         check_error(response, number)
         (record,) = caplog.records

@@ -180,5 +180,5 @@ def test_string_of_a_subclass_is_sent() -> None:
 
 def test_value_that_json_has_no_type_for() -> None:
     """A value that JSON has no type for raises TypeError."""
-    with pytest.raises(TypeError, match="A complex is not JSON"):
+    with pytest.raises(TypeError, match="complex is not JSON"):
         JSONResponse({"name": 1j})

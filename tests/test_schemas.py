@@ -60,6 +60,9 @@ def test_every_int64_is_an_id(site: Flask, store: MemoryStore, literal: str, id:
         "-9223372036854775808.0",
         "9.3e18",
         "1e300",
+        "-1e400",
+        "1e99999999999999999999",
+        "9" * 4000,
     ],
 )
 def test_id_out_of_range_is_refused(site: Flask, store: MemoryStore, literal: str) -> None:
@@ -86,7 +89,7 @@ def test_id_of_another_type_is_refused(client: FlaskClient, id: Any) -> None:
         "9007199254740991.4",
         "1e-400",
         "1e-99999999999999999999",
-        f"1.{'0' * 1_000_030}1",
+        f"1.{'0' * 60_000}1",
     ],
 )
 def test_fraction_is_never_rounded_to_an_id(site: Flask, literal: str) -> None:
@@ -96,13 +99,13 @@ def test_fraction_is_never_rounded_to_an_id(site: Flask, literal: str) -> None:
 
 
 @pytest.mark.parametrize("literal", ["1", "1.0"])
-@pytest.mark.parametrize("depth", [900, 2000, 100_000])
+@pytest.mark.parametrize("depth", [900, 2000, 30_000])
 def test_deep_nesting_is_refused(site: Flask, literal: str, depth: int) -> None:
     """A body that nests too deeply is refused with 40002, however its id is written."""
     response = send(site, f'{{"id":{literal},"name":"Rose","x":{"[" * depth}{"]" * depth}}}')
     if depth == 900:
         assert response.status_code == 200
-    elif depth == 100_000:
+    elif depth == 30_000:
         check_error(response, 40002)
     else:
         # In this range the result depends on the recursion limit of the Python version.

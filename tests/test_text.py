@@ -2,7 +2,7 @@
 
 import pytest
 
-from plantstore.text import excerpt, one_line, printable, type_error
+from plantstore.text import one_line, printable, type_error
 
 
 @pytest.mark.parametrize(
@@ -19,8 +19,9 @@ def test_printable_escapes_control_characters() -> None:
 
 
 def test_one_line_has_single_spaces() -> None:
-    """A text of several lines becomes one line."""
+    """A text of several lines becomes one printable line, with a space for each line break."""
     assert one_line(ValueError(" a\n\tb\r\n c ")) == "a b c"
+    assert one_line("a\x1bb") == r"a\u001bb"
 
 
 @pytest.mark.parametrize(
@@ -28,10 +29,12 @@ def test_one_line_has_single_spaces() -> None:
     [
         ("x" * 500, "x" * 500),
         ("x" * 501, "x" * 499 + "…"),
-        ("a\nb", r"a\nb"),
-        ("\n" * 500, r"\n" * 249 + "\\…"),
+        ("a\nb", "a b"),
+        ("\x1b" * 500, (r"\u001b" * 500)[:499] + "…"),
+        ("x" * 10**7, "x" * 499 + "…"),
     ],
+    ids=lambda text: text[:9].encode("unicode_escape").decode(),
 )
-def test_excerpt_has_at_most_500_characters(text: str, shown: str) -> None:
-    """An excerpt is one line of at most 500 characters; a cut text ends with an ellipsis."""
-    assert excerpt(text) == shown
+def test_one_line_of_at_most_500_characters(text: str, shown: str) -> None:
+    """A line may have a limit, and then ends with an ellipsis if it was cut."""
+    assert one_line(text, 500) == shown

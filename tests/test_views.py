@@ -162,7 +162,7 @@ def test_page_of_very_long_names(client: FlaskClient, store: MemoryStore) -> Non
         (f"after={'9' * 5000}", "after: Must be an integer from -2^63 to 2^63-1."),
         ("page=2", "page: Unknown parameter."),
         ("=2", ": Unknown parameter."),
-        ("LIMIT=1&x%0Ay", r"LIMIT: Unknown parameter. x\ny: Unknown parameter."),
+        ("LIMIT=1&x%0Ay", r"LIMIT: Unknown parameter. x y: Unknown parameter."),
         ("%FF=1", "%FF: Unknown parameter."),
     ],
 )

@@ -10,9 +10,9 @@ from json import JSONDecodeError
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-import msgspec
 from marshmallow import ValidationError
 
+from ..responses import dump_json
 from ..schemas import Int64, NewPlantSchema, describe_faults, new_plant_schema
 from ..stores.base import Plant
 
@@ -67,7 +67,7 @@ def _jsonl_lines(plants: Iterable[Plant]) -> Iterator[bytes]:
 
 def as_json(plant: Plant) -> bytes:
     """Return a plant as one line of JSON, a NewPlant."""
-    return msgspec.json.encode(plant.members())
+    return dump_json(plant.members())
 
 
 def _read_csv(lines: Iterable[bytes]) -> Iterator[_Numbered]:
@@ -150,8 +150,9 @@ def _load(number: int, load: Callable[[Any], dict[str, Any]], line: Any) -> Plan
     except ValidationError as error:
         raise BadLine(number, describe_faults(error)) from None
     except JSONDecodeError as error:
-        place = "" if error.pos < 0 else f", at column {error.pos + 1}"
-        raise BadLine(number, f"Cannot be read as JSON: {error.msg}{place}.") from None
+        fault = error.msg.removesuffix(" at")
+        place = "" if error.pos < 0 else f" at column {error.pos + 1}"
+        raise BadLine(number, f"Cannot be read as JSON: {fault}{place}.") from None
 
 
 _cells_schema = _CellsSchema()

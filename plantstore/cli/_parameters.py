@@ -9,7 +9,7 @@ import click
 
 from ..stores.base import INT64, PlantExists, Store, StoreMisconfigured, StoreUnavailable
 from ..stores.urls import DEFAULT_STORE, existing, open_store
-from ..text import one_line, printable
+from ..text import one_line
 
 #: The function of a command.
 Command = Callable[..., None]
@@ -102,7 +102,7 @@ with_existing_store: Callable[[Command], Command] = partial(with_store, url_to_o
 
 
 def _failed(problem: str, error: StoreUnavailable) -> click.ClickException:
-    return click.ClickException(f"{problem}: {printable(one_line(error))}")
+    return click.ClickException(f"{problem}: {one_line(error)}")
 
 
 def _open(url: str) -> Store:

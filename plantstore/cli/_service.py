@@ -6,7 +6,7 @@ import os
 import click
 
 from ..openapi.document import make_document
-from ..settings import OPERATIONS, Settings, SettingsError
+from ..settings import SERVED_OPERATIONS, Settings, SettingsError
 from ..text import printable
 from ._check import check
 from ._parameters import COUNT, examples, with_url
@@ -67,7 +67,7 @@ def openapi() -> None:
     By default, there is only create.
     """
     try:
-        operations = Settings(os.environ)[OPERATIONS]
+        operations = Settings(os.environ)[SERVED_OPERATIONS]
     except SettingsError as error:
         raise click.ClickException(str(error)) from None
     # Bytes, because the encoding of the terminal may lack a character.

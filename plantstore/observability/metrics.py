@@ -8,14 +8,15 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import prometheus_client.values
-from flask import Flask, Response, g, request
+from flask import Flask, Response, request
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
-from ..auth import VerifyToken, authenticate
+from ..auth import VerifyToken
 from ..base_blueprint import OperationsBlueprint
 from ..errors import ERRORS, Refused
+from ..responses import OperationResponse
 from ..stores.base import Plant, Store
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ class Metrics:
         if request.environ["wsgi.multiprocess"] and not is_shared:
             raise Refused(50302, f"Several processes run the service. Set {_FOLDER}.")
         metrics = generate_latest(_SharedMetrics() if is_shared else self.registry)
-        return Response(metrics, content_type="text/plain; version=0.0.4; charset=utf-8")
+        return OperationResponse(metrics, content_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 @cache
@@ -191,13 +192,7 @@ def create_metrics_blueprint(metrics: Metrics, verify_token: VerifyToken) -> Ope
     :param metrics: the metrics.
     :param verify_token: returns the name of a token's client.
     """
-    blueprint = OperationsBlueprint("plantstore_metrics", __name__)
-
-    @blueprint.before_request
-    def check_credentials() -> None:
-        """Check the credentials, as for every operation."""
-        g.plantstore_client = authenticate(request.headers.get("Authorization"), verify_token)
-
+    blueprint = OperationsBlueprint("plantstore_metrics", __name__, verify_token=verify_token)
     blueprint.get("/metrics")(metrics.read)
     blueprint.record(blueprint.add_other_methods)
     return blueprint

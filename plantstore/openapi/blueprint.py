@@ -5,13 +5,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from flask import Blueprint, Response, request, send_from_directory
+from flask import Blueprint, Response, current_app, request, send_from_directory
+from werkzeug.routing import Rule
 
-from ..base_blueprint import OperationsBlueprint, operation_rules
+from ..base_blueprint import OperationsBlueprint
 from ..blueprint import OPERATIONS
 from ..errors import Refused
 from ..request_url import requested_url
-from ..responses import JSONResponse
+from ..responses import JSONResponse, request_id
 from .document import make_document
 
 # The folder of the page, and the files that it loads: of this package, and of flask-swagger-ui.
@@ -91,7 +92,7 @@ def _file(plantstore_file: str, **_: Any) -> Response:
 def _send(folder: Path, file: str) -> Response:
     response = send_from_directory(folder, file)
     response.direct_passthrough = False  # A function of the site may read the response.
-    response.headers.update(_PAGE_HEADERS)
+    response.headers.update({**_PAGE_HEADERS, "X-Request-ID": request_id(request.environ)})
     return response
 
 
@@ -99,9 +100,19 @@ def _served() -> list[str]:
     """Return the names of the operations that have the URL prefix of the current request."""
     document: Any = request.url_rule
     prefix = document.rule.removesuffix("/openapi.json")
-    rules = {(rule.rule, rule.endpoint.rpartition(".")[2]) for rule in operation_rules(document)}
+    same_host = (document.host, document.subdomain)
+    rules = {
+        (rule.rule, rule.endpoint.rpartition(".")[2])
+        for rule in current_app.url_map.iter_rules()
+        if _is_operation(rule) and (rule.host, rule.subdomain) == same_host
+    }
     return [
         name
         for name, (_, rule, view) in OPERATIONS.items()
         if (prefix + rule, view.__name__) in rules
     ]
+
+
+def _is_operation(rule: Rule) -> bool:
+    blueprint = current_app.blueprints.get(rule.endpoint.rpartition(".")[0])
+    return isinstance(blueprint, OperationsBlueprint)

@@ -20,9 +20,8 @@ def make_document(operations: Collection[str] = ("create",)) -> dict[str, Any]:
         _add(document, _read("openapi_1.1.json"))
     created = document["paths"]["/plants"]["post"]["responses"]["200"]
     for name in OPERATIONS.keys() - {*operations}:
-        method, rule, _ = OPERATIONS[name]
-        path = rule.replace("<plantstore_id>", "{id}")
-        document["paths"].get(path, {}).pop(method.lower(), None)
+        operation = OPERATIONS[name]
+        document["paths"].get(operation.path, {}).pop(operation.method.lower(), None)
         created.get("links", {}).pop(name, None)
     document["paths"] = {path: item for path, item in document["paths"].items() if item}
     return document

@@ -6,8 +6,8 @@ from typing import Any
 
 from gunicorn.glogging import Logger as GunicornLogger
 
+from ..errors import ADDED
 from ..observability.log_format import TextFormatter
-from ..request_log import ADDED
 from ..settings import Settings, SettingsError
 
 

@@ -1,16 +1,16 @@
 """The worker class of the service."""
 
-from ..errors import ERRORS
+from ..errors import refuse_without_request
 from ..stores.deadline import set_waited
 from .worker import Worker
 
 
 class ServiceWorker(Worker):
-    """A worker whose refusals are those of the service.
+    """A worker whose refusals are those of the service, and are in its log.
 
     If all threads wait for a database, the operations of requests that wait for a thread have less
     time, so that they are answered in time too.
     """
 
-    messages = {number: message for number, (message, _) in ERRORS.items()}
+    refuse = staticmethod(refuse_without_request)
     set_waited = staticmethod(set_waited)

@@ -8,7 +8,7 @@ from typing import Any
 
 from .. import __version__
 from ..app import create_app
-from ..settings import METRICS, OPERATIONS, STORE, Settings, SettingsError
+from ..settings import METRICS, SERVED_OPERATIONS, STORE, Settings, SettingsError
 from ..stores.base import Store
 from ..stores.urls import public_url
 from ..text import one_line
@@ -60,7 +60,7 @@ def when_ready(server: Any) -> None:
     if _serves_settings(server):
         server.log.info("Store: %s", public_url(settings[STORE]))
         server.log.info("Tokens: %s", settings.token_sources)
-        operations = settings[OPERATIONS]
+        operations = settings[SERVED_OPERATIONS]
         server.log.info("Operations: %s", ", ".join(operations))
     server.log.info("Workers: %d", server.num_workers)
     server.log.info("Threads of each worker: %d", server.cfg.threads)

@@ -27,7 +27,7 @@ def test_check_of_right_settings(tmp_path: Path) -> None:
         f"ok     plantstore {__version__}",
         "ok     Settings: all names are known",
         "ok     Tokens: 2 from PLANTSTORE_TOKENS",
-        "ok     Largest request body: 1048576 bytes",
+        "ok     Largest request body: 65536 bytes",
         f"ok     Store: {url} can be used (the first plant creates the file)",
     ]
     assert [*tmp_path.iterdir()] == []

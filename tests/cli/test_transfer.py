@@ -134,17 +134,20 @@ INT64 = "id: Must be an integer from -2^63 to 2^63-1. "
     ("format", "content", "fault"),
     [
         ("jsonl", b"\n{}\n", "line 3: id: Missing data for required field. name:"),
-        ("jsonl", b"{\n", "line 2: Cannot be read as JSON: it ends too early, at column 3."),
         (
             "jsonl",
-            b'{"id":3,"name":"\xff"}\n',
-            "line 2: Cannot be read as JSON: it is not UTF-8, at column 17.",
+            b"[1\n",
+            "line 2: Cannot be read as JSON: Expecting ',' delimiter at column 4.",
         ),
         (
             "jsonl",
-            b'{"id":3,"name":1e999}\n',
-            'line 2: Cannot be read as JSON: a number in "name" is beyond the range of a 64-bit'
-            " float. ",
+            b'{"id":3,"name":"\xff"}\n',
+            "line 2: Cannot be read as JSON: It is not UTF-8 at column 17.",
+        ),
+        (
+            "jsonl",
+            b'{"id":3,"name":"x","y":NaN}\n',
+            "line 2: Cannot be read as JSON: NaN is not a JSON value.",
         ),
         ("jsonl", b'{"id":3,"name":"x","tag":null}\n', "line 2: tag: "),
         ("jsonl", b'{"id":9223372036854775808,"name":"x"}\n', "line 2: id: "),

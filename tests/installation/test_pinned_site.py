@@ -14,7 +14,7 @@ pytestmark = pytest.mark.install
 # Packages that a site pinned in December 2024. All of them have wheels for every Python of CI.
 PINS = (
     "blinker==1.7.0 click==8.1.7 Flask==3.0.3 Flask-SQLAlchemy==3.1.1 marshmallow==3.21.3"
-    " msgspec==0.19.0 SQLAlchemy==2.0.36 Werkzeug==3.0.6"
+    " SQLAlchemy==2.0.36 Werkzeug==3.0.6"
 )
 
 # A site that needs marshmallow 3, and adds a plant to the plant store that it embeds.

@@ -184,7 +184,8 @@ def test_document_has_every_error() -> None:
                 assert {*headers} <= {*response["headers"]}
                 found.add(value["error"])
         assert found == COMMON | ERRORS_OF[operation["operationId"]]
-    assert COMMON.union(*ERRORS_OF.values()) == {*ERRORS} - {40401}
+    of_server = {number for number in ERRORS if number % 100 == 0}
+    assert COMMON.union(*ERRORS_OF.values()) == {*ERRORS} - of_server - {40401}
 
 
 def test_examples_of_the_document() -> None:

@@ -140,9 +140,9 @@ def test_chunked_body(server: Gunicorn, size: int) -> None:
 def test_chunked_body_over_the_limit_is_refused(server: Gunicorn) -> None:
     """A chunked body over the limit is 41301, even if everything over it is white space."""
     body = new_rose()
-    padding = [chunk(b" " * 65536)] * 16
+    padding = [chunk(b" " * 4096)] * 16
     assert server.request(chunked(chunk(body), *padding, chunk(b""))).error == 41301
-    fitting = chunked(chunk(body), *padding[1:], chunk(b" " * (65536 - len(body))), chunk(b""))
+    fitting = chunked(chunk(body), *padding[1:], chunk(b" " * (4096 - len(body))), chunk(b""))
     assert server.request(fitting).status == 200
 
 

@@ -1,16 +1,13 @@
 """A worker of gunicorn with threads, in which no thread waits for a slow client."""
 
 import errno
-import json
-import logging
 import resource
-import secrets
 import signal
 import socket
 import ssl
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -18,7 +15,7 @@ from http import HTTPStatus
 from operator import attrgetter
 from selectors import EVENT_READ, EVENT_WRITE
 from threading import Event
-from types import FrameType, MappingProxyType
+from types import FrameType
 from typing import Any
 
 from gunicorn import util
@@ -78,8 +75,20 @@ class Worker(ThreadWorker):
     worker_connections: int
     nr_conns: int
 
-    #: The messages of the application for some of the Errors, by number.
-    messages: Mapping[int, str] = MappingProxyType({})
+    @staticmethod
+    def refuse(
+        number: int, message: str, address: str | None, fault: BaseException | None
+    ) -> tuple[bytes, dict[str, str]]:
+        """Return the body and the headers of the response to what is not valid HTTP.
+
+        A subclass may override it, and write it to its log.
+
+        :param number: the number of the error: its HTTP status times 100, plus a counter.
+        :param message: what is wrong. It has no part of the request.
+        :param address: the address of the client, or ``None`` if it has none.
+        :param fault: the exception if the server itself has failed, or ``None``.
+        """
+        return message.encode(), {"Content-Type": "text/plain"}
 
     @staticmethod
     def set_waited(seconds: float) -> None:
@@ -226,15 +235,11 @@ class Worker(ThreadWorker):
 
         gunicorn would log a part of the request, which may contain a token.
         """
-        number, default = _refusal(exc)
-        message = self.messages.get(number, default)
+        number, message = _refusal(exc)
         address = addr[0] if isinstance(addr, tuple) else None
-        request_id = secrets.token_hex(16)
-        level, fault = (logging.ERROR, exc) if number == 50001 else (logging.INFO, None)
-        line = "%d: %s (client: None, address: %r, request: %s)"
-        self.log.log(level, line, number, message, address, request_id, exc_info=fault)
+        body, headers = self.refuse(number, message, address, exc if number == 50001 else None)
         with suppress(OSError):
-            client.sendall(_response(number, message, request_id))
+            client.sendall(_response(number // 100, body, headers))
 
     def _keepalive_after(self, conn: Connection, keepalive: bool) -> bool:
         """Return whether the connection can have another request.
@@ -335,16 +340,13 @@ def _refusal(error: BaseException) -> tuple[int, str]:
     return next(_REFUSALS[kind] for kind in _REFUSALS if isinstance(error, kind))
 
 
-def _response(number: int, message: str, request_id: str) -> bytes:
-    """Return the response with an Error."""
-    status = HTTPStatus(number // 100)
-    body = json.dumps({"error": number, "message": message}).encode()
+def _response(status: int, body: bytes, headers: dict[str, str]) -> bytes:
+    """Return the response to a request, after which the connection is closed."""
     head = (
-        f"HTTP/1.1 {status} {status.phrase}",
+        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}",
         "Connection: close",
         f"Date: {util.http_date()}",
-        "Content-Type: application/json",
         f"Content-Length: {len(body)}",
-        f"X-Request-ID: {request_id}",
+        *(f"{name}: {value}" for name, value in headers.items()),
     )
     return "\r\n".join([*head, "", ""]).encode() + body
