@@ -125,8 +125,8 @@ def _for_server(error: SettingsError) -> SettingsError:
 def _handle_routing_errors(app: Flask, operations: Collection[str]) -> None:
     """Respond with an Error where no blueprint does."""
     served = [OPERATIONS[name] for name in operations]
-    requests = " or ".join(f"{operation.method} {operation.path}" for operation in served)
-    not_found = f"{ERRORS[40401][0]} Send {requests}."
+    requests = ", ".join(f"{operation.method} {operation.path}" for operation in served)
+    not_found = f"{ERRORS[40401][0]} The service has {requests}."
     handle = app.register_error_handler
     handle(BadRequest, lambda error: ErrorResponse(40005))
     handle(NotFound, lambda error: ErrorResponse(40401, not_found))

@@ -73,12 +73,13 @@ class OperationResponse(Response):
     def get_wsgi_headers(self, environ: "WSGIEnvironment") -> Headers:
         """Return the headers to send."""
         headers = super().get_wsgi_headers(environ)
-        for name, value in _id_header(environ):
+        for name, value in id_header(environ):
             headers.setdefault(name, value)
         return headers
 
 
-def _id_header(environ: "WSGIEnvironment") -> list[tuple[str, str]]:
+def id_header(environ: "WSGIEnvironment") -> list[tuple[str, str]]:
+    """Return the header with the id of a request, unless the site has set the id."""
     id = environ.get(_OWN_ID)
     return [] if id is None else [("X-Request-ID", id)]
 
@@ -120,7 +121,7 @@ class JSONResponse(OperationResponse):
         headers = [*self.headers]
         unchanged = (self.response, self.status, headers) == self._original
         if unchanged and environ["REQUEST_METHOD"] != "HEAD":
-            return self, self.status, headers + _id_header(environ)
+            return self, self.status, headers + id_header(environ)
         # The Content-Length may be outdated. For a list, werkzeug sets it again.
         if self.is_sequence or self.content_length == len(self._body):
             self.headers.pop("Content-Length", None)

@@ -12,7 +12,7 @@ from ..base_blueprint import OperationsBlueprint
 from ..blueprint import OPERATIONS
 from ..errors import Refused
 from ..request_url import requested_url
-from ..responses import JSONResponse, request_id
+from ..responses import JSONResponse, id_header
 from .document import make_document
 
 # The folder of the page, and the files that it loads: of this package, and of flask-swagger-ui.
@@ -92,7 +92,8 @@ def _file(plantstore_file: str, **_: Any) -> Response:
 def _send(folder: Path, file: str) -> Response:
     response = send_from_directory(folder, file)
     response.direct_passthrough = False  # A function of the site may read the response.
-    response.headers.update({**_PAGE_HEADERS, "X-Request-ID": request_id(request.environ)})
+    response.headers.update(_PAGE_HEADERS)
+    response.headers.extend(id_header(request.environ))
     return response
 
 

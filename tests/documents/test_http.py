@@ -3,13 +3,25 @@
 import re
 import shlex
 import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from socket import SHUT_RDWR
+from threading import Thread
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from werkzeug import Response
+from werkzeug.serving import make_server
 
+from plantstore import MemoryStore, Plant
 from plantstore.errors import ERRORS
 from tests.support.fresh import run
 from tests.support.readme import block
-from tests.support.serving import ROOT, Gunicorn
+from tests.support.serving import LIMIT, ROOT, Gunicorn
+from tests.support.sites import LILY, ROSE, ROSE_PLANT, make_site
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 FILE = "docs/http.md"
 TEXT = (ROOT / FILE).read_text()
@@ -43,4 +55,131 @@ def test_every_error_has_advice_and_an_example() -> None:
     for number, again in advice:
         assert ("Retry-After" in again) == ("Retry-After" in ERRORS[int(number)][1])
     examples = {int(number) for number in re.findall(r'^{"error":(\d+),', TEXT, re.MULTILINE)}
-    assert examples == {*ERRORS} - FAULTS
+    of_server = {number for number in ERRORS if number % 100 == 0}
+    assert examples == {*ERRORS} - of_server - FAULTS
+
+
+# What happens to a request of the Python client instead of a usual response.
+Fault = Callable[["WSGIApplication", "WSGIEnvironment"], Response]
+
+
+def unavailable(site: "WSGIApplication", environ: "WSGIEnvironment") -> Response:
+    """Respond with 503 and Retry-After, without the service."""
+    return Response(status=503, headers={"Retry-After": "7"})
+
+
+def bad_gateway(site: "WSGIApplication", environ: "WSGIEnvironment") -> Response:
+    """Execute the request, and respond as a proxy that has lost the response."""
+    Response.from_app(site, environ)
+    return Response("<h1>Bad Gateway</h1>", 502)
+
+
+def lost(site: "WSGIApplication", environ: "WSGIEnvironment") -> Response:
+    """Execute the request, and close the connection before the response."""
+    response = Response.from_app(site, environ)
+    environ["werkzeug.socket"].shutdown(SHUT_RDWR)
+    return response
+
+
+def moved(site: "WSGIApplication", environ: "WSGIEnvironment") -> Response:
+    """Redirect the client to the same URL."""
+    return Response("Moved", 301, {"Location": environ["REQUEST_URI"]})
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Return the list of the seconds that the client has waited. It waits for no real time."""
+    waits: list[float] = []
+    monkeypatch.setattr("time.sleep", waits.append)
+    return waits
+
+
+@contextmanager
+def client(store: MemoryStore, *faults: Fault) -> Iterator[dict[str, Any]]:
+    """Serve a store, and provide the names that the client of docs/http.md defines.
+
+    :param faults: what happens to the first requests, one for each.
+    """
+    site = make_site(store=store, url_prefix="/garden", operations=["create", "read", "list"])
+    remaining = iter(faults)
+
+    def serve(environ: "WSGIEnvironment", respond: "StartResponse") -> Any:
+        fault = next(remaining, Response.from_app)
+        return fault(site, environ)(environ, respond)
+
+    server = make_server("127.0.0.1", 0, serve)
+    thread = Thread(target=server.serve_forever, args=[0.01])
+    thread.start()
+    names: dict[str, Any] = {}
+    url = f"http://127.0.0.1:{server.port}/garden"
+    exec(block("http-client", FILE).replace("http://127.0.0.1:8000", url), names)
+    # A proxy or a file .netrc of this machine is not used.
+    names["session"].trust_env = False
+    try:
+        with names["session"]:
+            yield names
+    finally:
+        server.shutdown()
+        thread.join(LIMIT)
+
+
+@pytest.mark.parametrize(
+    ("faults", "expected"),
+    [
+        ([], []),
+        ([unavailable], [7]),
+        ([bad_gateway], []),
+        ([lost], []),
+        ([unavailable, lost, bad_gateway, lost, unavailable], [7, 2, 4, 8, 7]),
+        # The last attempt of the creation gets 40004, and the first one of reading is lost.
+        ([lost, lost, Response.from_app, lost], [2]),
+    ],
+)
+def test_client_creates_a_plant_once(
+    store: MemoryStore, waits: list[float], faults: list[Fault], expected: list[float]
+) -> None:
+    """The Python client creates a plant once, also if the service fails or a response is lost."""
+    with client(store, *faults) as names:
+        names["create"](ROSE)
+    assert list(store) == [ROSE_PLANT]
+    assert waits == expected
+
+
+@pytest.mark.parametrize("faults", [[], [unavailable], [lost]])
+@pytest.mark.parametrize("other", [{"name": "Fern"}, {"tag": None}])
+def test_client_reports_that_an_id_is_taken(
+    store: MemoryStore, waits: list[float], faults: list[Fault], other: dict[str, Any]
+) -> None:
+    """The Python client raises 40004 with its message if another plant has the id."""
+    stored = ROSE_PLANT._replace(**other)
+    store.add(stored)
+    message = f"40004.*{ERRORS[40004][0]}"
+    with (
+        client(store, *faults) as names,
+        pytest.raises(names["requests"].HTTPError, match=message),
+    ):
+        names["create"](ROSE)
+    assert list(store) == [stored]
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [(unavailable, "RetryError"), (lost, "ConnectionError"), (moved, "HTTPError")],
+)
+def test_client_gives_up(store: MemoryStore, waits: list[float], fault: Fault, error: str) -> None:
+    """The Python client raises an error after six attempts, or at once after a redirect."""
+    with client(store, *[fault] * 6) as names:
+        kind = getattr(names["requests"], error, None) or names["requests"].exceptions.RetryError
+        with pytest.raises(kind):
+            names["create"](ROSE)
+    assert len(waits) <= 5
+
+
+@pytest.mark.parametrize("number", [0, 100, 250])
+def test_client_reads_all_pages(store: MemoryStore, waits: list[float], number: int) -> None:
+    """The Python client reads each plant of all pages once, also if a response is lost."""
+    stored = [LILY._replace(id=id) for id in range(number)]
+    for plant in stored:
+        store.add(plant)
+    with client(store, Response.from_app, lost, Response.from_app, lost) as names:
+        assert [*names["plants"]()] == [plant.members() for plant in stored]

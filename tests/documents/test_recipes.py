@@ -1,20 +1,25 @@
 """The recipes of docs/embedding.md. Those that need a database are in test_recipes_database."""
 
 import hmac
+import html
+import json
+import os
 import re
+import subprocess
+import sys
 import time
 from base64 import urlsafe_b64encode
 from pathlib import Path
 from typing import Any
 
 import pytest
-from flask import Flask, g
+from flask import Flask, g, request
 from flask.testing import FlaskClient
 from flask_login import LoginManager
 from joserfc import jwt
 from joserfc.jwk import ECKey
 
-from plantstore import MemoryStore, Plant, StoreUnavailable
+from plantstore import MemoryStore, Plant, StoreUnavailable, plant_added
 from tests.support.readme import (
     VERIFY_TOKEN_PASSED,
     block,
@@ -22,10 +27,11 @@ from tests.support.readme import (
     create_rose,
     recipe,
     run_recipes,
+    site_code,
     write_template,
 )
 from tests.support.responses import check_error
-from tests.support.serving import ROOT
+from tests.support.serving import LIMIT, ROOT
 from tests.support.sites import BEARER, ROSE, ROSE_PLANT
 
 DOCUMENT = (ROOT / "docs" / "embedding.md").read_text()
@@ -70,6 +76,101 @@ def test_client_name_is_in_g() -> None:
     site.teardown_request(lambda error: clients.append(g.plantstore_client))
     create_rose(site)
     assert clients == ["token-1"]
+
+
+def test_request_id_is_in_environ(caplog: pytest.LogCaptureFixture) -> None:
+    """The environ of a request, its line in the log and its response have the same id."""
+    caplog.set_level("INFO", "plantstore")
+    site, ids = run_recipes()["app"], []
+    key = "plantstore.request_id"
+    site.teardown_request(lambda error: ids.append(request.environ[key]))
+    responses = [create_rose(site), create_rose(site), site.test_client().post("/garden/plants")]
+    assert [response.status_code for response in responses] == [200, 400, 401]
+    assert [response.headers.getlist("X-Request-ID") for response in responses] == [
+        [id] for id in ids
+    ]
+    assert logged_ids(caplog) == ids
+    assert len({*ids}) == 3
+
+
+def logged_ids(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return the id of each line about a request."""
+    return [vars(record)["plantstore_request_id"] for record in caplog.records]
+
+
+def test_request_ids_recipe(caplog: pytest.LogCaptureFixture) -> None:
+    """Each response has one X-Request-ID, that of the site, and the log has the same id."""
+    caplog.set_level("INFO", "plantstore")
+    site = run_recipes(recipe("request-ids"), recipe("csrf"))["app"]
+    site.add_url_rule("/form", "form", lambda: "sent", methods=["POST"])
+    client = site.test_client()
+    own = {"X-Request-ID": "of-the-client"}
+    responses = [
+        client.post("/garden/plants", json=ROSE, headers=BEARER | own),
+        client.post("/garden/plants", json=ROSE, headers=BEARER),
+        client.post("/garden/plants", headers=own),
+        client.put("/garden/plants", headers=BEARER),
+        client.options("/garden/plants"),
+        client.get("/garden/plantz"),
+        client.post("/form"),
+    ]
+    statuses = [response.status_code for response in responses]
+    assert statuses == [200, 400, 401, 405, 200, 404, 400]
+    ids = []
+    for response in responses:
+        (id,) = response.headers.getlist("X-Request-ID")
+        assert re.fullmatch("[0-9a-f]{32}", id)
+        ids.append(id)
+    assert len({*ids}) == len(ids)
+    assert logged_ids(caplog) == ids[:4]
+
+
+def test_blueprint_sends_no_id_of_the_site() -> None:
+    """If the site has set an id, the blueprint itself sends no X-Request-ID."""
+    begin, _ = recipe("request-ids").split("@app.after_request")
+    site = run_recipes(begin)["app"]
+    for status in (200, 400):
+        response = create_rose(site)
+        assert (response.status_code, "X-Request-ID" in response.headers) == (status, False)
+    assert "X-Request-ID" not in site.test_client().options("/garden/plants").headers
+
+
+# What a site with the default configuration of Python's logging does with three requests.
+THREE_REQUESTS = """
+headers = {"Authorization": "Bearer s3cret"}
+client = app.test_client()
+client.post("/garden/plants")
+client.post("/garden/plants", json={"id": 1, "name": "Rose"}, headers=headers)
+client.post("/garden/plants", json={"id": 1, "name": "Rose"}, headers=headers)
+"""
+# The configuration of a site that has a handler for all loggers.
+BASIC_CONFIG = "import logging\nlogging.basicConfig()\n"
+
+
+@pytest.mark.parametrize(
+    ("config", "lines"),
+    [
+        ("", 0),
+        (recipe("log"), 3),
+        (BASIC_CONFIG + re.sub(".*addHandler.*", "", recipe("log")), 3),
+        (BASIC_CONFIG + recipe("log"), 6),
+    ],
+)
+def test_log_recipe(config: str, lines: int) -> None:
+    """The recipe shows each new plant and each refused request; with another handler, twice."""
+    # Another process: pytest configures the logging of its own.
+    done = subprocess.run(
+        [sys.executable, "-c", site_code(config, THREE_REQUESTS)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=True,
+    )
+    shown = done.stderr.splitlines()
+    assert len(shown) == lines
+    for text in ("40101: Send ", "Plant 1 was added (", "40004: A plant "):
+        assert len([line for line in shown if text in line]) == lines / 3
 
 
 def test_signal_recipe(capsys: pytest.CaptureFixture[str]) -> None:
@@ -183,9 +284,23 @@ def test_login_recipe(registration: dict[str, str]) -> None:
     check_error(client.post("/garden/plants", json=ROSE), 40101)
     check_error(client.get("/garden/plants", headers=BEARER), 40501)
     assert client.options("/garden/plants").status_code == 200
-    for path in ("/home", "/plantstore", "/other", "/inner", "/garden/nothing", "/garden"):
+    for path in ("/home", "/plantstore", "/other"):
         assert client.get(path, headers=BEARER).location == "/login"
     assert client.get("/login").data == b"Log in."
+
+
+@pytest.mark.parametrize("registration", REGISTRATIONS)
+def test_login_recipe_with_wrong_paths(registration: dict[str, str]) -> None:
+    """A request with a path or method that no page has gets the 404 or 405 of the site."""
+    site = run_recipes(recipe("login"), **registration)["app"]
+    add_login(site)
+    client = site.test_client()
+    for path in ("/garden/plantz", "/garden/plants/", "/garden", "/nothing"):
+        assert client.post(path, json=ROSE, headers=BEARER).status_code == 404
+        assert client.get(path).status_code == 404
+    assert client.post("/home").status_code == 405
+    if "inner" in registration.get("registration", ""):
+        assert client.get("/inner").location == "/login"
 
 
 def test_login_recipe_in_a_parent_blueprint() -> None:
@@ -211,13 +326,60 @@ def test_login_recipe_with_several_stores() -> None:
 
 
 def test_login_without_the_recipe_redirects_clients() -> None:
-    """Without the exemption, a client with a token is redirected to the login page."""
-    hook = re.sub("    if app.blueprints.*\n.*\n", "", recipe("login"))
-    assert "garden" not in hook
-    site = run_recipes(hook)["app"]
-    add_login(site)
-    response = create_rose(site)
-    assert (response.status_code, response.location) == (302, "/login")
+    """Without one of the exemptions, a client with a token is redirected to the login page."""
+    for line, path in (
+        ("app.blueprints", "/garden/plants"),
+        ("request.url_rule", "/garden/plantz"),
+    ):
+        hook = re.sub(f"    if {line}.*\n.*\n", "", recipe("login"))
+        assert line not in hook
+        site = run_recipes(hook)["app"]
+        add_login(site)
+        response = create_rose(site, path)
+        assert (response.status_code, response.location) == (302, "/login")
+
+
+READER = {"Authorization": "Bearer r3ad"}
+
+
+def test_rights_recipe() -> None:
+    """Every client can read and list; one that is not a writer gets 40300 for the rest."""
+    names = run_recipes(garden=recipe("rights"))
+    client = names["app"].test_client()
+    check_error(client.post("/garden/plants", json=ROSE, headers=READER), 40300)
+    assert len(names["store"]) == 0
+    assert create_rose(names["app"]).status_code == 200
+    check_error(client.delete("/garden/plants/1", headers=READER), 40300)
+    assert [*names["store"]] == [ROSE_PLANT]
+    for headers in (READER, BEARER):
+        for path in ("/garden/plants", "/garden/plants/1"):
+            assert client.get(path, headers=headers).status_code == 200
+            assert client.head(path, headers=headers).status_code == 200
+    assert client.delete("/garden/plants/1", headers=BEARER).status_code == 204
+
+
+def test_rights_recipe_without_a_token() -> None:
+    """Without a token, OPTIONS is answered, and every other method is 40101."""
+    client = run_recipes(garden=recipe("rights"))["app"].test_client()
+    for path in ("/garden/plants", "/garden/plants/1"):
+        assert client.options(path).status_code == 200
+        for method in ("GET", "POST", "DELETE", "PUT"):
+            check_error(client.open(path, method=method), 40101)
+
+
+def test_rights_after_the_registration_are_refused() -> None:
+    """Flask refuses a hook that is added to the blueprint after its registration."""
+    create, hook = recipe("rights").split("@garden")
+    with pytest.raises(AssertionError, match="before_request"):
+        run_recipes("@garden" + hook, garden=create)
+
+
+def test_hook_of_the_site_knows_no_client() -> None:
+    """The functions of app.before_request are called before g has the name of the client."""
+    site, clients = run_recipes()["app"], []
+    site.before_request(lambda: clients.append(g.get("plantstore_client")))
+    assert create_rose(site).status_code == 200
+    assert clients == [None]
 
 
 @pytest.mark.parametrize(
@@ -236,6 +398,18 @@ def test_body_size_recipe(size: int, max_body: int, error: int | None) -> None:
     else:
         check_error(response, error)
     assert len(names["store"]) == (error is None)
+
+
+def test_default_body_size() -> None:
+    """Without limits of the site, a body of the size that the guide names is the largest one."""
+    (number,) = re.findall("by default ([0-9,]+) bytes", DOCUMENT)
+    size = int(number.replace(",", ""))
+    client = run_recipes()["app"].test_client()
+    body = json.dumps(ROSE)
+    options: dict[str, Any] = {"headers": BEARER, "content_type": "application/json"}
+    response = client.post("/garden/plants", data=body.ljust(size + 1), **options)
+    check_error(response, 41301)
+    assert client.post("/garden/plants", data=body.ljust(size), **options).status_code == 200
 
 
 def test_signal_in_a_factory(capsys: pytest.CaptureFixture[str]) -> None:
@@ -294,6 +468,113 @@ def test_pages_without_a_database(pages: dict[str, Any], monkeypatch: pytest.Mon
         assert (response.status_code, "Try again later" in response.text) == (503, True)
 
 
+@pytest.fixture
+def form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Return the site of the recipes for pages and for the form."""
+    monkeypatch.chdir(tmp_path)
+    write_template()
+    Path("templates/new_plant.html").write_text(recipe("form-template"))
+    return run_recipes(recipe("pages"), recipe("form"))
+
+
+@pytest.mark.parametrize("tag", ["früh", ""])
+def test_form_adds_a_plant(form: dict[str, Any], tag: str) -> None:
+    """The form adds a plant, without a tag if the field is empty, and redirects to the list."""
+    client = form["app"].test_client()
+    assert client.get("/plants/new").text.count("<input") == 3
+    response = client.post("/plants/new", data={"id": "1", "name": "Rose", "tag": tag})
+    assert (response.status_code, response.location) == (302, "/plants")
+    assert [*form["store"]] == [Plant(1, "Rose", tag or None)]
+
+
+NEW = {"id": "7", "name": "Lily", "tag": "white"}
+EXISTS = "A plant with this id already exists."
+NUL = "Must not contain U+0000."
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"id": "1"}, EXISTS),
+        ({"name": "a\0b"}, f"name: {NUL}"),
+        ({"tag": "\0"}, f"tag: {NUL}"),
+        ({"id": "seven"}, "id: Must be an integer"),
+        ({"id": ""}, "id: Must be an integer"),
+        ({"id": "7.0"}, "id: Must be an integer"),
+        ({"id": "9" * 5000}, "id: Must be an integer"),
+        ({"id": str(2**63)}, "id: Must be between -2^63 and 2^63-1."),
+        ({"id": str(-(2**63) - 1)}, "id: Must be between -2^63 and 2^63-1."),
+        ({"id": str(2**63), "name": "\0"}, f"2^63-1. name: {NUL}"),
+    ],
+)
+def test_form_says_what_is_wrong(
+    form: dict[str, Any], fields: dict[str, str], message: str
+) -> None:
+    """The form shows each fault and what the visitor has entered, and the plant is not stored."""
+    form["store"].add(ROSE_PLANT)
+    response = form["app"].test_client().post("/plants/new", data=NEW | fields)
+    assert response.status_code == 400
+    page = html.unescape(response.text)
+    assert message in page
+    for value in (NEW | fields).values():
+        assert f'value="{value}"' in page
+    assert [*form["store"]] == [ROSE_PLANT]
+
+
+def test_form_escapes_html(form: dict[str, Any]) -> None:
+    """HTML that a visitor has entered is shown as text."""
+    fields = NEW | {"id": "<b>", "name": '"><script>'}
+    page = form["app"].test_client().post("/plants/new", data=fields).text
+    assert 'value="&lt;b&gt;"' in page
+    assert 'value="&#34;&gt;&lt;script&gt;"' in page
+
+
+def test_form_without_a_database(
+    form: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """While the store is unavailable, the form keeps its fields, and the log has the reason."""
+
+    def fail(*_: Any) -> None:
+        raise StoreUnavailable("down")
+
+    monkeypatch.setattr(MemoryStore, "add", fail)
+    response = form["app"].test_client().post("/plants/new", data=NEW)
+    assert (response.status_code, "Try again later" in response.text) == (503, True)
+    assert 'value="Lily"' in response.text
+    assert caplog.messages == ["The form could not add a plant: down"]
+
+
+def test_form_with_csrf_protection(form: dict[str, Any]) -> None:
+    """With Flask-WTF and the guide's line, only the page's own form can add a plant."""
+    (line,) = re.findall("`(<input.*csrf_token.*>)`", DOCUMENT)
+    Path("templates/new_plant.html").write_text(
+        recipe("form-template").replace("<button>", f"{line}<button>")
+    )
+    names = run_recipes(recipe("csrf"), recipe("pages"), recipe("form"))
+    client = names["app"].test_client()
+    assert client.post("/plants/new", data=NEW).status_code == 400
+    assert len(names["store"]) == 0
+    token = re.search('name="csrf_token" value="(.*)"', client.get("/plants/new").text)
+    assert token is not None
+    response = client.post("/plants/new", data=NEW | {"csrf_token": token[1]})
+    assert response.status_code == 302
+    assert [*names["store"]] == [Plant(7, "Lily", "white")]
+
+
+def test_form_sends_no_signal(form: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    """A plant that the site itself adds is neither in a signal nor in the log."""
+    caplog.set_level("INFO", "plantstore")
+    added = []
+
+    def note(sender: Flask, **extra: Any) -> None:
+        added.append(extra)
+
+    with plant_added.connected_to(note):
+        form["app"].test_client().post("/plants/new", data=NEW)
+    assert len(form["store"]) == 1
+    assert (added, caplog.messages) == ([], [])
+
+
 HOST_MATCHING = 'app = Flask("shop", host_matching=True, static_host="www.example")\n'
 
 
@@ -349,6 +630,14 @@ def test_several_processes() -> None:
     """If several processes serve a memory store, each request gets 50302."""
     several = {"wsgi.multiprocess": True}
     check_error(create_rose(run_recipes()["app"], environ_overrides=several), 50302)
+
+
+def test_one_process_recipe() -> None:
+    """With the recipe, a memory store is served although the server claims several processes."""
+    names = run_recipes(recipe("one-process"))
+    several = {"wsgi.multiprocess": True}
+    assert create_rose(names["app"], environ_overrides=several).status_code == 200
+    assert [*names["store"]] == [ROSE_PLANT]
 
 
 # Claims that the site accepts; the time of each is in seconds from now.
