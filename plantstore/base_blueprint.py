@@ -5,8 +5,9 @@ from typing import Any, cast
 
 from flask import Blueprint, Response, current_app, g, request
 from flask.sansio.blueprints import BlueprintSetupState
+from werkzeug.exceptions import HTTPException
 from werkzeug.local import LocalProxy
-from werkzeug.routing import MapAdapter
+from werkzeug.routing import MapAdapter, RequestRedirect
 
 from .auth import VerifyToken, authenticate
 from .errors import ERRORS, ErrorResponse, Refused, handle_errors
@@ -121,7 +122,10 @@ def _allow() -> str:
 
 
 def _is_served(adapter: MapAdapter, method: str) -> bool:
-    rule, _ = adapter.match(method=method, return_rule=True)
+    try:
+        rule, _ = adapter.match(method=method, return_rule=True)
+    except HTTPException as error:
+        return isinstance(error, RequestRedirect)
     return not rule.endpoint.endswith(f".{_OTHER}")
 
 

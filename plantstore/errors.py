@@ -205,13 +205,17 @@ def log(
 ) -> None:
     """Log a line about the current request, with its client, its address and its id.
 
+    The request has an id afterwards, also if the level is not enabled.
+
     :param logger: the logger.
     :param level: a level of :mod:`logging`.
     :param message: the message, in which each ``%`` stands for an argument.
     :param error: the exception whose traceback follows.
     """
-    about = g.get("plantstore_client"), request.remote_addr, request_id(request.environ)
-    _log(logger, level, message, arguments, about, error)
+    id = request_id(request.environ)
+    if logger.isEnabledFor(level):
+        about = g.get("plantstore_client"), request.remote_addr, id
+        _log(logger, level, message, arguments, about, error)
 
 
 def refuse_without_request(

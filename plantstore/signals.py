@@ -25,7 +25,7 @@ plant_removed: NamedSignal = _signals.signal("plant-removed")
 
 def announce_added(plant: Plant) -> None:
     """Log a new plant of the current request at level INFO, and send :data:`plant_added`."""
-    if ADDED.isEnabledFor(logging.INFO):
+    if ADDED.isEnabledFor(logging.INFO):  # Rarely: the time is that of each create.
         log(ADDED, logging.INFO, "Plant %d was added", plant.id)
     _send(plant_added, plant.id, plant=plant)
 

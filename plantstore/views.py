@@ -60,7 +60,7 @@ class Views:
         plant = self._store.get(_id(plantstore_id))
         if plant is None:
             raise Refused(40402)
-        return JSONResponse(plant_schema.dump(plant.members()))
+        return JSONResponse(plant_schema.dump(plant._asdict()))
 
     def list_plants(self, **_: Any) -> Response:
         """Return a page of the plants with their ids, in ascending order of the ids."""
@@ -68,7 +68,7 @@ class Views:
         with deadline(TIMEOUT):
             plants, has_next = _take(self._store.iterate(page.after), page.limit)
         links = [_next_link(page.limit, plants[-1].id)] if has_next else []
-        new_plants = [plant.members() for plant in plants]
+        new_plants = [plant._asdict() for plant in plants]
         return JSONResponse(new_plant_schema.dump(new_plants, many=True), headers=links)
 
     def delete_plant(self, plantstore_id: str, **_: Any) -> Response:

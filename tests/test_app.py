@@ -4,8 +4,9 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
+from plantstore import create_app
 from tests.support.responses import check_error
-from tests.support.sites import BEARER, ROSE
+from tests.support.sites import BEARER, ROSE, TOKEN
 
 
 @pytest.mark.parametrize(
@@ -30,6 +31,14 @@ def test_not_found(client: FlaskClient, path: str, method: str) -> None:
     for headers in ({}, BEARER):
         response = client.open(path, method=method, json=ROSE, headers=headers)
         assert "POST /plants" in check_error(response, 40401)
+
+
+def test_message_of_not_found_names_what_exists() -> None:
+    """The message of 40401 names the requests of the operations that are enabled, and no other."""
+    config = {"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_OPERATIONS": "read list"}
+    message = check_error(create_app(config).test_client().get("/"), 40401)
+    expected = "The service has GET /plants/{id}, GET /plants."
+    assert message == f"There is nothing at this path. {expected}"
 
 
 def test_invalid_host_is_refused(client: FlaskClient) -> None:

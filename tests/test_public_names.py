@@ -3,6 +3,7 @@
 import sys
 
 import pytest
+import sqlalchemy
 
 import plantstore
 
@@ -38,3 +39,15 @@ def test_unknown_attribute_raises_attribute_error() -> None:
     """An unknown name of the package raises AttributeError."""
     with pytest.raises(AttributeError, match="weeds"):
         plantstore.weeds  # noqa: B018
+
+
+def test_sqlalchemy_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With SQLAlchemy 1.4, a message says which version is needed, and which one the site has."""
+    monkeypatch.setattr(sqlalchemy, "__version__", "1.4.54")
+    for name in [name for name in sys.modules if name.startswith("plantstore.sql")]:
+        monkeypatch.delitem(sys.modules, name)
+    message = "SQLStore needs SQLAlchemy 2.0.0 or later. This site has SQLAlchemy 1.4.54."
+    with pytest.raises(ImportError, match=message):
+        plantstore.SQLStore  # noqa: B018
+    with pytest.raises(ValueError, match=f"is installed, but .* cannot be imported: {message}"):
+        plantstore.open_store("sqlite:///plants.db")

@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from .base import Plant, PlantExists, Store, check_plant
 
-# The number of plants for which an iteration looks up the ids first. It doubles each time.
-_FIRST_IDS = 128
+# The number of plants that an iteration looks up first, and at most. It doubles each time.
+_FIRST, _MOST = 128, 1024
 # The number of new ids that are inserted one by one.
 _FEW = 100
 
@@ -69,17 +69,17 @@ class MemoryStore(Store):
 
         The first iteration sorts the ids. From then on, they take 8 bytes of memory for each plant.
         """
-        count = _FIRST_IDS
-        while ids := self._ids_after(after, count):
-            # A plant may have been removed since.
-            yield from filter(None, map(self.get, ids))
-            after, count = ids[-1], count * 2
+        count = _FIRST
+        while plants := self._plants_after(after, count):
+            yield from plants
+            after, count = plants[-1].id, min(count * 2, _MOST)
 
-    def _ids_after(self, after: int | None, count: int) -> list[int]:
+    def _plants_after(self, after: int | None, count: int) -> list[Plant]:
         with self._lock:
             self._sort_ids()
             start = 0 if after is None else bisect_right(self._ids, after)
-            return self._ids[start : start + count]
+            ids = self._ids[start : start + count]
+            return [Plant(id, self._names[id], self._tags.get(id)) for id in ids]
 
     def _sort_ids(self) -> None:
         new = len(self._names) - len(self._ids)

@@ -13,7 +13,7 @@ import pytest
 from werkzeug import Response
 from werkzeug.serving import make_server
 
-from plantstore import MemoryStore, Plant
+from plantstore import MemoryStore
 from plantstore.errors import ERRORS
 from tests.support.fresh import run
 from tests.support.readme import block

@@ -312,6 +312,7 @@ def test_uncommitted_write_of_a_site_hook_on_sqlite(
     response = site.test_client().post("/plants", json=ROSE, headers=BEARER)
     check_error(response, 50301)
     assert "database is locked" in caplog.text
+    assert "If a hook or the token check of the site uses the file" in caplog.text
     assert "it must commit or roll back" in caplog.text
     with site.app_context():
         db.engine.dispose()

@@ -133,7 +133,7 @@ def test_body_that_arrives_without_end(tmp_path: Path) -> None:
     """A body whose bytes arrive one by one must be complete after some time, else it is 40002."""
     timeout = "from plantstore.server.worker import _connection; _connection.READ_TIMEOUT = 0.5"
     with configured(tmp_path, timeout) as server, server.connect() as connection:
-        connection.send(post(b"", length=1_000_000))
+        connection.send(post(b"", length=65_536))
         while not connection.has_response(0.001):
             connection.send_what_is_read(b" ")
         assert connection.receive().error == 40002
@@ -260,7 +260,7 @@ def test_unreasonable_chunks_are_refused(server: Gunicorn, chunks: list[bytes]) 
 
 def test_many_chunks_of_a_reasonable_size(server: Gunicorn) -> None:
     """A body of the maximum size may arrive in thousands of chunks."""
-    chunks = [chunk(b" " * 256)] * 4000
+    chunks = [chunk(b" " * 16)] * 4000
     assert server.request(chunked(*chunks, chunk(new_rose()), chunk(b""))).status == 200
 
 
@@ -467,3 +467,13 @@ def test_http_to_a_tls_port(tmp_path: Path) -> None:
 def test_several_host_headers(server: Gunicorn, hosts: bytes) -> None:
     """A request with several Host headers is 40005 (RFC 9112 section 3.2)."""
     assert server.request(b"GET / HTTP/1.1\r\n" + hosts + b"\r\n\r\n").error == 40005
+
+
+def test_worker_of_another_application(tmp_path: Path) -> None:
+    """By itself, the worker refuses what is not valid HTTP with plain text, and does not log it."""
+    worker = "worker_class = 'plantstore.server.worker.Worker'"
+    with configured(tmp_path, worker) as server:
+        response = server.request(b"hunter2\r\n\r\n")
+        assert "hunter2" not in server.log
+    assert (response.status, response.headers["content-type"]) == (400, "text/plain")
+    assert response.body == b"The request line is invalid."
