@@ -199,7 +199,7 @@ def main() -> None:
     chosen = [
         entry
         for entry in ENTRIES
-        if not options.names or entry.name.lower().startswith(tuple(options.names))
+        if not options.names or entry.name.lower().startswith(tuple(map(str.lower, options.names)))
     ]
     with ThreadPoolExecutor() as threads:
         list(threads.map(environment, {entry.packages for entry in chosen}))
