@@ -78,7 +78,7 @@ def _make_app(
 
 class _Map(Map):
     def __init__(self, **options: Any) -> None:
-        # Otherwise werkzeug redirects from //plants to /plants. A redirect is not an Error, and its
+        # Otherwise werkzeug redirects from /docs//x to /docs/x. A redirect is not an Error, and its
         # URL would lack the prefix that a proxy removes.
         super().__init__(merge_slashes=False, **options)
 

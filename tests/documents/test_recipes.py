@@ -462,6 +462,7 @@ def test_pages_without_a_database(pages: dict[str, Any], monkeypatch: pytest.Mon
         raise StoreUnavailable("down")
 
     monkeypatch.setattr(MemoryStore, "get", fail)
+    monkeypatch.setattr(MemoryStore, "iterate", fail)
     pages["store"].add(ROSE_PLANT)
     for path in ("/plants", "/plants/1"):
         response = pages["app"].test_client().get(path)

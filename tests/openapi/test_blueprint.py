@@ -20,6 +20,7 @@ def test_page_has_a_strict_content_security_policy(app: Flask, path: str) -> Non
     assert "unsafe" not in policy
     assert "http" not in policy
     assert response.headers["X-Content-Type-Options"] == "nosniff"
+    assert len(response.headers.getlist("X-Request-ID")) == 1
     tag = {"If-None-Match": response.headers["ETag"]}
     with app.test_client().get(path, headers=tag) as response:
         assert response.status_code == 304
