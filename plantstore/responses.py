@@ -128,4 +128,4 @@ class JSONResponse(OperationResponse):
         return super().get_wsgi_response(environ)
 
     def __iter__(self) -> Iterator[bytes]:
-        return iter([self._body])
+        return self.iter_encoded()

@@ -182,3 +182,11 @@ def test_value_that_json_has_no_type_for() -> None:
     """A value that JSON has no type for raises TypeError."""
     with pytest.raises(TypeError, match="complex is not JSON"):
         JSONResponse({"name": 1j})
+
+
+def test_iteration_of_a_response() -> None:
+    """A response yields its body, also after a change."""
+    response = JSONResponse({"name": "Rose"})
+    assert list(response) == [b'{"name":"Rose"}']
+    response.data = b"changed"
+    assert list(response) == [b"changed"]
