@@ -38,7 +38,7 @@ FAULTS: dict[str, tuple[str, str, str]] = {
     ),
     "null as the tag": (
         "views.py",
-        "return JSONResponse(plant_schema.dump(plant.members()))",
+        "return JSONResponse(plant_schema.dump(plant._asdict()))",
         'return JSONResponse({"name": plant.name, "tag": plant.tag})',
     ),
     "401 without WWW-Authenticate": (
@@ -48,8 +48,8 @@ FAULTS: dict[str, tuple[str, str, str]] = {
     ),
     "405 without Allow": (
         "base_blueprint.py",
-        "return error_response(40501, message, [header])",
-        "return error_response(40501, message)",
+        'return ErrorResponse(40501, message, [("Allow", allow)])',
+        "return ErrorResponse(40501, message)",
     ),
     "wrong media type": (
         "responses.py",
@@ -58,8 +58,8 @@ FAULTS: dict[str, tuple[str, str, str]] = {
     ),
     "number of an Error as text": (
         "errors.py",
-        'super().__init__({"error": number, "message": message}, number // 100, headers)',
-        'super().__init__({"error": f"{number}", "message": message}, number // 100, headers)',
+        'data = {"error": number, "message": text if message is None else message}',
+        'data = {"error": f"{number}", "message": text if message is None else message}',
     ),
     "another status": (
         "views.py",

@@ -32,7 +32,8 @@ def test_body_that_takes_too_long(start: bytes, piece: bytes) -> None:
 
 def test_large_responses_that_are_not_read() -> None:
     """Clients that do not read a response of a megabyte block others for ten seconds at most."""
-    with ExitStack() as opened, Gunicorn(PLANTSTORE_TOKENS=TOKEN) as server:
+    settings = {"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_MAX_BODY": "2000000"}
+    with ExitStack() as opened, Gunicorn(**settings) as server:
         for id in range(CLIENTS):
             connection = opened.enter_context(server.connect(unread=1))
             connection.send(post(b'{"id":%d,"name":"%s"}' % (id, b"x" * 1_000_000)))

@@ -84,6 +84,8 @@ def configured(folder: Path, *lines: str, **environment: str) -> Iterator[Gunico
         assert "Traceback" not in server.log
 
 
+# A response that is larger than all buffers needs a large body.
+LARGE_BODIES = {"PLANTSTORE_MAX_BODY": "2000000"}
 # Small buffers for responses, so that a test can fill them.
 SMALL_BUFFERS = """
 from socket import SO_SNDBUF, SOL_SOCKET
@@ -112,7 +114,7 @@ def test_large_response_that_is_not_read(tmp_path: Path) -> None:
     """A client that does not read a large response does not occupy a thread forever."""
     timeout = "from plantstore.server.worker import _connection; _connection._SEND_TIMEOUT = 0.2"
     with (
-        configured(tmp_path, SMALL_BUFFERS, timeout, "threads = 1") as server,
+        configured(tmp_path, SMALL_BUFFERS, timeout, "threads = 1", **LARGE_BODIES) as server,
         server.connect(unread=1) as connection,
     ):
         connection.send(post(b'{"id":1,"name":"%s"}' % (b"x" * 1_000_000)))
@@ -383,11 +385,11 @@ def test_quit_of_a_busy_worker(tmp_path: Path) -> None:
 
 
 @contextmanager
-def with_tls(folder: Path, *lines: str) -> Iterator[Gunicorn]:
+def with_tls(folder: Path, *lines: str, **environment: str) -> Iterator[Gunicorn]:
     """Run the service with TLS."""
     make_certificate(folder)
     files = (f"certfile = '{folder}/cert.pem'", f"keyfile = '{folder}/key.pem'")
-    with configured(folder, *files, *lines) as server:
+    with configured(folder, *files, *lines, **environment) as server:
         yield server
 
 
@@ -442,7 +444,7 @@ def test_large_response_that_is_not_read_with_tls(tmp_path: Path) -> None:
     """With TLS, a client that does not read a large response does not occupy a thread forever."""
     timeout = "from plantstore.server.worker import _connection; _connection._SEND_TIMEOUT = 0.3"
     with (
-        with_tls(tmp_path, SMALL_BUFFERS, timeout, "threads = 1") as server,
+        with_tls(tmp_path, SMALL_BUFFERS, timeout, "threads = 1", **LARGE_BODIES) as server,
         server.connect(unread=1, tls=True) as connection,
     ):
         connection.send(post(b'{"id":1,"name":"%s"}' % (b"x" * 1_000_000)))
