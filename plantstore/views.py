@@ -88,7 +88,8 @@ def _load(body: bytes) -> dict[str, Any]:
     except ValidationError as error:
         raise Refused(40003, describe_faults(error)) from None
     except JSONDecodeError as error:
-        raise Refused(40002, describe_json_error(error)) from None
+        message = describe_json_error(error)
+        raise Refused(40002, message, reason="The body is not JSON.") from None
     return new_plant
 
 

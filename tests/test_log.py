@@ -12,7 +12,7 @@ from flask.testing import FlaskClient
 
 from plantstore import MemoryStore, StoreUnavailable, create_app
 from plantstore.responses import request_id
-from tests.support.responses import check_error, create
+from tests.support.responses import check_error, create, send
 from tests.support.sites import BEARER, ROSE, TOKEN, make_site
 from tests.support.stores import FailingStore
 
@@ -110,6 +110,18 @@ def test_refusal_is_logged_at_info(client: FlaskClient, caplog: pytest.LogCaptur
         assert record.getMessage().startswith(f"{number}: ")
         assert record.getMessage().endswith(about)
         caplog.clear()
+    assert "hunter2" not in caplog.text
+
+
+def test_log_of_a_body_that_is_not_json(
+    client: FlaskClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log says whether a body is not JSON, or could not be read, and shows nothing of it."""
+    caplog.set_level("INFO", "plantstore")
+    for body, length, reason in ((b"{hunter2", 8, "is not JSON"), (b"{", 9, "could not be read")):
+        environ = {"CONTENT_LENGTH": str(length)}
+        check_error(send(client, body, environ_overrides=environ), 40002)
+        assert caplog.messages[-1].startswith(f"40002: The body {reason}")
     assert "hunter2" not in caplog.text
 
 
