@@ -137,7 +137,15 @@ class Galera:
 
     def clear(self) -> None:
         """Drop the table of plants on all nodes."""
-        self.execute(0, "DROP TABLE IF EXISTS plants.plants")
+
+        def is_dropped() -> bool:
+            try:
+                self.execute(0, "DROP TABLE IF EXISTS plants.plants")
+            except pymysql.MySQLError:  # While another node joins, a node is not always ready.
+                return False
+            return True
+
+        wait_until(is_dropped)
 
 
 @contextmanager
