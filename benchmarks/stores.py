@@ -114,7 +114,7 @@ def bring_in(place: Place, size: int) -> tuple[float, float]:
         file.flush()
         start = time.perf_counter()
         command = subprocess.Popen(
-            [*COMMAND, "--store", place.url, "import", file.name], stdout=subprocess.DEVNULL
+            [*COMMAND, "import", file.name, "--store", place.url], stdout=subprocess.DEVNULL
         )
         _, status, used = os.wait4(command.pid, 0)
         assert status == 0

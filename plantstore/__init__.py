@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 from .app import create_app
-from .auth import StaticTokens, VerifyToken
+from .auth import Client, StaticTokens, VerifyToken
 from .blueprint import create_blueprint
 from .observability.health import create_health_blueprint
 from .openapi.blueprint import create_docs_blueprint
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BulkStore",
+    "Client",
     "ErrorSchema",
     "MemoryStore",
     "NewPlantSchema",

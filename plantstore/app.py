@@ -32,7 +32,8 @@ def create_app(
     :param config: values for ``app.config``. They override the environment.
     :param store: the store that keeps the plants. By default the store of the settings.
     :param verify_token: a function that takes a bearer token and returns the name of its
-        client, or ``None`` if the token is not accepted. By default the tokens of the settings.
+        client, a :class:`Client` if the token has only some rights, or ``None`` if the token is not
+        accepted. By default the tokens of the settings.
     :returns: the Flask application.
     :raises SettingsError: if a setting is missing or wrong. A setting that an argument replaces
         is not read.
@@ -59,13 +60,14 @@ def _make_app(
     settings.log_formatter()  # It is only checked here. The server configures the log.
     verify_token = settings.verify_token if verify_token is None else verify_token
     max_body, operations = settings[MAX_BODY], settings[SERVED_OPERATIONS]
+    kind = settings.store_kind if store is None else type(store).__name__
     store = settings.open_store() if store is None else store
     app = _Service(__name__, static_folder=None)
     app.config.from_mapping(config)
     app.extensions["plantstore"] = store
     app.register_blueprint(create_health_blueprint(store=store))
     if settings[METRICS]:
-        store = _with_metrics(app, store, verify_token)
+        _add_metrics(app, kind, verify_token)
     app.register_blueprint(
         create_blueprint(
             store=store, verify_token=verify_token, max_body=max_body, operations=operations
@@ -101,14 +103,13 @@ class _Service(Flask):
         """Log nothing: the error handler logs the traceback, with the id of the request."""
 
 
-def _with_metrics(app: Flask, store: Store, verify_token: VerifyToken) -> Store:
-    """Add metrics to an application. Return the store whose operations are measured."""
-    from .observability.metrics import MeasuredStore, create_metrics_blueprint, make_metrics
+def _add_metrics(app: Flask, store: str, verify_token: VerifyToken) -> None:
+    from . import __version__
+    from .observability.metrics import Metrics, create_metrics_blueprint
 
-    metrics = make_metrics()
+    metrics = Metrics(__version__, store)
     metrics.observe(app)
     app.register_blueprint(create_metrics_blueprint(metrics, verify_token))
-    return MeasuredStore(store, metrics.add_seconds)
 
 
 def _for_server(error: SettingsError) -> SettingsError:

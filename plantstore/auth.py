@@ -1,6 +1,7 @@
 """Authentication by the Authorization header (interface section 5, RFC 6750)."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from hashlib import sha256
 from inspect import iscoroutinefunction, signature
 from typing import Any
@@ -11,43 +12,66 @@ from .bearer import B64TOKEN, describe_unknown, token_digest
 from .errors import Refused
 from .text import type_error
 
-#: A function that takes a bearer token and returns the name of its client, or ``None`` if the
-#: token is not accepted.
-VerifyToken = Callable[[str], str | None]
+
+@dataclass(frozen=True)
+class Client:
+    """The client of a token that has the right to some operations only.
+
+    :param name: the name of the client.
+    :param operations: the operations: ``create``, ``read``, ``list``, ``delete``, and ``metrics``.
+        By default, the token has the right to all of them.
+    :raises TypeError: if the name is not a string, or the operations are a single string or not a
+        collection.
+    """
+
+    name: str
+    operations: Collection[str] | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise type_error("the name of a client", "a string", self.name)
+        # Every part of "create" would be "in" it.
+        if isinstance(self.operations, str) or not isinstance(self.operations, Collection | None):
+            expected = 'a collection of names, such as ["create", "read"]'
+            raise type_error("operations", expected, self.operations)
+
+
+#: A function that takes a bearer token and returns the name of its client, or a :class:`Client` if
+#: the token has only some rights, or ``None`` if the token is not accepted.
+VerifyToken = Callable[[str], str | Client | None]
 
 
 class StaticTokens:
     """Accepts a fixed set of tokens, and keeps only their SHA-256 digests.
 
-    Called with a token, it returns the name of the token's client, or ``None`` if the token is
-    not accepted.
+    Called with a token, it returns the token's client, or ``None`` if the token is not accepted.
 
-    :param tokens: the tokens, or a mapping from each token to the name of its client. Each is
-        plain text or ``sha256:<64 hex>``. Without a mapping the clients are named ``token-1``,
-        ``token-2`` and so on.
+    :param tokens: the tokens, or a mapping from each token to the name of its client, or to a
+        :class:`Client`. Each token is plain text or ``sha256:<64 hex>``. Without a mapping the
+        clients are named ``token-1``, ``token-2`` and so on.
     :raises TypeError: if ``tokens`` is neither an iterable nor a mapping, if it is a single
-        string, or if a token or a name is not a string.
+        string, if a token is not a string, or a client neither a string nor a :class:`Client`.
     :raises ValueError: if there is no token, or if a token is neither a bearer token (RFC 6750
         section 2.1) nor ``sha256:<64 hex>``. The message does not show the token.
     """
 
-    def __init__(self, tokens: Iterable[str] | Mapping[str, str]) -> None:
+    def __init__(self, tokens: Iterable[str] | Mapping[str, str | Client]) -> None:
         named = [*(tokens.items() if isinstance(tokens, Mapping) else _numbered(tokens))]
         if not named:
             raise ValueError("tokens must contain at least one token")
         for token, client in named:
             if not isinstance(token, str):
                 raise type_error("a token", "a string", token)
-            if not isinstance(client, str):
-                raise type_error("the name of a client", "a string", client)
+            if not isinstance(client, str | Client):
+                raise type_error("a client", "a name or a Client", client)
         try:
             self._clients = {token_digest(token): client for token, client in named}
         except ValueError as error:
             keys = "the keys of a mapping are the tokens, its values the names of the clients"
             raise ValueError(f"a token is {error}; {keys}") from None
 
-    def __call__(self, token: str) -> str | None:
-        """Return the name of the token's client, or ``None`` if the token is not accepted."""
+    def __call__(self, token: str) -> str | Client | None:
+        """Return the token's client, or ``None`` if the token is not accepted."""
         # A client cannot choose the digest of its token, so the time of the lookup reveals nothing.
         return self._clients.get(sha256(token.encode()).digest())
 
@@ -62,7 +86,7 @@ class StaticTokens:
 def any_of(*checks: VerifyToken) -> VerifyToken:
     """Return a token check that accepts what any of several checks accepts."""
 
-    def verify_token(token: str) -> str | None:
+    def verify_token(token: str) -> str | Client | None:
         clients = (check(token) for check in checks)
         return next((client for client in clients if client is not None), None)
 
@@ -77,7 +101,7 @@ def check_verify_token(verify_token: Any) -> None:
     """
     if isinstance(verify_token, LocalProxy):
         return
-    expected = "a function that takes a token and returns a name or None"
+    expected = "a function that takes a token and returns a name, a Client or None"
     if isinstance(verify_token, type):
         raise type_error("verify_token", expected, verify_token)
     if iscoroutinefunction(verify_token) or iscoroutinefunction(type(verify_token).__call__):
@@ -90,14 +114,14 @@ def check_verify_token(verify_token: Any) -> None:
         pass  # A function that is written in C may have no signature.
 
 
-def authenticate(authorization: str | None, verify_token: VerifyToken) -> str:
-    """Return the name of the client who sent an ``Authorization`` header.
+def authenticate(authorization: str | None, verify_token: VerifyToken) -> str | Client:
+    """Return the client who sent an ``Authorization`` header.
 
     :param authorization: the value of the header, or ``None`` if there is none.
-    :param verify_token: returns the name of a token's client.
+    :param verify_token: returns a token's client.
     :raises Refused: 40101 if there are no bearer credentials, 40102 if they are malformed or not
         accepted.
-    :raises TypeError: if ``verify_token`` returns anything but a name or ``None``.
+    :raises TypeError: if ``verify_token`` returns anything but a name, a Client or ``None``.
     """
     scheme, _, token = (authorization or "").partition(" ")
     if scheme.lower() != "bearer":
@@ -108,9 +132,9 @@ def authenticate(authorization: str | None, verify_token: VerifyToken) -> str:
     client = verify_token(token)
     if client is None:
         raise Refused(40102, reason=describe_unknown(token))
-    if not isinstance(client, str):
+    if not isinstance(client, str | Client):
         # A function that returns False must not admit a client.
-        raise type_error("the result of verify_token", "a name or None", client)
+        raise type_error("the result of verify_token", "a name, a Client or None", client)
     return client
 
 

@@ -1,5 +1,6 @@
 """The base class of the blueprints: what happens before each operation."""
 
+from collections.abc import Callable, Collection
 from http import HTTPMethod
 from typing import Any, cast
 
@@ -9,7 +10,7 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.local import LocalProxy
 from werkzeug.routing import MapAdapter, RequestRedirect
 
-from .auth import VerifyToken, authenticate
+from .auth import Client, VerifyToken, authenticate
 from .errors import ERRORS, ErrorResponse, Refused, handle_errors
 from .responses import OperationResponse, request_id
 from .stores.base import Store
@@ -27,7 +28,7 @@ class OperationsBlueprint(Blueprint):
 
     :param name: the name of the blueprint.
     :param import_name: the name of the module that creates it.
-    :param verify_token: returns the name of a token's client. By default, no token is needed.
+    :param verify_token: returns a token's client. By default, no token is needed.
     :param store: the store of the operations. If only one process can access it, several processes
         do not serve it (50302). By default, there is none.
     :raises TypeError: if the name is not a string.
@@ -49,6 +50,7 @@ class OperationsBlueprint(Blueprint):
         super().__init__(name, import_name)
         self._verify_token = verify_token
         self._store = store
+        self._purposes: dict[str, tuple[str, str]] = {}  # By the name of the view.
         self._first = ""  # The first segment of a path that has an operation.
         handle_errors(self)
         self.url_defaults(self._set_path)
@@ -63,10 +65,36 @@ class OperationsBlueprint(Blueprint):
             return OperationResponse(headers=[("Allow", _allow())])
         if self._verify_token is not None:
             authorization = environ.get("HTTP_AUTHORIZATION")
-            g.plantstore_client = authenticate(authorization, self._verify_token)
+            client = authenticate(authorization, self._verify_token)
+            name = client.name if isinstance(client, Client) else client
+            environ["plantstore.client"] = g.plantstore_client = name  # The server logs it.
+            if isinstance(client, Client) and client.operations is not None:
+                self._check_right(client.operations)
         if self._store is not None and self._store.one_process and environ["wsgi.multiprocess"]:
             raise Refused(50302)
         return None
+
+    def add_operation(
+        self, name: str, purpose: str, method: str, rule: str, view: Callable[..., Response]
+    ) -> None:
+        """Add a view to which a token needs the right.
+
+        :param name: the name of the operation, as in :class:`.auth.Client`.
+        :param purpose: what a client does with it, such as ``delete plants``.
+        :param method: its method.
+        :param rule: its path.
+        :param view: the view. Its name is the endpoint.
+        """
+        self._purposes[view.__name__] = name, purpose
+        self.add_url_rule(rule, view_func=view, methods=[method])
+
+    def _check_right(self, operations: Collection[str]) -> None:
+        """Refuse an operation that is not among those to which a token has the right."""
+        view = str(request.endpoint).rpartition(".")[2]
+        if view in self._purposes:  # Otherwise the path has no operation for the method.
+            name, purpose = self._purposes[view]
+            if name not in operations:
+                raise Refused(40301, f"This token does not have the right to {purpose}.")
 
     def add_other_methods(self, state: BlueprintSetupState) -> None:
         """Add a rule for the other methods to each path that has an operation.

@@ -62,8 +62,9 @@ def create_blueprint(
 
     :param store: the store that keeps the plants.
     :param verify_token: a function that takes a bearer token and returns the name of its
-        client, or ``None`` if the token is not accepted. It must not be a class or a coroutine
-        function. The name is then in ``g.plantstore_client``.
+        client, a :class:`Client` if the token has only some rights, or ``None`` if the token is not
+        accepted. It must not be a class or a coroutine function. The name is then in
+        ``g.plantstore_client``.
     :param max_body: the largest request body in bytes, by default 65,536.
     :param name: the name of the blueprint, by default ``plantstore``.
     :param operations: the names of the operations: ``create``, ``read``, ``list``, ``delete``. By
@@ -81,7 +82,8 @@ def create_blueprint(
     views = Views(store, max_body)
     for operation, (method, rule, view) in OPERATIONS.items():
         if operation in operations:
-            blueprint.add_url_rule(rule, view_func=MethodType(view, views), methods=[method])
+            purpose = f"{operation} plants"
+            blueprint.add_operation(operation, purpose, method, rule, MethodType(view, views))
     blueprint.record(blueprint.add_other_methods)
     return blueprint
 

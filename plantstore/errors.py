@@ -30,8 +30,8 @@ ERRORS: dict[int, tuple[str, dict[str, str]]] = {
     ),
     # A complete body that is not JSON has another message: describe_json_error.
     40002: (
-        "The body could not be read completely: it was cut short, took longer than ten seconds to"
-        " arrive, had malformed or too many small chunks, or was already read by the site.",
+        "The body could not be read completely: it was cut short, took too long to arrive,"
+        " had malformed or too many small chunks, or was already read by the site.",
         {},
     ),
     40003: ("The body must be a NewPlant.", {}),
@@ -49,6 +49,7 @@ ERRORS: dict[int, tuple[str, dict[str, str]]] = {
         "The bearer token is malformed or not accepted.",
         {"WWW-Authenticate": 'Bearer realm="plantstore", error="invalid_token"'},
     ),
+    40301: ("This token does not have the right to this operation.", {}),
     40401: ("There is nothing at this path.", {}),
     40402: ("There is no plant with this id.", {}),
     40501: ("There is no such operation on this path.", {}),

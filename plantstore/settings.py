@@ -113,8 +113,8 @@ TOKENS = Setting(
 )
 TOKENS_FILE = Setting(
     "PLANTSTORE_TOKENS_FILE",
-    "a file of tokens, one per line: token or digest, then optionally the client's name, then"
-    " optionally `expires=2027-01-31`",
+    "a file of tokens, one per line: token or digest, then optionally the client's name,"
+    " `expires=2027-01-31` and `operations=create,read`",
     None,
     lambda path: str(path or ""),
     None,
@@ -245,6 +245,11 @@ class Settings:
         :raises SettingsError: if PLANTSTORE_LOG is wrong.
         """
         return FORMATTERS[self[LOG]]()
+
+    @property
+    def store_kind(self) -> str:
+        """The kind of the store, such as ``sqlite`` or ``postgresql``."""
+        return re.split("[+:]", self[STORE])[0]
 
     def open_store(self) -> Store:
         """Open the store.

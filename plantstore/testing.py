@@ -217,7 +217,9 @@ class StoreContract:
         texts, stop = "x" * 10_000, Event()
 
         def read() -> None:
-            while not stop.is_set():
+            is_last = False
+            while not is_last:
+                is_last = stop.is_set()
                 before, found, after = len(store), list(store), len(store)
                 assert before <= len(found) <= after
                 assert {plant.name for plant in found} <= {texts}

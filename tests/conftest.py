@@ -1,6 +1,7 @@
 """Fixtures and helpers that the tests share."""
 
 import os
+import signal
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from functools import cache
@@ -32,6 +33,9 @@ for variable in [*os.environ]:
     ):
         del os.environ[variable]
 
+# A shell ignores SIGINT in processes in the background: the tests and their commands inherit it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 # On a busy machine neither an example nor its generation has a time limit.
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("plantstore", UNTIMED)
@@ -59,7 +63,7 @@ def pytest_runtest_makereport(
         if isinstance(error, CalledProcessError | TimeoutExpired):
             report.sections.append(("output of the process", f"{error.stdout!r} {error.stderr!r}"))
         server = getattr(item, "funcargs", {}).get("server")
-        if isinstance(server, Server):
+        if isinstance(server, Server) and report.when != "teardown":  # Its log is then deleted.
             report.sections.append(("log of the server", server.log))
     return report
 

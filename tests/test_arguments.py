@@ -15,7 +15,9 @@ from plantstore import MemoryStore, SQLStore, StaticTokens, create_app, create_b
 from tests.support.sites import BEARER, ROSE
 
 STORE = "store must be a Store, such as MemoryStore() or open_store(url), not "
-VERIFY = "verify_token must be a function that takes a token and returns a name or None, not "
+VERIFY = (
+    "verify_token must be a function that takes a token and returns a name, a Client or None, not "
+)
 COROUTINE = "verify_token must not be a coroutine function"
 TOKENS = (
     "tokens must be a list of tokens, or a mapping with tokens as its keys and names as its values"
@@ -154,8 +156,8 @@ def test_config_must_be_a_mapping(config: Any) -> None:
         ([None], TypeError, "a token must be a string, not NoneType"),
         ([["hunter2"]], TypeError, "a token must be a string, not list"),
         ({5: "Flora"}, TypeError, "a token must be a string, not int"),
-        ({"t": None}, TypeError, "the name of a client must be a string, not NoneType"),
-        ({"t": 5}, TypeError, "the name of a client must be a string, not int"),
+        ({"t": None}, TypeError, "a client must be a name or a Client, not NoneType"),
+        ({"t": 5}, TypeError, "a client must be a name or a Client, not int"),
     ],
 )
 def test_wrong_tokens_are_refused(tokens: Any, error: type[Exception], message: str) -> None:

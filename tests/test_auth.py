@@ -4,12 +4,12 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
-from flask import g
+from flask import Blueprint, Flask, g
 from flask.testing import FlaskClient
 
-from plantstore import MemoryStore, StaticTokens
+from plantstore import Client, MemoryStore, StaticTokens, VerifyToken, create_blueprint
 from tests.support.responses import check_error, create
-from tests.support.sites import ROSE, TOKEN, make_site
+from tests.support.sites import BEARER, ROSE, ROSE_PLANT, TOKEN, make_site
 
 
 @pytest.mark.parametrize(
@@ -128,10 +128,10 @@ def test_custom_verify_token_and_client_name(store: MemoryStore) -> None:
 def test_verify_token_with_a_wrong_return_type_accepts_no_client(
     store: MemoryStore, result: Any
 ) -> None:
-    """A verify_token that returns neither a string nor None accepts no client: 50001."""
+    """A verify_token that returns no name, no Client and not None accepts no client: 50001."""
     site = make_site(store=store, verify_token=lambda token: result)
     site.testing = True
-    with pytest.raises(TypeError, match="must be a name or None"):
+    with pytest.raises(TypeError, match="must be a name, a Client or None"):
         create(site.test_client(), ROSE)
     site.testing = False
     check_error(create(site.test_client(), ROSE), 50001)
@@ -174,3 +174,96 @@ def test_static_tokens_never_show_a_token() -> None:
     tokens = StaticTokens([TOKEN])
     assert repr(tokens) == "<StaticTokens: 1 accepted>"
     assert TOKEN not in str(vars(tokens))
+
+
+# A request for each operation.
+REQUESTS = {
+    "create": ("POST", "/plants"),
+    "read": ("GET", "/plants/1"),
+    "list": ("GET", "/plants"),
+    "delete": ("DELETE", "/plants/1"),
+}
+
+
+def with_rights(*operations: str) -> VerifyToken:
+    """Return a token check that gives every token the right to these operations."""
+    return lambda token: Client("Flora", operations)
+
+
+@pytest.mark.parametrize("right", REQUESTS)
+def test_token_with_the_right_to_one_operation(store: MemoryStore, right: str) -> None:
+    """A token with the right to one operation gets 40301 for any other one, and changes nothing."""
+    store.add(ROSE_PLANT)
+    operations = [*REQUESTS]
+    client = make_site(
+        store=store, verify_token=with_rights(right), operations=operations
+    ).test_client()
+    for name, (method, path) in REQUESTS.items():
+        if name != right:
+            response = client.open(
+                path, method=method, json={"id": 7, "name": "Lily"}, headers=BEARER
+            )
+            message = check_error(response, 40301)
+            assert message == f"This token does not have the right to {name} plants."
+    assert [*store] == [ROSE_PLANT]
+    method, path = REQUESTS[right]
+    response = client.open(path, method=method, json={"id": 7, "name": "Lily"}, headers=BEARER)
+    assert response.status_code in {200, 204}
+
+
+def test_right_is_checked_before_the_body(store: MemoryStore) -> None:
+    """Without the right to an operation, the body is not read: any body gets 40301."""
+    site = make_site(store=store, verify_token=with_rights())
+    check_error(site.test_client().post("/plants", data=b"{", headers=BEARER), 40301)
+
+
+def test_rights_and_other_methods(store: MemoryStore) -> None:
+    """A token without any right gets 40501 and `Allow` for a method that has no operation."""
+    client = make_site(store=store, verify_token=with_rights()).test_client()
+    check_error(client.put("/plants", headers=BEARER), 40501)
+    assert client.options("/plants", headers=BEARER).headers["Allow"] == "OPTIONS, POST"
+
+
+def test_log_names_the_client_without_the_right(
+    store: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log names the client whose token does not have the right."""
+    caplog.set_level("INFO", "plantstore")
+    create(make_site(store=store, verify_token=with_rights("read")).test_client(), ROSE)
+    message = "40301: This token does not have the right to this operation. (client: 'Flora', "
+    assert caplog.messages[0].startswith(message)
+
+
+def test_rights_in_nested_blueprints(store: MemoryStore) -> None:
+    """The rights are checked as well if the blueprint is nested in one of the site."""
+    site, parent = Flask(__name__), Blueprint("nursery", __name__, url_prefix="/nursery")
+    parent.register_blueprint(create_blueprint(store=store, verify_token=with_rights("read")))
+    site.register_blueprint(parent)
+    check_error(site.test_client().post("/nursery/plants", json=ROSE, headers=BEARER), 40301)
+
+
+def test_static_tokens_with_rights() -> None:
+    """StaticTokens gives each token its client: a name, or a Client with rights."""
+    shop = Client("shop", ["read"])
+    tokens = StaticTokens({"all": "greenhouse", "r3ad": shop})
+    assert (tokens("all"), tokens("r3ad"), tokens("other")) == ("greenhouse", shop, None)
+
+
+def test_client_without_operations_has_every_right(store: MemoryStore) -> None:
+    """A Client without operations has the right to all of them, as a plain name."""
+    client = make_site(store=store, verify_token=lambda token: Client("Flora")).test_client()
+    assert create(client, ROSE).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((1,), "the name of a client must be a string, not int"),
+        (("Flora", "create"), "operations must be a collection of names, such as "),
+        (("Flora", 1), "operations must be a collection of names, such as "),
+    ],
+)
+def test_client_with_a_wrong_argument(arguments: Any, message: str) -> None:
+    """A Client with a wrong name or operations is a TypeError: a single string is no collection."""
+    with pytest.raises(TypeError, match=message):
+        Client(*arguments)

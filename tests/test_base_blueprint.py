@@ -229,6 +229,7 @@ def test_rules_of_the_site_are_not_copied() -> None:
     site = Flask("site", static_folder=None)
     for path in ("/shop/plants/list", "/garden/plants/list", "/garden/list"):
         site.add_url_rule(path, path, lambda: "list")
+    site.add_url_rule("/list", "plantstore.create_plant")  # Another path of an operation.
     before = {rule.rule for rule in site.url_map.iter_rules()}
     make_site(site, url_prefix="/garden")
     after = {rule.rule for rule in site.url_map.iter_rules()}

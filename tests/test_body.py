@@ -93,8 +93,8 @@ def test_missing_content_length_and_unterminated_input(client: FlaskClient) -> N
 
 
 INCOMPLETE = (
-    "The body could not be read completely: it was cut short, took longer than ten seconds to"
-    " arrive, had malformed or too many small chunks, or was already read by the site."
+    "The body could not be read completely: it was cut short, took too long to arrive,"
+    " had malformed or too many small chunks, or was already read by the site."
 )
 
 

@@ -46,7 +46,7 @@ def test_sqlalchemy_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlalchemy, "__version__", "1.4.54")
     for name in [name for name in sys.modules if name.startswith("plantstore.sql")]:
         monkeypatch.delitem(sys.modules, name)
-    message = "SQLStore needs SQLAlchemy 2.0.0 or later. This site has SQLAlchemy 1.4.54."
+    message = "SQLStore needs SQLAlchemy 2.0.23 or later. This site has SQLAlchemy 1.4.54."
     with pytest.raises(ImportError, match=message):
         plantstore.SQLStore  # noqa: B018
     with pytest.raises(ValueError, match=f"is installed, but .* cannot be imported: {message}"):

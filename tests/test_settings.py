@@ -126,6 +126,7 @@ def test_unreadable_tokens_file_is_refused(tmp_path: Path) -> None:
         (str(tmp_path), os.strerror(21)),
         (str(binary), "not UTF-8 text"),
         ("hunter2\0", "embedded null byte"),
+        (os.devnull, "not a regular file"),
     ):
         assert refusal(PLANTSTORE_TOKENS_FILE=path) == f"PLANTSTORE_TOKENS_FILE: {fault}"
 

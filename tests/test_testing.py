@@ -3,25 +3,42 @@
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from plantstore import BulkStore, MemoryStore, Plant, PlantExists, open_store
+from plantstore.stores.base import check_plant
 from plantstore.testing import BulkStoreContract, SharedStoreContract, StoreContract
 from tests.support.installing import install
+from tests.support.sites import LILY
+from tests.support.sites import ROSE_PLANT as ROSE
 
 
-class FalseWhenEmpty(MemoryStore):
-    """A store that is false while it has no plants."""
+class Correct(MemoryStore, BulkStore):
+    """A correct store, whose faulty subclasses follow."""
 
-    def __bool__(self) -> bool:
-        """Return whether there is a plant."""
-        return len(self) > 0
+    def add_all(self, plants: Iterable[Plant], *, skip_existing: bool = False) -> int:
+        """Store all new plants, or none of them."""
+        new: dict[int, Plant] = {}
+        for plant in map(check_plant, plants):
+            if plant.id not in new and self.get(plant.id) is None:
+                new[plant.id] = plant
+            elif not skip_existing:
+                raise PlantExists(plant.id)
+        for plant in new.values():
+            self.add(plant)
+        return len(new)
 
 
-class ReturnsTuples(MemoryStore):
+def wrong(method: str, function: Callable[..., Any]) -> type[Correct]:
+    """Return a store in which this method is wrong."""
+    return type(f"wrong {method}", (Correct,), {method: function})
+
+
+class ReturnsTuples(Correct):
     """A store that returns plain tuples."""
 
     def get(self, id: int) -> Any:
@@ -30,25 +47,27 @@ class ReturnsTuples(MemoryStore):
         return plant and tuple(plant)
 
 
-class AcceptsEverything(MemoryStore):
-    """A store that does not check its plants."""
-
-    def add(self, plant: Plant) -> None:
-        """Store a plant."""
-        self._names[plant.id] = plant.name
-
-
-class Overwrites(MemoryStore):
+class Overwrites(Correct):
     """A store that replaces a plant."""
 
     def add(self, plant: Plant) -> None:
         """Store a plant, also if its id exists."""
-        if self.get(plant.id) is not None:
-            self.remove(plant.id)
-        super().add(plant)
+        self._names[check_plant(plant).id] = plant.name
 
 
-class Anonymous(MemoryStore):
+class StoresFirst(Correct):
+    """A store that raises the right exception, but has then stored the plant."""
+
+    def add(self, plant: Plant) -> None:
+        """Store a plant, and then check it."""
+        is_new = self.get(plant.id) is None
+        self._names[plant.id] = plant.name
+        check_plant(plant)
+        if not is_new:
+            raise PlantExists(plant.id)
+
+
+class Anonymous(Correct):
     """A store whose PlantExists has no id."""
 
     def add(self, plant: Plant) -> None:
@@ -58,24 +77,37 @@ class Anonymous(MemoryStore):
         except PlantExists:
             raise PlantExists from None
 
-
-class InOrderOfText(MemoryStore):
-    """A store that yields the plants in the order of the texts of their ids."""
-
-    def iterate(self, after: int | None = None) -> Iterator[Plant]:
-        """Yield the plants."""
-        yield from sorted(super().iterate(after), key=lambda plant: str(plant.id))
-
-
-class Includes(MemoryStore):
-    """A store whose iteration after an id begins with that id."""
-
-    def iterate(self, after: int | None = None) -> Iterator[Plant]:
-        """Yield the plants."""
-        return super().iterate(after if after is None else after - 1)
+    def add_all(self, plants: Iterable[Plant], *, skip_existing: bool = False) -> int:
+        """Store plants."""
+        try:
+            return super().add_all(plants, skip_existing=skip_existing)
+        except PlantExists:
+            raise PlantExists from None
 
 
-class AfterRemoved(MemoryStore):
+class IgnoresInvalid(Correct):
+    """A store that ignores a plant that is not valid."""
+
+    def add(self, plant: Plant) -> None:
+        """Store a plant if it is valid."""
+        try:
+            super().add(plant)
+        except ValueError:
+            return
+
+
+class NamesNoField(Correct):
+    """A store that does not say which field is not valid."""
+
+    def add(self, plant: Plant) -> None:
+        """Store a plant."""
+        try:
+            super().add(plant)
+        except ValueError:
+            raise ValueError("Must be valid.") from None
+
+
+class AfterRemoved(Correct):
     """A store whose iteration after an id is empty if no plant has this id."""
 
     def iterate(self, after: int | None = None) -> Iterator[Plant]:
@@ -84,7 +116,7 @@ class AfterRemoved(MemoryStore):
         return super().iterate(after) if found else iter(())
 
 
-class Narrow(MemoryStore):
+class Narrow(Correct):
     """A store whose ids have 32 bits."""
 
     def get(self, id: int) -> Plant | None:
@@ -92,7 +124,7 @@ class Narrow(MemoryStore):
         return super().get(id % 2**32) if -(2**31) <= id < 2**31 else None
 
 
-class OutOfRange(MemoryStore):
+class OutOfRange(Correct):
     """A store that raises OverflowError for an id outside int64."""
 
     def get(self, id: int) -> Plant | None:
@@ -101,7 +133,37 @@ class OutOfRange(MemoryStore):
         return super().get(id)
 
 
-class KeepsTags(MemoryStore):
+class GetsRemoved(Correct):
+    """A store in which removed plants can still be got."""
+
+    removed: Plant | None = None
+
+    def remove(self, id: int) -> None:
+        """Remove the plant."""
+        self.removed = self.get(id)
+        super().remove(id)
+
+    def get(self, id: int) -> Plant | None:
+        """Return the plant, also if it was removed."""
+        return super().get(id) or self.removed
+
+
+class CountsRemoved(Correct):
+    """A store that counts also the plants that were removed."""
+
+    removed = 0
+
+    def remove(self, id: int) -> None:
+        """Remove the plant."""
+        super().remove(id)
+        self.removed += 1
+
+    def __len__(self) -> int:
+        """Return the number of plants that were added."""
+        return super().__len__() + self.removed
+
+
+class KeepsTags(Correct):
     """A store that does not remove tags."""
 
     def remove(self, id: int) -> None:
@@ -111,7 +173,7 @@ class KeepsTags(MemoryStore):
         self._tags.update(tags)
 
 
-class RemovesMissing(MemoryStore):
+class RemovesMissing(Correct):
     """A store that removes a missing plant without an error."""
 
     def remove(self, id: int) -> None:
@@ -120,18 +182,28 @@ class RemovesMissing(MemoryStore):
             super().remove(id)
 
 
-class IteratesOverDict(MemoryStore):
-    """A store whose iteration fails when a plant is added."""
+class EndsAtChange(Correct):
+    """A store whose iteration ends when a plant is added or removed."""
 
     def iterate(self, after: int | None = None) -> Iterator[Plant]:
         """Yield the plants."""
-        for id in self._names:
-            plant = self.get(id)
-            assert plant is not None
+        ids = {*self._names}
+        for plant in super().iterate(after):
             yield plant
+            if {*self._names} != ids:
+                return
 
 
-class OneIterator(MemoryStore):
+class YieldsNewLast(Correct):
+    """A store whose iteration yields new plants last."""
+
+    def iterate(self, after: int | None = None) -> Iterator[Plant]:
+        """Yield the plants."""
+        yield from (old := [*super().iterate(after)])
+        yield from {*super().iterate(after)}.difference(old)
+
+
+class OneIterator(Correct):
     """A store whose iterations share their position."""
 
     def iterate(self, after: int | None = None) -> Iterator[Plant]:
@@ -140,7 +212,7 @@ class OneIterator(MemoryStore):
         return self._iterator
 
 
-class Strips(MemoryStore):
+class Strips(Correct):
     """A store that strips texts, and has no empty tag."""
 
     def add(self, plant: Plant) -> None:
@@ -148,7 +220,7 @@ class Strips(MemoryStore):
         super().add(Plant(plant.id, plant.name.strip(), plant.tag or None))
 
 
-class ChecksFirst(MemoryStore):
+class ChecksFirst(Correct):
     """A store that checks and stores in two steps."""
 
     def add(self, plant: Plant) -> None:
@@ -159,7 +231,17 @@ class ChecksFirst(MemoryStore):
         self._names[plant.id] = plant.name
 
 
-class RemovesTwice(MemoryStore):
+class RefusesSeven(Correct):
+    """A store that refuses an id that does not exist."""
+
+    def add(self, plant: Plant) -> None:
+        """Store a plant, unless its id is 7."""
+        if plant.id == 7:
+            raise PlantExists(7)
+        super().add(plant)
+
+
+class RemovesTwice(Correct):
     """A store that checks and removes in two steps."""
 
     def remove(self, id: int) -> None:
@@ -170,7 +252,7 @@ class RemovesTwice(MemoryStore):
         self._names.pop(id, None)
 
 
-class StoresLater(MemoryStore):
+class StoresLater(Correct):
     """A store that stores each plant when the next one is added."""
 
     _next: Plant | None = None
@@ -182,92 +264,182 @@ class StoresLater(MemoryStore):
             super().add(before)
 
 
-class PingAdds(MemoryStore):
-    """A store whose ping adds a plant."""
-
-    def ping(self) -> None:
-        """Add a plant."""
-        self.add(Plant(-7, "ping"))
-
-
-class ForgetsAtClose(MemoryStore):
-    """A store that loses its plants when it is closed."""
-
-    def close(self) -> None:
-        """Remove all plants."""
-        self._names.clear()
-
-
-class SwallowsExceptions(MemoryStore):
-    """A store whose with block hides exceptions."""
-
-    def __exit__(self, *exception: object) -> Any:
-        """Hide the exception."""
-        return True
-
-
-class OneByOne(MemoryStore, BulkStore):
-    """A store whose add_all adds each plant for itself."""
+class LeavesOne(Correct):
+    """A store in which a plant stays after an add_all that has failed."""
 
     def add_all(self, plants: Iterable[Plant], *, skip_existing: bool = False) -> int:
-        """Add the plants up to a duplicate."""
-        for plant in plants:
-            self.add(plant)
-        return 0
+        """Store plants."""
+        try:
+            return super().add_all(plants, skip_existing=skip_existing)
+        except BaseException:
+            self._names[-1] = ""
+            raise
 
+
+class HidesExceptions(Correct):
+    """A store whose add_all stores nothing after an exception, and hides it."""
+
+    def add_all(self, plants: Iterable[Plant], *, skip_existing: bool = False) -> int:
+        """Store plants."""
+        try:
+            return super().add_all(plants, skip_existing=skip_existing)
+        except BaseException:  # noqa: BLE001
+            return 0
+
+
+class CachesMissing(Correct):
+    """A store that remembers which plants were missing."""
+
+    def get(self, id: int) -> Plant | None:
+        """Return what the first call has returned."""
+        results: dict[int, Plant | None] = vars(self).setdefault("results", {})
+        return results.setdefault(id, super().get(id))
+
+
+COUNTS_NONE = wrong("add_all", lambda it, plants, **how: Correct.add_all(it, plants, **how) and 0)
+FORGETS = wrong("close", lambda it: it.__init__())
 
 SUITE = BulkStoreContract()
+EMPTY = partial(SUITE.test_text_is_stored_unchanged, text="")
+SPACE = partial(SUITE.test_text_is_stored_unchanged, text="\r\n")
+INVALID = partial(SUITE.test_invalid_plant_is_refused, invalid={"name": 5})
+ALL_INVALID = partial(
+    SUITE.test_add_all_is_undone_after_an_invalid_plant, invalid={"tag": 5}, skip_existing=False
+)
+EXCEPTION = partial(SUITE.test_add_all_is_undone_after_an_exception, skip_existing=True)
+
+# At least one fault for each assertion, which no other assertion of the test sees.
+FAULTS: list[tuple[Callable[..., None], type[Correct]]] = [
+    (SUITE.test_new_store_is_empty, wrong("__bool__", lambda it: len(it) > 0)),
+    (SUITE.test_new_store_is_empty, wrong("__len__", lambda it: 1)),
+    (SUITE.test_new_store_is_empty, wrong("iterate", lambda it: iter([LILY]))),
+    (SUITE.test_new_store_is_empty, wrong("get", lambda it, id: LILY)),
+    (SUITE.test_get_returns_an_added_plant, wrong("get", lambda it, id: [0, LILY, LILY, None][id])),
+    (SUITE.test_get_returns_an_added_plant, wrong("get", lambda it, id: [0, ROSE, ROSE, None][id])),
+    (SUITE.test_get_returns_an_added_plant, wrong("get", lambda it, id: [0, ROSE, LILY, LILY][id])),
+    (SUITE.test_get_returns_an_added_plant, wrong("iterate", lambda it: iter([ROSE]))),
+    (SUITE.test_get_returns_an_added_plant, wrong("__len__", lambda it: 1)),
+    (SUITE.test_get_returns_an_added_plant, ReturnsTuples),
+    (SUITE.test_duplicate_id_raises_plant_exists, Overwrites),
+    (SUITE.test_duplicate_id_raises_plant_exists, StoresFirst),
+    (SUITE.test_duplicate_id_raises_plant_exists, Anonymous),
+    (INVALID, IgnoresInvalid),
+    (INVALID, NamesNoField),
+    (INVALID, StoresFirst),
+    (
+        SUITE.test_iteration_is_in_id_order,
+        wrong("iterate", lambda it: iter(sorted(Correct.iterate(it), key=str))),
+    ),
+    (SUITE.test_iteration_after_an_id, AfterRemoved),
+    (SUITE.test_iteration_after_an_id, wrong("__iter__", lambda it: iter(()))),
+    (
+        SUITE.test_iteration_after_an_id,
+        wrong("iterate", lambda it, after=None: Correct.iterate(it, after and after - 1)),
+    ),
+    (SUITE.test_ids_at_the_limits_of_int64, Narrow),
+    (SUITE.test_ids_at_the_limits_of_int64, GetsRemoved),
+    (SUITE.test_ids_at_the_limits_of_int64, CountsRemoved),
+    (SUITE.test_id_outside_int64_is_not_found, OutOfRange),
+    (SUITE.test_id_outside_int64_is_not_found, wrong("get", lambda it, id: LILY)),
+    (SUITE.test_id_outside_int64_is_not_found, RemovesMissing),
+    (SUITE.test_remove_frees_the_id, GetsRemoved),
+    (SUITE.test_remove_frees_the_id, CountsRemoved),
+    (SUITE.test_remove_frees_the_id, RemovesMissing),
+    (SUITE.test_remove_frees_the_id, KeepsTags),
+    (SUITE.test_changes_during_iteration, EndsAtChange),
+    (SUITE.test_changes_during_iteration, YieldsNewLast),
+    (SUITE.test_concurrent_iterations, OneIterator),
+    (EMPTY, Strips),
+    (SPACE, Strips),
+    (SPACE, wrong("get", lambda it, id: None)),
+    (SPACE, wrong("iterate", lambda it: iter(()))),
+    (SUITE.test_case_accents_and_trailing_spaces_are_kept, Strips),
+    (SUITE.test_concurrent_adds_of_one_id_succeed_once, ChecksFirst),
+    (SUITE.test_concurrent_adds_of_one_id_succeed_once, StoresFirst),
+    (SUITE.test_concurrent_adds_of_one_id_succeed_once, RefusesSeven),
+    (SUITE.test_concurrent_add_and_remove, RemovesTwice),
+    (SUITE.test_concurrent_adds_and_reads, StoresLater),
+    (SUITE.test_concurrent_adds_and_reads, wrong("__len__", lambda it: 51)),
+    (
+        SUITE.test_concurrent_adds_and_reads,
+        wrong("iterate", lambda it: (Plant(it.id, "x") for it in Correct.iterate(it))),
+    ),
+    (
+        SUITE.test_ping_of_a_usable_store_returns,
+        wrong("ping", lambda it: it.get(3) or it.add(Plant(3, "ping"))),
+    ),
+    (SUITE.test_closed_store_can_be_used_again, FORGETS),
+    (SUITE.test_with_block, FORGETS),
+    (SUITE.test_with_block, wrong("__enter__", lambda it: Correct())),
+    (SUITE.test_with_block, wrong("__exit__", lambda it, *exception: True)),
+    (SUITE.test_add_all_is_undone_after_a_duplicate, Anonymous),
+    (SUITE.test_add_all_is_undone_after_a_duplicate, COUNTS_NONE),
+    (SUITE.test_add_all_is_undone_after_a_duplicate, HidesExceptions),
+    (SUITE.test_add_all_is_undone_after_a_duplicate, LeavesOne),
+    (EXCEPTION, COUNTS_NONE),
+    (EXCEPTION, HidesExceptions),
+    (EXCEPTION, LeavesOne),
+    (ALL_INVALID, HidesExceptions),
+    (ALL_INVALID, LeavesOne),
+    (SUITE.test_add_all_without_plants, wrong("add_all", lambda it, plants, **how: None)),
+    (
+        SUITE.test_add_all_without_plants,
+        wrong("add_all", lambda it, *_, **how: it.get(2) is None and it.add(LILY) or 0),
+    ),
+    (SUITE.test_add_all_skip_existing, COUNTS_NONE),
+    (
+        SUITE.test_add_all_skip_existing,
+        wrong("add_all", lambda it, plants, **how: Correct.add_all(it, plants[::-1], **how)),
+    ),
+    (SUITE.test_concurrent_add_all, COUNTS_NONE),
+    (SUITE.test_concurrent_add_all, wrong("add_all", lambda it, plants: len(plants))),
+]
 
 
 @pytest.mark.parametrize(
-    ("faulty", "test"),
-    [
-        (FalseWhenEmpty, SUITE.test_new_store_is_empty),
-        (ReturnsTuples, SUITE.test_get_returns_an_added_plant),
-        (Overwrites, SUITE.test_duplicate_id_raises_plant_exists),
-        (Anonymous, SUITE.test_duplicate_id_raises_plant_exists),
-        (AcceptsEverything, partial(SUITE.test_invalid_plant_is_refused, invalid={"name": 5})),
-        (InOrderOfText, SUITE.test_iteration_is_in_id_order),
-        (Includes, SUITE.test_iteration_after_an_id),
-        (AfterRemoved, SUITE.test_iteration_after_an_id),
-        (Narrow, SUITE.test_ids_at_the_limits_of_int64),
-        (OutOfRange, SUITE.test_id_outside_int64_is_not_found),
-        (RemovesMissing, SUITE.test_id_outside_int64_is_not_found),
-        (KeepsTags, SUITE.test_remove_frees_the_id),
-        (RemovesMissing, SUITE.test_remove_frees_the_id),
-        (IteratesOverDict, SUITE.test_changes_during_iteration),
-        (OneIterator, SUITE.test_concurrent_iterations),
-        (Strips, partial(SUITE.test_text_is_stored_unchanged, text="")),
-        (Strips, partial(SUITE.test_text_is_stored_unchanged, text="\r\n")),
-        (Strips, SUITE.test_case_accents_and_trailing_spaces_are_kept),
-        (ChecksFirst, SUITE.test_concurrent_adds_of_one_id_succeed_once),
-        (RemovesTwice, SUITE.test_concurrent_add_and_remove),
-        (StoresLater, SUITE.test_concurrent_adds_and_reads),
-        (PingAdds, SUITE.test_ping_of_a_usable_store_returns),
-        (ForgetsAtClose, SUITE.test_closed_store_can_be_used_again),
-        (ForgetsAtClose, SUITE.test_with_block),
-        (SwallowsExceptions, SUITE.test_with_block),
-        (OneByOne, SUITE.test_add_all_is_undone_after_a_duplicate),
-        (OneByOne, partial(SUITE.test_add_all_is_undone_after_an_exception, skip_existing=True)),
-        (
-            OneByOne,
-            partial(
-                SUITE.test_add_all_is_undone_after_an_invalid_plant,
-                invalid={"tag": 5},
-                skip_existing=False,
-            ),
-        ),
-        (OneByOne, SUITE.test_add_all_skip_existing),
-        (OneByOne, SUITE.test_concurrent_add_all),
-    ],
+    ("test", "faulty"),
+    FAULTS,
     ids=lambda it: getattr(getattr(it, "func", it), "__name__", None),
 )
-def test_faulty_store_fails(faulty: type[Any], test: Callable[..., None]) -> None:
+def test_faulty_store_fails(test: Callable[..., None], faulty: type[Correct]) -> None:
     """A store with this fault fails this test of the suite; a correct store passes it."""
     with pytest.raises((Exception, pytest.fail.Exception)):
         test(store=faulty())
-    if faulty is not OneByOne:
-        test(store=MemoryStore())
+    test(store=Correct())
+
+
+@pytest.mark.parametrize(
+    ("kind", "other_kind"),
+    [
+        (Correct, CachesMissing),
+        (Correct, wrong("iterate", lambda it: iter(()))),
+        (Correct, wrong("__len__", lambda it: 0)),
+        (Correct, Overwrites),
+        (wrong("get", lambda it, id: ROSE), Correct),
+        (wrong("iterate", lambda it: iter([ROSE])), Correct),
+        (wrong("__len__", lambda it: 1), Correct),
+        (RemovesMissing, Correct),
+    ],
+    ids=lambda kind: kind.__name__,
+)
+def test_store_that_does_not_see_the_changes_of_another_one_fails(
+    kind: type[Correct],
+    other_kind: type[Correct],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of two stores with the same plants, neither may miss a change; correct ones pass."""
+    source = "opened = []\n\ndef open(url):\n    return opened[-1]\n"
+    package: Any = import_module(install(monkeypatch, tmp_path, "faulty", "faulty", source))
+
+    def check(store: Correct, other: Correct) -> None:
+        vars(other).update(vars(store))
+        package.opened.append(other)
+        SharedStoreContract().test_changes_are_seen_by_other_stores("faulty://", store)
+
+    with pytest.raises((Exception, pytest.fail.Exception)):
+        check(kind(), other_kind())
+    check(Correct(), Correct())
 
 
 FAULTY_SHARED = """
@@ -307,6 +479,34 @@ def test_store_that_opens_empty_fails(tmp_path: Path, monkeypatch: pytest.Monkey
         suite.test_plants_are_kept_after_close(url)
     with pytest.raises(AssertionError):
         suite.test_changes_are_seen_by_other_stores(url, open_store(url))
+
+
+REFUSES_SEVEN = """
+from plantstore import PlantExists
+from plantstore.sql import SQLStore, make_engine
+
+class Faulty(SQLStore):
+    def add(self, plant):
+        if plant.id == 7:
+            raise PlantExists(7)
+        super().add(plant)
+
+def open(url):
+    return Faulty(make_engine(url.replace("faulty:", "sqlite:")))
+"""
+
+
+def test_wrong_outcome_of_an_add_in_another_process_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    """A store fails that refuses a new id, or does not have the plants of other processes."""
+    test = SharedStoreContract().test_concurrent_adds_of_processes_succeed_once
+    with pytest.raises(AssertionError):
+        test(url, MemoryStore())
+    install(monkeypatch, tmp_path, "faulty", "faulty", REFUSES_SEVEN)
+    faulty = f"{url}-2".replace("sqlite:", "faulty:")
+    with open_store(faulty) as store, pytest.raises(AssertionError):
+        test(faulty, store)
 
 
 def test_every_test_of_a_suite_needs_an_empty_store() -> None:

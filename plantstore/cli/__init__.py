@@ -7,7 +7,7 @@ import click
 
 from .. import __version__
 from ..settings import SETTINGS, Setting
-from . import _plants, _service, _tokens, _transfer
+from . import _backup, _plants, _service, _tokens, _transfer
 from ._parameters import examples
 from ._streams import Program
 
@@ -26,7 +26,13 @@ _SETTINGS = "\n".join(["\b", "Settings in the environment:", *map(_described, SE
 
 @click.group(
     cls=Program,
-    commands=[*_tokens.COMMANDS, *_service.COMMANDS, *_plants.COMMANDS, *_transfer.COMMANDS],
+    commands=[
+        *_tokens.COMMANDS,
+        *_service.COMMANDS,
+        *_plants.COMMANDS,
+        *_transfer.COMMANDS,
+        *_backup.COMMANDS,
+    ],
     epilog=_SETTINGS
     + examples(
         "plantstore token",
@@ -35,10 +41,5 @@ _SETTINGS = "\n".join(["\b", "Settings in the environment:", *map(_described, SE
     ),
 )
 @click.version_option(__version__, prog_name="plantstore", message="%(prog)s %(version)s")
-@click.option(
-    "--store",
-    metavar="URL",
-    help="The URL of the database. By default, that of the environment variable PLANTSTORE_STORE.",
-)
-def main(store: str | None) -> None:
+def main() -> None:
     """Serve plants over HTTP, make access tokens, and manage the plants of a database."""

@@ -15,6 +15,7 @@ from marshmallow import ValidationError
 from ..responses import dump_json
 from ..schemas import Int64, NewPlantSchema, describe_faults, new_plant_schema
 from ..stores.base import Plant
+from ..text import printable
 
 # The number of a line, and its plant.
 _Numbered = tuple[int, Plant]
@@ -79,6 +80,10 @@ def _read_csv(lines: Iterable[bytes]) -> Iterator[_Numbered]:
         header.count(name) > 1 for name in _OPTIONAL
     ):
         raise BadLine(1, _HEADER)
+    # Without this check, the cells of a mistyped column would be dropped silently.
+    unknown = [cell for cell, name in zip(cells, header, strict=True) if name not in Plant._fields]
+    if unknown:
+        raise BadLine(1, f"The column '{printable(unknown[0])}' is unknown. {_HEADER}")
     for number, row in rows:
         if len(row) != len(header):
             raise BadLine(number, f"There are {len(row)} cells, but {len(header)} in the header.")

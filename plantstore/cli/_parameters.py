@@ -1,7 +1,8 @@
 """The parameters that several commands have."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial, wraps
 from typing import Any
 
@@ -15,9 +16,6 @@ from ..text import one_line
 Command = Callable[..., None]
 #: The settings of a command with an id. Without them, click reads a negative id as an option.
 NEGATIVE_ID = {"ignore_unknown_options": True}
-
-# Where the URL of the store can be given, for an error message.
-_STORE = "--store or PLANTSTORE_STORE"
 
 
 def examples(*lines: str) -> str:
@@ -59,23 +57,14 @@ def utf8(ctx: click.Context, param: click.Parameter, text: str | None) -> str | 
     return text
 
 
-def with_url(command: Command) -> Command:
-    """Pass the URL of the store to a command."""
-
-    @click.option(
-        "--store",
-        metavar="URL",
-        help="The URL of the database. Overrides --store given before the command, and"
-        " PLANTSTORE_STORE.",
-    )
-    @wraps(command)
-    def run(store: str | None, **arguments: Any) -> None:
-        before: str | None = click.get_current_context().find_root().params["store"]
-        # click would take an empty variable for a missing one.
-        usual = os.environ.get("PLANTSTORE_STORE", DEFAULT_STORE)
-        command(next(url for url in (store, before, usual) if url is not None), **arguments)
-
-    return run
+#: Passes the URL of the store to a command. With envvar=, an empty variable would be a missing one.
+with_url: Callable[[Command], Command] = click.option(
+    "--store",
+    "url",
+    metavar="URL",
+    default=lambda: os.environ.get("PLANTSTORE_STORE", DEFAULT_STORE),
+    help="The URL of the database. By default, that of the environment variable PLANTSTORE_STORE.",
+)
 
 
 def with_store(command: Command, url_to_open: Callable[[str], str] = str) -> Command:
@@ -84,21 +73,36 @@ def with_store(command: Command, url_to_open: Callable[[str], str] = str) -> Com
     @with_url
     @wraps(command)
     def run(url: str, **arguments: Any) -> None:
-        try:
-            with _open(url_to_open(url)) as opened:
-                command(opened, **arguments)
-        except StoreMisconfigured as error:
-            raise _failed("the store is not set up for plants", error) from None
-        except StoreUnavailable as error:
-            raise _failed("the store is unavailable", error) from None
-        except PlantExists as error:
-            raise click.ClickException(f"plant {error} already exists.") from None
+        with opened(url_to_open(url)) as store:
+            command(store, **arguments)
 
     return run
 
 
 #: Like with_store, but for a command that must not create a database at a mistyped path.
 with_existing_store: Callable[[Command], Command] = partial(with_store, url_to_open=existing)
+
+
+@contextmanager
+def opened(url: str) -> Iterator[Store]:
+    """Open a store for the block, and report its errors in one line."""
+    try:
+        with _open(url) as store:
+            yield store
+    except StoreMisconfigured as error:
+        raise _failed("the store is not set up for plants", error) from None
+    except StoreUnavailable as error:
+        raise _failed("the store is unavailable", error) from None
+    except PlantExists as error:
+        raise click.ClickException(f"plant {error} already exists.") from None
+
+
+def wrong_url(fault: object) -> click.BadParameter:
+    """Return the exception for a URL that a command cannot use.
+
+    :param fault: what is wrong with it, without the URL.
+    """
+    return click.BadParameter(str(fault), param_hint="--store or PLANTSTORE_STORE")
 
 
 def _failed(problem: str, error: StoreUnavailable) -> click.ClickException:
@@ -109,12 +113,11 @@ def _open(url: str) -> Store:
     try:
         store = open_store(url)
     except ValueError as error:
-        raise click.BadParameter(str(error), param_hint=_STORE) from None
+        raise wrong_url(error) from None
     if store.one_process:
-        raise click.BadParameter(
+        raise wrong_url(
             f"with {url.partition('://')[0]}://, only the service itself can access the plants."
             " Set PLANTSTORE_STORE or --store to the URL of a database, such as"
-            " sqlite:///plants.db.",
-            param_hint=_STORE,
+            " sqlite:///plants.db."
         )
     return store

@@ -4,14 +4,17 @@ import os
 import secrets
 import signal
 import stat
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import IO
 
-# The signals that by default end the process at once. SIGINT raises KeyboardInterrupt.
-_ENDING = [getattr(signal, name) for name in ("SIGHUP", "SIGTERM") if hasattr(signal, name)]
+# The signals that ask the process to end.
+_ENDING = [
+    getattr(signal, name) for name in ("SIGHUP", "SIGINT", "SIGTERM") if hasattr(signal, name)
+]
+# What they do by default: SIGINT raises KeyboardInterrupt, and the others end the process at once.
+_DEFAULTS = {signal.SIG_DFL, signal.default_int_handler}
 
 
 @contextmanager
@@ -59,8 +62,10 @@ def _beside(target: str, path: str) -> Iterator[str]:
     folder = os.path.dirname(target) or os.curdir
     temporary = os.path.join(folder, f".plantstore-{secrets.token_hex(8)}")
     try:
-        with _ending_as_exceptions():
+        with _ending_as_exceptions() as raised:
             yield temporary
+            if raised:  # Python ignores an exception in some callbacks.
+                raise raised[0]
             os.replace(temporary, target)
     except BaseException as error:
         with suppress(OSError):
@@ -110,13 +115,21 @@ def _sync_folder(folder: str) -> None:
 
 
 @contextmanager
-def _ending_as_exceptions() -> Iterator[None]:
-    """Raise SystemExit for signals that would end the process without a cleanup."""
-    ending = [number for number in _ENDING if signal.getsignal(number) is signal.SIG_DFL]
-    for number in ending:
-        signal.signal(number, lambda number, _: sys.exit(128 + number))
+def _ending_as_exceptions() -> Iterator[list[BaseException]]:
+    """Raise an exception for a signal that asks the process to end, and yield those raised."""
+    raised: list[BaseException] = []
+
+    def end(number: int, _: object) -> None:
+        ending = KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
+        raised.append(ending)
+        raise ending
+
+    old = {number: signal.getsignal(number) for number in _ENDING}
+    old = {number: handler for number, handler in old.items() if handler in _DEFAULTS}
+    for number in old:
+        signal.signal(number, end)
     try:
-        yield
+        yield raised
     finally:
-        for number in ending:
-            signal.signal(number, signal.SIG_DFL)
+        for number, handler in old.items():
+            signal.signal(number, handler)

@@ -62,9 +62,9 @@ def check_(url: str) -> None:
 
 @click.command(epilog=examples("plantstore openapi"))
 def openapi() -> None:
-    """Print the OpenAPI document of the operations in PLANTSTORE_OPERATIONS.
+    """Print the OpenAPI document as JSON.
 
-    By default, there is only create.
+    It has the operations in PLANTSTORE_OPERATIONS, by default only create.
     """
     try:
         operations = Settings(os.environ)[SERVED_OPERATIONS]

@@ -1,7 +1,6 @@
 """The commands that make, list and revoke access tokens."""
 
 import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -12,7 +11,7 @@ import click
 from ..bearer import make_token, token_digest
 from ..text import printable
 from ..tokens.file import parse, read_content, read_file
-from ..tokens.lines import format_line, format_time, read_time, read_tokens
+from ..tokens.lines import RIGHTS, format_line, format_time, read_rights, read_time, read_tokens
 from ._parameters import examples, utf8
 from ._replacing import naming, replacing
 
@@ -27,7 +26,7 @@ def _name(ctx: click.Context, param: click.Parameter, name: str | None) -> str |
         (listed,) = read_tokens(" ".join(["token", *words]))
     except ValueError:
         raise click.BadParameter("a line of a file of tokens cannot have this name.") from None
-    if not words or listed.client != " ".join(words):
+    if listed.client != " ".join(words):
         raise click.BadParameter("must not be empty, and no word may begin with #.")
     return listed.client
 
@@ -44,6 +43,14 @@ def _time(ctx: click.Context, param: click.Parameter, text: str | None) -> datet
     return time
 
 
+def _rights(ctx: click.Context, param: click.Parameter, text: str | None) -> tuple[str, ...] | None:
+    try:
+        return None if text is None else read_rights(text)
+    except ValueError:
+        names = ", ".join(RIGHTS)
+        raise click.BadParameter(f"must be some of {names}, separated by commas.") from None
+
+
 @click.command(
     epilog=examples("plantstore token", "plantstore token --name kiosk --append tokens.txt")
 )
@@ -55,31 +62,43 @@ def _time(ctx: click.Context, param: click.Parameter, text: str | None) -> datet
     help="The token is refused from this date or time on (ISO 8601, UTC). By default, never.",
 )
 @click.option(
+    "--operations",
+    callback=_rights,
+    metavar="NAMES",
+    help=f"The only operations that the token has the right to: some of {', '.join(RIGHTS)},"
+    " separated by commas. By default, all.",
+)
+@click.option(
     "--append",
     "file",
     type=click.Path(dir_okay=False),
     metavar="FILE",
     help="Append the digest to this file.",
 )
-def token(name: str | None, expires: datetime | None, file: str | None) -> None:
+def token(
+    name: str | None,
+    expires: datetime | None,
+    operations: tuple[str, ...] | None,
+    file: str | None,
+) -> None:
     """Make a new access token. No setting is needed.
 
     The first line is the token: give it to the client. The second line has its digest: put it
     into PLANTSTORE_TOKENS_FILE, or the digest alone into PLANTSTORE_TOKENS. The service then
-    accepts the token without storing it.
+    accepts the token without storing it. In PLANTSTORE_TOKENS, a token has no expiry and the
+    right to all operations.
 
     With --append, the second line is appended to FILE, and only the token is shown. A running
     service that uses FILE accepts the token within a few seconds.
     """
     made = make_token()
-    line = format_line(token_digest(made), name or "", expires)
+    line = format_line(token_digest(made), name or "", expires, operations)
     if file is None:
         click.echo(f"{made}\n{line}")
         return
     # If the token cannot be shown, the file is unchanged.
-    with _changed(file, partial(_appended, f"{line}\n".encode())), naming("standard output"):
+    with _changed(file, partial(_appended, line, name)), naming("standard output"):
         click.echo(made)
-        sys.stdout.flush()
     click.echo(f"The digest of the token was appended to {printable(file)}.", err=True)
 
 
@@ -91,13 +110,14 @@ def tokens() -> None:
 @tokens.command("list", epilog=examples("plantstore tokens list tokens.txt"))
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 def list_(file: str) -> None:
-    """Show the name of each token's client, and when the token expires."""
+    """Show the clients, and the expiry and operations of their tokens."""
     with _faults(file):
         listed = read_file(file)
     for one in listed:
         expires = "never" if one.expires is None else format_time(one.expires)
+        operations = "all" if one.operations is None else ",".join(one.operations)
         state = "\texpired" if one.is_expired() else ""
-        click.echo(f"{printable(one.client)}\t{expires}{state}")
+        click.echo(f"{printable(one.client)}\t{expires}\t{operations}{state}")
 
 
 @tokens.command(epilog=examples("plantstore tokens revoke tokens.txt kiosk"))
@@ -150,9 +170,17 @@ def _faults(file: str) -> Iterator[None]:
         raise click.ClickException(f"{printable(file)}: {error}.") from None
 
 
-def _appended(line: bytes, content: bytes) -> bytes:
+def _appended(line: str, name: str | None, content: bytes) -> bytes:
+    """Return the content of a file with another line."""
+    # `tokens revoke` removes all tokens with a name: each token needs a name of its own.
+    if name and content and any(one.client == name for one in parse(content)):
+        shown = printable(name)
+        raise click.ClickException(
+            f"the file already has a token with the name {shown}. Use another name, such as"
+            f" --name '{shown}-2', and revoke the old one when it is not used any more."
+        )
     end = b"" if content.endswith(b"\n") or not content else b"\n"
-    return content + end + line
+    return content + end + f"{line}\n".encode()
 
 
 def _without(name: str, content: bytes) -> bytes:

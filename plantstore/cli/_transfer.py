@@ -110,7 +110,7 @@ def import_(store: Store, file: str, format: Format, skip_existing: bool) -> Non
 
     JSON Lines: each line is a plant, such as {"id": 1, "name": "Monstera", "tag": "indoor"}.
     CSV: the first line has the names of the columns: id, name and optionally tag. An empty tag
-    is no tag. During an import into SQLite, other clients wait up to 4 seconds and then fail.
+    is no tag. In SQLite, other clients can add plants again when the last step has ended.
     """
     if not isinstance(store, BulkStore):
         raise click.UsageError("this store cannot import plants: it adds only one plant at a time.")

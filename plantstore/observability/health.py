@@ -10,7 +10,7 @@ from ..base_blueprint import OperationsBlueprint, check_store
 from ..errors import Refused
 from ..responses import JSONResponse
 from ..stores.base import Store, StoreMisconfigured, StoreUnavailable
-from ..stores.deadline import deadline, start
+from ..stores.deadline import deadline, remaining, start
 
 # The seconds in which the store must respond.
 _TIMEOUT = 2.0
@@ -91,7 +91,7 @@ class _Ping:
 
 def _error_of(ping: Future[None]) -> StoreUnavailable | None:
     try:
-        error = ping.exception(_TIMEOUT)
+        error = ping.exception(remaining(_TIMEOUT))
     except TimeoutError:
         return StoreUnavailable("it has not responded within two seconds")
     if isinstance(error, StoreMisconfigured):

@@ -1,5 +1,7 @@
 """The service under gunicorn, with protections that gunicorn does not have by default."""
 
+import os
+import socket
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -31,6 +33,14 @@ class _Service(WSGIApplication):
         super().load_default_config()
         self.load_config_from_module_name_or_filename(_CONFIG)
 
+    def run(self) -> None:
+        """Refuse an address that cannot be used. gunicorn itself would retry for five seconds."""
+        inherits = {"GUNICORN_FD", "LISTEN_FDS"} & os.environ.keys()
+        if not inherits and not self.cfg.reuse_port:
+            for address in [one for one in self.cfg.address if isinstance(one, tuple)]:
+                _check_address(*address)
+        super().run()
+
     def load_config(self) -> None:
         """Read the options, and not a configuration file that happens to be in the folder."""
         with _arguments(["--config", _CONFIG, *self._options]):
@@ -43,6 +53,16 @@ class _Service(WSGIApplication):
         if args:
             raise ConfigError(f"plantstore serve has no argument {args[0]}")
         super().init(parser, opts, args)
+
+
+def _check_address(host: str, port: int) -> None:
+    """Raise OSError if the service cannot listen at a TCP address."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            other.bind((host, port))
+        except OSError as error:
+            raise OSError(f"cannot listen at {host}:{port}: {error.strerror}") from None
 
 
 @contextmanager

@@ -9,6 +9,14 @@ from gunicorn.glogging import Logger as GunicornLogger
 from ..errors import ADDED
 from ..observability.log_format import TextFormatter
 from ..settings import Settings, SettingsError
+from ..text import printable
+
+# The fields that each line about a request has, with their names in gunicorn.
+_ABOUT = {
+    "plantstore_client": "{plantstore.client}e",
+    "plantstore_address": "h",
+    "plantstore_request_id": "{x-request-id}o",
+}
 
 
 class Logger(GunicornLogger):
@@ -30,18 +38,31 @@ class Logger(GunicornLogger):
         # For the warnings and errors of loggers that have no handler.
         logging.lastResort = logging.StreamHandler()
         logging.lastResort.setLevel(logging.WARNING)
-        logging.lastResort.setFormatter(self._formatter())
+        formatter = _formatter(cfg)
+        handlers = self.error_log.handlers + self.access_log.handlers
+        for handler in (*handlers, logging.lastResort):
+            handler.setFormatter(formatter)
+        self.access_log.addFilter(_add_fields)
 
-    def _formatter(self) -> logging.Formatter:
-        try:
-            # gunicorn sets the variables of its option --env later.
-            return Settings({**os.environ, **self.cfg.env}).log_formatter()
-        except SettingsError:  # It is reported when the service starts.
-            return TextFormatter()
+    def atoms(self, resp: Any, req: Any, environ: Any, request_time: Any) -> dict[str, Any]:
+        """Return the fields of a request. The path has no line break, whatever a client sends."""
+        atoms: dict[str, Any] = super().atoms(resp, req, environ, request_time)
+        return {**atoms, "U": printable(environ.get("PATH_INFO", ""))}
 
-    def _set_handler(self, log: Any, output: Any, fmt: Any, stream: Any = None) -> None:
-        super()._set_handler(log, output, self._formatter(), stream)
 
-    def _set_syslog_handler(self, log: Any, cfg: Any, fmt: Any, name: str) -> None:
-        super()._set_syslog_handler(log, cfg, fmt, name)
-        log.handlers[-1].setFormatter(self._formatter())
+def _formatter(cfg: Any) -> logging.Formatter:
+    try:
+        # gunicorn sets the variables of its option --env later.
+        return Settings({**os.environ, **cfg.env}).log_formatter()
+    except SettingsError:  # It is reported when the service starts.
+        return TextFormatter()
+
+
+def _add_fields(record: logging.LogRecord) -> bool:
+    """Add the fields of a request to its line, for the JSON lines."""
+    atoms: Any = record.args
+    record.method, record.path = atoms["m"], atoms["U"]
+    record.status, record.seconds = int(atoms["s"] or 0), float(atoms["L"])
+    for name, atom in _ABOUT.items():
+        setattr(record, name, None if atoms[atom] == "-" else atoms[atom])
+    return True

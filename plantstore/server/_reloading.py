@@ -21,13 +21,14 @@ _FIXED = ("address", "pidfile", "reuse_port")
 Check = Callable[[Any], None]
 
 
-def check_reloads(server: Any, check: Check) -> None:
+def check_reloads(server: Any, check: Check, report: Callable[[Any], None]) -> None:
     """Let the main process of gunicorn refuse a reload that would fail, and continue as before.
 
     :param server: the main process.
     :param check: the check of the settings.
+    :param report: writes to the log what is served after a reload.
     """
-    server.handle_hup = partial(_handle_hup, server, server.handle_hup, check)
+    server.handle_hup = partial(_handle_hup, server, server.handle_hup, check, report)
 
 
 def checks_reloads(server: Any) -> bool:
@@ -38,12 +39,15 @@ def checks_reloads(server: Any) -> bool:
     return "handle_hup" in vars(server)
 
 
-def _handle_hup(server: Any, reload: Callable[[], None], check: Check) -> None:
+def _handle_hup(
+    server: Any, reload: Callable[[], None], check: Check, report: Callable[[Any], None]
+) -> None:
     cfg = server.cfg
     try:
         code = _exit_code_of_copy(partial(_start_worker, server, check))
         if code == _SUCCESS:
             reload()
+            report(server)
             return
         if code == -signal.SIGALRM:
             server.log.error("A worker could not start within %d seconds", _TIMEOUT)
@@ -75,8 +79,7 @@ def _run_and_end(function: Callable[[], None]) -> NoReturn:
 
 def _start_worker(server: Any, check: Check) -> None:
     """Reload and start a worker, which then ends, without a change of the running service."""
-    shared.stop_sharing()  # The file of tokens itself must be right.
-    server.app.callable = None
+    shared.ignore_last()  # The file of tokens itself must be right. The new workers get its tokens.
     server.setup = partial(_set_up, server, server.setup, check, server.cfg)
     try:
         server.reload()

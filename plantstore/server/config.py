@@ -2,6 +2,7 @@
 
 import os
 import re
+from contextlib import suppress
 from logging import LogRecord
 from threading import Thread
 from typing import Any
@@ -13,14 +14,16 @@ from ..stores.base import Store
 from ..stores.urls import public_url
 from ..text import one_line
 from ..tokens import shared
+from ._client_address import behind_proxies
 from ._logger import Logger
-from ._metrics_files import create_files, create_folder, forget_requests, use_files
+from ._metrics_files import create_folder, shrink_file
 from ._reloading import check_reloads, checks_reloads
-from ._service_worker import ServiceWorker
+from .worker import missing_names
 
 wsgi_app = "plantstore.wsgi:app"
-_WORKER = f"{ServiceWorker.__module__}.{ServiceWorker.__qualname__}"
-worker_class = _WORKER
+_WORKER = "plantstore.server._service_worker.ServiceWorker"
+# If gunicorn lacks a name that our worker needs, its own worker class serves.
+worker_class = "gthread" if missing_names() else _WORKER
 threads = 8
 http_parser = "python"  # gunicorn_h1c 0.6.9 accepts header lines that RFC 9112 forbids.
 graceful_timeout = 30  # Seconds that requests have to finish after SIGTERM.
@@ -40,21 +43,23 @@ def on_starting(server: Any) -> None:
     """Refuse to start, in one line, if a setting is wrong or the store allows only one worker."""
     _check(server)
     shared.share()  # Not earlier: the workers may not read what the main process can read.
-    check_reloads(server, _check)
-
-
-def pre_fork(server: Any, worker: Any) -> None:
-    """Create the files of the metrics of a worker."""
-    create_files(server, worker)
-
-
-def post_fork(server: Any, worker: Any) -> None:
-    """Let a worker use the files of its metrics."""
-    use_files(worker)
+    check_reloads(server, _check, _report_reload)
 
 
 def when_ready(server: Any) -> None:
-    """Report what is served."""
+    """Report what is served, and warn if a protection is missing."""
+    _report(server)
+    if not checks_reloads(server):
+        name = f"{__name__}.on_starting"
+        server.log.warning("A wrong reload can end the service: on_starting must call %s", name)
+    if not hasattr(server.worker_class, "set_waited"):
+        missing = f"gunicorn has no {missing_names()[0]}" if missing_names() else ""
+        reason = missing or f"its worker class is not {_WORKER}"
+        server.log.warning("Slow clients can stop the service: %s", reason)
+
+
+def _report(server: Any) -> None:
+    """Report what is served, at the start and after a reload."""
     settings = Settings(os.environ)
     server.log.info("plantstore %s", __version__)
     if _serves_settings(server):
@@ -64,23 +69,25 @@ def when_ready(server: Any) -> None:
         server.log.info("Operations: %s", ", ".join(operations))
     server.log.info("Workers: %d", server.num_workers)
     server.log.info("Threads of each worker: %d", server.cfg.threads)
-    if not checks_reloads(server):
-        name = f"{__name__}.on_starting"
-        server.log.warning("A wrong reload can end the service: on_starting must call %s", name)
-    if not issubclass(server.worker_class, ServiceWorker):
-        server.log.warning("Slow clients can stop the service: its worker class is not %s", _WORKER)
+
+
+def _report_reload(server: Any) -> None:
+    with suppress(SettingsError):  # A file has changed since the reload. The workers report it.
+        _report(server)
 
 
 def post_worker_init(worker: Any) -> None:
-    """Test the store in the first worker, while the worker already serves."""
+    """Find the addresses of clients, and test the store in the first worker, while it serves."""
     store = getattr(worker.wsgi, "extensions", {}).get("plantstore")
     if worker.age == 1 and store is not None:
         Thread(target=_test_store, args=(worker, store), daemon=True).start()
+    if _serves_settings(worker):
+        worker.wsgi = behind_proxies(worker.wsgi, worker.cfg.forwarded_allow_ips)
 
 
 def child_exit(server: Any, worker: Any) -> None:
-    """Forget the requests in progress of a worker that has ended."""
-    forget_requests(worker)
+    """Shrink the file with the metrics of a worker that has ended."""
+    shrink_file(worker)
 
 
 def nworkers_changed(server: Any, new_value: int, old_value: int | None) -> None:
@@ -133,8 +140,9 @@ def _check(server: Any) -> None:
     if not _serves_settings(server):
         return
     try:
-        create_app({"PLANTSTORE_METRICS": 0})  # The main process has no metrics.
-        Settings(os.environ)[METRICS]  # noqa: B018  # It is only checked.
+        # The main process needs neither metrics nor a thread that looks at the file of tokens.
+        create_app({"PLANTSTORE_METRICS": 0}, verify_token=lambda token: None)
+        Settings(os.environ).token_sources, Settings(os.environ)[METRICS]  # noqa: B018
     except SettingsError as error:
         raise RuntimeError(f"plantstore: {error}") from None
     if _one_process() and server.num_workers > 1:

@@ -4,14 +4,23 @@ import sqlalchemy
 
 if sqlalchemy.__version__.startswith("1."):
     raise ImportError(
-        "SQLStore needs SQLAlchemy 2.0.0 or later. This site has SQLAlchemy"
+        "SQLStore needs SQLAlchemy 2.0.23 or later. This site has SQLAlchemy"
         f" {sqlalchemy.__version__}."
     )
 
+from ._backup import back_up, database_file
 from ._store import SQLStore
 from .engines import is_new, make_engine, public_url
 
-__all__ = ["SQLStore", "is_new", "make_engine", "open_url", "public_url"]
+__all__ = [
+    "SQLStore",
+    "back_up",
+    "database_file",
+    "is_new",
+    "make_engine",
+    "open_url",
+    "public_url",
+]
 
 
 def open_url(url: str) -> SQLStore:

@@ -1,12 +1,11 @@
 """The statements by which a store reads and writes its table."""
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
 
-from sqlalchemy import Connection, Table, bindparam, delete, exc, func, insert, select
+from sqlalchemy import Connection, Table, bindparam, delete, func, select
 
-from ..stores.base import Plant, PlantExists
-from ._tables import check_table, create_table, misconfigured
+from ..stores.base import Plant
+from ._tables import check_table, create_table
 from .engines import Backend
 
 
@@ -15,103 +14,42 @@ class Statements:
 
     :param table: the table.
     :param backend: the entry of its engine.
+    :param creates_table: whether an add creates the table if it is missing.
     """
 
-    def __init__(self, table: Table, backend: Backend) -> None:
+    def __init__(self, table: Table, backend: Backend, creates_table: bool) -> None:
         self.table = table
+        #: Whether the table has been checked since the last error.
+        self.is_checked = False
         self._backend = backend
-        self._keys: set[Any] = set()
-        # Built once, because building them takes a tenth of the time of an add.
-        self._insert = insert(table)
-        self._insert_new = backend.insert_new(table)
+        self._creates_table = creates_table
+        # Built once, because building them takes a tenth of the time of a read.
         self._select = select(*(table.c[name] for name in Plant._fields))
         self._select_one = self._select.where(table.c.id == bindparam("id"))
         self._delete = delete(table).where(table.c.id == bindparam("id"))
 
-    def create(self, connection: Connection) -> None:
-        """Create the table if it is missing, and check it.
+    def prepare(self, connection: Connection, *, to_add: bool) -> None:
+        """Check the table at the first use, and after an error.
 
-        :raises StoreMisconfigured: if the table cannot store every plant.
-        """
-        create_table(connection, self.table)
-        self.check(connection)
-
-    def check(self, connection: Connection) -> None:
-        """Check the table. Must be called before any other method.
-
+        :param to_add: whether a missing table may be created.
         :raises TableMissing: if the table does not exist.
         :raises StoreMisconfigured: if the table cannot store every plant.
         """
-        check_table(connection, self.table, self._backend)
-        self._keys = {*self._backend.keys(connection, self.table)}
-        connection.commit()
+        if not self.is_checked:
+            if to_add and self._creates_table:
+                create_table(connection, self.table)
+            check_table(connection, self.table, self._backend)
+            self.is_checked = True
 
-    def insert(self, connection: Connection, plant: Plant) -> None:
-        """Insert a plant.
+    def insert(
+        self, connection: Connection, plants: Sequence[Plant]
+    ) -> tuple[Collection[int], Collection[int]]:
+        """Insert new plants, and return their ids, and the ids that exist.
 
-        :raises PlantExists: if a plant with its id exists.
+        :param plants: plants with different ids.
         """
-        try:
-            added = connection.execute(self._insert, plant._asdict()).rowcount
-        except exc.IntegrityError as error:
-            if self.is_duplicate(error, [plant.id]) or self._has_new_key(connection, error):
-                raise PlantExists(plant.id) from None
-            raise
-        self._check_added(added, 1)
-
-    def insert_all(self, connection: Connection, plants: Mapping[int, Plant]) -> None:
-        """Insert plants, given by their ids, in a transaction."""
-        if plants:
-            added = connection.execute(self._insert, _values(plants)).rowcount
-            self._check_added(added, len(plants))
-
-    def insert_together(self, connection: Connection, plants: Sequence[Plant]) -> None:
-        """Insert plants by one statement, in a transaction.
-
-        :raises StoreMisconfigured: if the database drops some of them.
-        """
-        added = self._backend.insert_together(connection, self.table, plants)
-        self._check_added(added, len(plants))
-
-    def insert_new(self, connection: Connection, plants: Mapping[int, Plant]) -> int:
-        """Insert those of the plants whose ids do not exist, in a transaction.
-
-        :returns: how many were inserted.
-        """
-        if self._insert_new is not None:
-            return len(connection.execute(self._insert_new, _values(plants)).all())
-        taken = self.taken(connection, plants)
-        new = {id: plant for id, plant in plants.items() if id not in taken}
-        savepoint = connection.begin_nested()
-        try:
-            self.insert_all(connection, new)
-        except exc.IntegrityError as error:
-            savepoint.rollback()
-            # If no id is taken, the duplicate is one of another table, such as that of a trigger.
-            if not self.is_duplicate(error, new) or not self.taken(connection, new):
-                raise
-            return self.insert_new(connection, new)  # Another client has just added one of them.
-        savepoint.commit()
-        return len(new)
-
-    def is_duplicate(self, error: exc.DBAPIError, ids: Collection[int]) -> bool:
-        """Return whether an insert of these ids failed because a plant with one of them exists."""
-        return self._backend.is_duplicate(error, self._keys, ids)
-
-    def _has_new_key(self, connection: Connection, error: exc.DBAPIError) -> bool:
-        """Return whether an error names a key that the table had not at the last check.
-
-        For example, a partition was added, or the site has chosen another schema.
-        """
-        connection.rollback()  # PostgreSQL executes nothing in a transaction that has failed.
-        keys = {*self._backend.keys(connection, self.table)} - self._keys
-        self._keys |= keys
-        return bool(keys) and self._backend.is_duplicate(error, keys, ())
-
-    def taken(self, connection: Connection, ids: Collection[int]) -> set[int]:
-        """Return those of the ids that exist."""
-        id = self.table.c.id
-        return {*connection.execute(select(id).where(id.in_(ids))).scalars()}
+        self.prepare(connection, to_add=True)
+        return self._backend.insert(connection, self.table, plants)
 
     def find(self, connection: Connection, id: int) -> Plant | None:
         """Return the plant with this id, or ``None`` if there is none."""
@@ -146,12 +84,3 @@ class Statements:
     def remove(self, connection: Connection, id: int) -> bool:
         """Remove the plant with this id, and return whether there was one."""
         return connection.execute(self._delete, {"id": id}).rowcount != 0
-
-    def _check_added(self, added: int, expected: int) -> None:
-        # A negative number is unknown: before 2.0.28, SQLAlchemy does not count with psycopg.
-        if 0 <= added != expected:
-            raise misconfigured(self.table, "a rule, a trigger or a constraint drops plants")
-
-
-def _values(plants: Mapping[int, Plant]) -> list[dict[str, Any]]:
-    return [plant._asdict() for plant in plants.values()]

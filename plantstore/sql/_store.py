@@ -1,26 +1,17 @@
 """Plants in a SQL database, through SQLAlchemy Core: one store for every engine."""
 
-import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from typing import TypeVar
+from weakref import finalize
 
-from sqlalchemy import Connection, Engine, MetaData, exc
+from sqlalchemy import Connection, Engine, MetaData
 
-from ..stores.base import (
-    BulkStore,
-    Plant,
-    StoreMisconfigured,
-    StoreUnavailable,
-    check_plant,
-    int64_fault,
-)
-from ..stores.deadline import deadline, remaining
+from ..stores.base import BulkStore, Plant, check_plant, int64_fault
 from ..text import type_error
-from ._connections import connections_of
-from ._imports import PAGE, WEIGHT, Import, SourceError
+from ._executors import executor_of
+from ._imports import PAGE, WEIGHT, add_all
 from ._statements import Statements
-from ._tables import TableMissing, define_table, misconfigured, table_missing
+from ._tables import TableMissing, define_table, table_missing
 
 _T = TypeVar("_T")
 
@@ -51,11 +42,15 @@ class SQLStore(BulkStore):
             raise type_error("engine", "an SQLAlchemy Engine, such as db.engine", engine)
         if not isinstance(metadata, MetaData | None):
             raise type_error("metadata", "an SQLAlchemy MetaData, such as db.metadata", metadata)
-        self._connections = connections_of(engine)
+        self._executor = executor_of(engine)
+        # The threads of the executor do not end by themselves.
+        finalize(self, self._executor.close)
         self._site_creates_table = metadata is not None
         definition = define_table(table, MetaData() if metadata is None else metadata, engine)
-        self._statements = Statements(definition, self._connections.backend)
-        self._table_is_checked = False
+        self._url = engine.url
+        self._statements = Statements(
+            definition, self._executor.backend, creates_table=metadata is None
+        )
 
     def add(self, plant: Plant) -> None:
         """Store a new plant.
@@ -65,9 +60,7 @@ class SQLStore(BulkStore):
         :raises StoreMisconfigured: if the plant violates a constraint of the site, or if a column
             of the site is too short.
         """
-        check_plant(plant)
-        with deadline(self._connections.timeout), self._checked(self._create_table):
-            self._connections.add(self._statements, plant)
+        self._executor.add(self._statements, check_plant(plant))
 
     def add_all(self, plants: Iterable[Plant], *, skip_existing: bool = False) -> int:
         """Store all new plants, or none of them, in one transaction.
@@ -80,12 +73,7 @@ class SQLStore(BulkStore):
         :raises ValueError: if a plant is not valid.
         """
         valid = map(check_plant, plants)
-        try:
-            with self._checked(self._create_table):
-                return Import(self._connections, self._statements, skip_existing).add_all(valid)
-        except SourceError as error:
-            (original,) = error.args
-            raise original from original.__cause__
+        return add_all(self._executor, self._statements, valid, skip_existing)
 
     def get(self, id: int) -> Plant | None:
         """Return the plant with this id, or ``None`` when there is none."""
@@ -100,7 +88,10 @@ class SQLStore(BulkStore):
         """
         if int64_fault(id):
             raise KeyError(id)
-        if not self._execute(lambda connection: self._statements.remove(connection, id), False):
+        removed = self._execute(
+            lambda connection: self._statements.remove(connection, id), False, writes=True
+        )
+        if not removed:
             raise KeyError(id)
 
     def iterate(self, after: int | None = None) -> Iterator[Plant]:
@@ -129,11 +120,11 @@ class SQLStore(BulkStore):
         Of the permission to write, only that for an SQLite file is checked.
         """
         self.get(0)
-        self._connections.check_writable()
+        self._executor.backend.check_writable(self._url)
 
     def close(self) -> None:
         """Close the idle connections of the store. Those of a site stay open."""
-        self._connections.close()
+        self._executor.close()
 
     def _page(self, after: int | None, size: int) -> tuple[list[Plant], bool]:
         return self._execute(
@@ -141,60 +132,25 @@ class SQLStore(BulkStore):
             (list[Plant](), False),
         )
 
-    def _execute(self, statement: Callable[[Connection], _T], without_table: _T) -> _T:
-        """Execute a statement that creates nothing.
+    def _execute(
+        self, run: Callable[[Connection], _T], without_table: _T, *, writes: bool = False
+    ) -> _T:
+        """Execute a function that creates nothing.
 
         :param without_table: the result if the store has not created its table yet.
+        :param writes: whether the function changes the database.
         """
+        statements = self._statements
+
+        def execute(connection: Connection) -> _T:
+            statements.prepare(connection, to_add=False)
+            return run(connection)
+
         try:
-            with deadline(self._connections.timeout), self._checked(self._check_table):
-                return self._connections.retry(statement)
+            if not statements.is_checked and self._executor.backend.is_new(self._url):
+                raise table_missing(statements.table)
+            return self._executor.call(statements, execute, writes=writes)
         except TableMissing:
             if self._site_creates_table:
                 raise
             return without_table
-
-    @contextmanager
-    def _checked(self, check: Callable[[], None]) -> Iterator[None]:
-        """Check the table before its first use, and also after an error."""
-        is_used = False
-        try:
-            if not self._table_is_checked:
-                with deadline(self._connections.timeout):
-                    self._connections.first_use(check)
-            is_used = True
-            yield
-        except StoreUnavailable:
-            # If a slow server needs more time, another check would delay all threads.
-            if is_used and remaining():
-                self._table_is_checked = False
-            raise
-        except exc.DBAPIError as error:
-            self._table_is_checked = False
-            raise self._refused(error) from error
-
-    def _check_table(self) -> None:
-        if self._connections.is_new():
-            raise table_missing(self._statements.table)
-        self._first_use(self._statements.check)
-
-    def _create_table(self) -> None:
-        site = self._site_creates_table
-        self._first_use(self._statements.check if site else self._statements.create)
-
-    def _first_use(self, statement: Callable[[Connection], None]) -> None:
-        if not self._table_is_checked:  # Another thread may have just checked it.
-            self._connections.retry(statement)
-            self._table_is_checked = True
-
-    def _refused(self, error: exc.DBAPIError) -> StoreMisconfigured:
-        message = _without_values(self._connections.backend.message(error))
-        return misconfigured(self._statements.table, f"it refuses an operation: {message}")
-
-
-def _without_values(message: str) -> str:
-    """Return the message of the driver without the values of a plant."""
-    # PostgreSQL repeats them after the first line, MySQL and MariaDB in "Duplicate entry '...' for
-    # key", and in "Incorrect string value: '...' for column".
-    message = re.sub("(entry|value:) '.*' for ", r"\1 for ", message, flags=re.DOTALL)
-    return message.partition("\n")[0]

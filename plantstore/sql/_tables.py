@@ -107,6 +107,11 @@ def misconfigured(table: Table, problem: str) -> StoreMisconfigured:
     return StoreMisconfigured(f"table {table.name}: {problem}")
 
 
+def dropped(table: Table) -> StoreMisconfigured:
+    """Return the exception for a table from which a new plant is missing."""
+    return misconfigured(table, "a rule, a trigger or a constraint drops plants")
+
+
 def table_missing(table: Table) -> TableMissing:
     """Return the exception for a table that does not exist."""
     return TableMissing(

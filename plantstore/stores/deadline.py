@@ -1,6 +1,6 @@
 """The deadline of an operation: the time at which it gives up, however many steps it has.
 
-A step that cannot be interrupted has a thread of its own, and its caller waits until the deadline.
+Only one place waits for a store with threads of its own, and it waits until the deadline.
 """
 
 import time
@@ -16,13 +16,6 @@ from .base import StoreUnavailable
 #: The seconds that an operation may wait. The client then gets 503 within five seconds.
 TIMEOUT = 4.5
 
-# The seconds that an operation has at least, although its request has waited. A database that works
-# needs less.
-_LEAST = 0.4
-
-# The seconds that a function in a thread may take, also after the deadline of its caller.
-_THREAD_TIMEOUT = 60
-
 _T = TypeVar("_T")
 
 _deadline: ContextVar[float] = ContextVar("deadline", default=TIMEOUT_MAX)
@@ -31,12 +24,11 @@ _waited: ContextVar[float] = ContextVar("waited", default=0.0)
 
 @contextmanager
 def deadline(seconds: float) -> Iterator[None]:
-    """Set the deadline of the operation in the block. If there is an earlier one, it stays.
+    """Set the deadline of the operations in the block. If there is an earlier one, it stays.
 
     The time that the request has waited counts.
     """
-    seconds = max(seconds - _waited.get(), min(seconds, _LEAST))
-    token = _deadline.set(min(time.monotonic() + seconds, _deadline.get()))
+    token = _deadline.set(time.monotonic() + remaining(seconds))
     try:
         yield
     finally:
@@ -48,31 +40,30 @@ def set_waited(seconds: float) -> None:
     _waited.set(seconds)
 
 
-def restart(seconds: float) -> None:
-    """Set the deadline of the current thread, which has inherited that of another one."""
-    _waited.set(0.0)
-    _deadline.set(time.monotonic() + seconds)
+def remaining(most: float) -> float:
+    """Return the seconds that an operation may take that begins now, at least 0.
+
+    :param most: the seconds that it may take if its request has not waited for a thread, and if
+        there is no earlier deadline.
+    """
+    return max(0.0, min(most - _waited.get(), _deadline.get() - time.monotonic()))
 
 
-def remaining() -> float:
-    """Return the seconds until the deadline, at least 0. Without one, it is a very long time."""
-    return max(0.0, _deadline.get() - time.monotonic())
-
-
-def start(function: Callable[..., _T], *arguments: Any, **options: Any) -> Future[_T]:
+def start(function: Callable[..., _T], *arguments: Any) -> Future[_T]:
     """Call a function in a new thread, and return its future result.
 
-    The thread has the context variables of this one, and a deadline of its own. It does not delay
-    the end of the process, unlike those of a ThreadPoolExecutor.
+    The thread has the context variables of this one, but neither its deadline nor the time that it
+    has waited. It does not delay the end of the process, unlike those of a ThreadPoolExecutor.
 
     :raises StoreUnavailable: if no thread can be started.
     """
     future: Future[_T] = Future()
 
     def run() -> None:
-        restart(_THREAD_TIMEOUT)
+        _waited.set(0.0)
+        _deadline.set(TIMEOUT_MAX)
         try:
-            future.set_result(function(*arguments, **options))
+            future.set_result(function(*arguments))
         except BaseException as error:  # noqa: BLE001  # The caller gets it.
             future.set_exception(error)
 

@@ -3,21 +3,19 @@
 import logging
 import os
 import stat
+import sys
 import time
 from collections.abc import Iterable
 from hashlib import sha256
-from threading import Lock
+from threading import Thread
+from weakref import WeakSet, ref
 
+from ..auth import Client
+from . import shared
 from .lines import ListedToken, read_tokens
-from .shared import last_texts
 
-# The seconds between two looks at the file.
+# The seconds between two looks at a file.
 _INTERVAL = 1.0
-# The seconds for which a changed file must not change again before it is read. Otherwise half of a
-# file that is being written could be read.
-_PAUSE = 1.0
-# The seconds after which a file that changes all the time is read anyway.
-_LONGEST_DELAY = 3.0
 
 _log = logging.getLogger("plantstore")
 
@@ -25,28 +23,31 @@ _log = logging.getLogger("plantstore")
 class TokenFile:
     """Accepts the tokens of a file, and reads the file again within some seconds after a change.
 
-    Called with a token, it returns the name of the token's client, or ``None`` if the token is not
-    accepted or has expired. It needs no thread and no signal: a call looks at the file if the last
-    look was a second ago. While the file is broken or missing, the tokens that any process of the
-    service has read last stay in use.
+    Called with a token, it returns the name of the token's client, or a :class:`Client` if the
+    token has only some rights, or ``None`` if the token is not accepted or has expired.
+
+    A thread looks at the file every second, also in a process that is forked later. It uses a
+    content that is the same as a second before: otherwise half of a file that is being written
+    could be used. While the file is broken or missing, the earlier tokens stay in use. A process
+    begins with the tokens that another process of the service has shared, if there are any.
 
     :param path: the path of the file. :func:`read_tokens` describes its lines.
-    :raises OSError: if the file cannot be read, and no process of the service has read it before.
+    :raises OSError: if the file cannot be read, and no tokens are shared.
     :raises ValueError: if its text is invalid, in the same case.
     """
 
     def __init__(self, path: str) -> None:
         self._path = os.path.abspath(path)
+        self._seen = self._used = ""  # What the last look saw, and what was used last.
+        self._is_broken = False
+        last = shared.read_last(self._path)
         self._tokens: dict[bytes, ListedToken] = {}
-        self._fault = ""  # Why the file could not be used, as the log says.
-        self._changed: float | None = None  # When a change was seen that has not been read.
-        self._lock = Lock()
-        self._read(_state(self._path))
+        self._use(read_file(self._path) if last is None else read_tokens(last))
+        _files.add(self)
+        _start_thread(self)
 
-    def __call__(self, token: str) -> str | None:
-        """Return the name of the token's client, or ``None`` if the token is not accepted."""
-        if time.monotonic() >= self._next_look or os.getpid() != self._process:
-            self._look()
+    def __call__(self, token: str) -> str | Client | None:
+        """Return the token's client, or ``None`` if the token is not accepted."""
         # A client cannot choose the digest of its token, so the time of the lookup reveals nothing.
         listed = self._tokens.get(sha256(token.encode()).digest())
         if listed is None:
@@ -54,60 +55,67 @@ class TokenFile:
         if listed.is_expired():
             _log.info("The token of %r has expired", listed.client)
             return None
-        return listed.client
+        if listed.operations is None:
+            return listed.client
+        return Client(listed.client, listed.operations)
 
-    def _look(self) -> None:
-        """Read the file if it has changed, unless another thread does this now."""
-        if not self._lock.acquire(blocking=False):
-            return
+    def look(self) -> None:
+        """Use the file if it has changed, and is the same as at the last look."""
+        content, fault = b"", ""
         try:
-            state, now = _state(self._path), time.monotonic()
-            self._next_look = now + _INTERVAL
-            # A forked process has the tokens of the process that has forked it.
-            is_forked = os.getpid() != self._process
-            if is_forked or (state != self._state and self._is_settled(state, now)):
-                self._read(state)
-        finally:
-            self._lock.release()
+            content = read_content(self._path)
+        except Exception as error:  # noqa: BLE001  # Otherwise no change would be noticed any more.
+            fault = describe_fault(error)
+        # The content itself may have plain tokens, which are not kept in memory.
+        seen = fault or sha256(content).hexdigest()
+        is_settled, self._seen = seen == self._seen, seen
+        if is_settled and seen != self._used:
+            self._used = seen
+            self._read(content, fault)
 
-    def _is_settled(self, state: tuple[int, ...], now: float) -> bool:
-        if self._changed is None:
-            self._changed = now
-        return not _is_recent(state) or now >= self._changed + _LONGEST_DELAY
-
-    def _read(self, state: tuple[int, ...]) -> None:
-        self._process, self._changed = os.getpid(), None
-        self._next_look = time.monotonic() + _INTERVAL
-        self._state = None if _is_recent(state) else state
-        # Inside the block, no other process can share older tokens.
-        with last_texts() as last:
-            try:
-                tokens = read_file(self._path)
-            except (OSError, ValueError) as error:
-                self._keep(last.get(self._path), error)
-                return
-            last[self._path] = "\n".join(map(str, tokens))
-        self._use(tokens)
+    def _read(self, content: bytes, fault: str) -> None:
+        try:
+            tokens = [] if fault else parse(content)
+        except ValueError as error:
+            fault = str(error)
+        if fault:
+            message = "The file of tokens cannot be used: %s. The earlier tokens (%d) stay in use."
+            _log.error(message, fault, len(self._tokens))
+        else:
+            self._use(tokens)
+        self._is_broken = bool(fault)
 
     def _use(self, tokens: list[ListedToken]) -> None:
         new = {token.digest: token for token in tokens}
-        if self._fault or (self._tokens and new != self._tokens):
+        if self._is_broken or (self._tokens and new != self._tokens):
             _log.info("Tokens: now %d from the file%s", len(new), name_expired(tokens))
-        self._tokens, self._fault = new, ""
+        self._tokens = new
+        shared.write_last(self._path, "\n".join(map(str, tokens)))
 
-    def _keep(self, last: str | None, error: Exception) -> None:
-        """Keep the tokens that were read last, if there are any."""
-        if last is not None:
-            self._tokens = {token.digest: token for token in read_tokens(last)}
-        if not self._tokens:
-            raise error
-        if isinstance(error, OSError):
-            self._state = None  # The next attempt may succeed without a change of the file.
-        fault = describe_fault(error)
-        if fault != self._fault:
-            message = "The file of tokens cannot be used: %s. The earlier tokens (%d) stay in use."
-            _log.error(message, fault, len(self._tokens))
-        self._fault = fault
+
+# A forked process has no threads: it needs its own.
+_files: WeakSet[TokenFile] = WeakSet()
+
+
+def _start_thread(file: TokenFile) -> None:
+    Thread(target=_look, args=[ref(file)], name="plantstore tokens", daemon=True).start()
+
+
+def _look(known: "ref[TokenFile]") -> None:
+    """Look at a file every second, as long as it is used."""
+    while (file := known()) is not None:
+        file.look()
+        del file
+        time.sleep(_INTERVAL)
+
+
+def _after_fork() -> None:
+    for file in [*_files]:
+        _start_thread(file)
+
+
+if sys.platform != "win32":  # pragma: no branch
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def read_file(path: str) -> list[ListedToken]:
@@ -155,17 +163,4 @@ def describe_fault(error: Exception) -> str:
     """Return why a file of tokens cannot be used, without its path, which may be a token."""
     if isinstance(error, OSError) and error.strerror is not None:
         return error.strerror
-    return str(error)
-
-
-def _state(path: str) -> tuple[int, ...]:
-    """Return what changes when the file changes. Nothing, if there is no file."""
-    try:
-        status = os.stat(path)
-    except (OSError, ValueError):
-        return ()
-    return status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_dev, status.st_size
-
-
-def _is_recent(state: tuple[int, ...]) -> bool:
-    return state != () and abs(time.time() - state[0] / 1e9) < _PAUSE
+    return str(error) or type(error).__name__

@@ -1,22 +1,29 @@
 """The lines by which a file lists access tokens."""
 
 import re
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..bearer import PREFIX, token_digest
+from ..blueprint import OPERATIONS
+
+#: The operations to which a token can have the right.
+RIGHTS: tuple[str, ...] = (*OPERATIONS, "metrics")
 
 
 class ListedToken(NamedTuple):
     """A token in a file.
 
-    ``digest`` is its SHA-256 digest, ``client`` the name of its client, and ``expires`` the time
-    from which it is no longer accepted, or ``None``. ``line`` is the number of its line.
+    ``digest`` is its SHA-256 digest, ``client`` the name of its client, ``expires`` the time
+    from which it is no longer accepted, or ``None``, and ``operations`` those to which it has the
+    right, or ``None`` for all. ``line`` is the number of its line.
     """
 
     digest: bytes
     client: str
     expires: datetime | None
+    operations: tuple[str, ...] | None
     line: int
 
     def is_expired(self) -> bool:
@@ -25,15 +32,20 @@ class ListedToken(NamedTuple):
 
     def __str__(self) -> str:
         """Return the line of a file that lists this token by its digest."""
-        return format_line(self.digest, self.client, self.expires)
+        return format_line(self.digest, self.client, self.expires, self.operations)
 
 
 def read_tokens(text: str) -> list[ListedToken]:
     """Return the tokens that the lines of a text list. There is at least one.
 
-    A line has a token or its digest, then optionally the name of its client, then optionally
-    ``expires=`` with a date or time of ISO 8601, in UTC if it has no other offset. A date is its
-    first moment. ``#`` begins a comment at the start of a line or after white space.
+    A line has a token or its digest, then optionally the name of its client, then its options:
+
+    - ``expires=`` with a date or time of ISO 8601, in UTC if it has no other offset. A date is its
+      first moment. Without the option, the token never expires.
+    - ``operations=`` with some of :data:`RIGHTS`, separated by commas. Without the option, the
+      token has the right to all operations.
+
+    ``#`` begins a comment at the start of a line or after white space.
 
     :raises ValueError: if a line is invalid, or there is no token. The message names the line, and
         shows nothing of it.
@@ -57,10 +69,18 @@ def read_tokens(text: str) -> list[ListedToken]:
     return [*tokens.values()]
 
 
-def format_line(digest: bytes, client: str = "", expires: datetime | None = None) -> str:
+def format_line(
+    digest: bytes,
+    client: str = "",
+    expires: datetime | None = None,
+    operations: Collection[str] | None = None,
+) -> str:
     """Return the line of a file that lists a token by its SHA-256 digest."""
-    end = f"expires={format_time(expires)}" if expires else ""
-    return " ".join(filter(None, [f"sha256:{digest.hex()}", client, end]))
+    options = [
+        f"expires={format_time(expires)}" if expires else "",
+        f"operations={','.join(operations)}" if operations else "",
+    ]
+    return " ".join(filter(None, [f"sha256:{digest.hex()}", client, *options]))
 
 
 def read_time(text: str) -> datetime:
@@ -78,27 +98,57 @@ def format_time(time: datetime) -> str:
     return text.removesuffix("T00:00:00Z")
 
 
+def read_rights(text: str) -> tuple[str, ...]:
+    """Return the operations that a text names, separated by commas.
+
+    :raises ValueError: if one is not of :data:`RIGHTS`, or there is none.
+    """
+    names = text.split(",")
+    if any(name not in RIGHTS for name in names):
+        raise ValueError
+    return tuple(dict.fromkeys(names))
+
+
+# How the text of an option is read, and what it must be.
+_OPTIONS: dict[str, tuple[Callable[[str], Any], str]] = {
+    "expires": (read_time, "a date or time of ISO 8601, such as 2027-01-31"),
+    "operations": (read_rights, f"some of {', '.join(RIGHTS)}, separated by commas"),
+}
+# What a mistyped option begins with.
+_OPTION_LIKE = ("expire", "operations:", "--")
+
+
 def _read_words(words: list[str], number: int) -> ListedToken:
-    word, *name = words
     try:
-        digest = token_digest(word)
+        digest = token_digest(words[0])
     except ValueError as error:
         raise ValueError(f"is {error}") from None
-    if any(part.startswith((PREFIX, "sha256:")) for part in name):
+    if any(word.startswith((PREFIX, "sha256:")) for word in words[1:]):
         raise ValueError("has a second token")
-    expires = None
-    if name and name[-1].startswith("expires="):
-        expires = _read_expiry(name.pop().removeprefix("expires="))
-    # A mistyped option must not become a name: the token would never expire.
-    if any("=" in part or part.lower().startswith(("expire", "--")) for part in name):
-        raise ValueError("has an invalid name; only expires=DATE may follow the name, at its end")
-    return ListedToken(digest, " ".join(name) or f"line-{number}", expires, number)
-
-
-def _read_expiry(text: str) -> datetime:
-    try:
-        return read_time(text)
-    except (ValueError, OverflowError):
+    name, options = _split(words[1:])
+    # A mistyped option must not become a name: the token would never expire, or have more rights.
+    if any("=" in word or word.lower().startswith(_OPTION_LIKE) for word in name):
         raise ValueError(
-            "has an invalid expires=; write a date or time of ISO 8601, such as 2027-01-31"
-        ) from None
+            "has an invalid name; only expires=DATE and operations=NAMES may follow the name"
+        )
+    expires, operations = (_read_option(option, options) for option in _OPTIONS)
+    return ListedToken(digest, " ".join(name) or f"line-{number}", expires, operations, number)
+
+
+def _split(words: list[str]) -> tuple[list[str], dict[str, str]]:
+    """Return the words of a name, and the texts of the options that follow it."""
+    options: dict[str, str] = {}
+    for word in reversed(words):
+        option, equals, text = word.partition("=")
+        if not equals or option not in _OPTIONS or option in options:
+            break
+        options[option] = text
+    return words[: len(words) - len(options)], options
+
+
+def _read_option(option: str, texts: dict[str, str]) -> Any:
+    read, expected = _OPTIONS[option]
+    try:
+        return read(texts[option]) if option in texts else None
+    except (ValueError, OverflowError):
+        raise ValueError(f"has an invalid {option}=; write {expected}") from None

@@ -1,15 +1,13 @@
 """The tokens that the processes of one service have read last, for when their file is broken."""
 
-import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from tempfile import TemporaryFile
-from threading import Lock
 from typing import IO
 
-_lock = Lock()
 _file: IO[bytes] | None = None
+_reads_last = True
 
 
 def share() -> None:
@@ -22,29 +20,29 @@ def share() -> None:
         _file = TemporaryFile(buffering=0)  # pragma: no cover  # Not on Linux. # noqa: SIM115
 
 
-def stop_sharing() -> None:
-    """Let this process read tokens without those of the other processes."""
-    global _file
-    _file = None
+def ignore_last() -> None:
+    """Let this process share the tokens that it reads, but not use those of other processes."""
+    global _reads_last
+    _reads_last = False
 
 
-@contextmanager
-def last_texts() -> Iterator[dict[str, str]]:
-    """Yield texts that list the last tokens, as digests, by the path of their file.
+def write_last(path: str, lines: str) -> None:
+    """Share the lines that list the tokens of a file by their digests."""
+    if _file is not None:
+        with suppress(OSError), _locked(_file.fileno()) as file:
+            # One call: the text is complete if the process is killed. A longer text may have been
+            # there before, so its end is marked.
+            os.pwrite(file, b"%b\0%b\0" % (os.fsencode(path), lines.encode()), 0)
 
-    Changes are shared at the end of the block. No other process enters the block meanwhile.
-    Without :func:`share`, there are no texts, and changes have no effect.
-    """
-    if _file is None:
-        yield {}
-        return
-    with _lock, _locked(_file.fileno()) as file:
-        texts = _read(file)
-        yield texts
-        data = json.dumps(texts).encode()
-        # If the process is killed between these lines, the text is complete.
-        os.pwrite(file, data, 0)
-        os.ftruncate(file, len(data))
+
+def read_last(path: str) -> str | None:
+    """Return the lines that were shared last, or ``None`` if there are none of this file."""
+    if _file is None or not _reads_last:
+        return None
+    with _locked(_file.fileno()) as file:
+        data = os.pread(file, os.fstat(file).st_size, 0)
+    of, _, rest = data.partition(b"\0")
+    return rest.partition(b"\0")[0].decode() if of == os.fsencode(path) else None
 
 
 @contextmanager
@@ -56,12 +54,3 @@ def _locked(file: int) -> Iterator[int]:
         yield file
     finally:
         lockf(file, LOCK_UN)
-
-
-def _read(file: int) -> dict[str, str]:
-    data = os.pread(file, os.fstat(file).st_size, 0)
-    if not data:
-        return {}
-    texts: dict[str, str]
-    texts, _ = json.JSONDecoder().raw_decode(data.decode())
-    return texts

@@ -5,9 +5,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from plantstore import __version__
 from tests.support.commands import invoke
 from tests.support.databases import UNREACHABLE
+from tests.support.installing import install
 from tests.support.users import ordinary_user
 
 
@@ -55,16 +58,36 @@ def test_check_of_wrong_settings() -> None:
     assert "hunter2" not in str(lines)
 
 
-def test_check_changes_no_database(tmp_path: Path) -> None:
+@pytest.mark.parametrize("table", ["", "CREATE TABLE other (id)"])
+def test_check_changes_no_database(tmp_path: Path, table: str) -> None:
     """`plantstore check` changes neither the tables nor the journal of a database."""
     path = tmp_path / "plants.db"
+    path.touch()
     with closing(sqlite3.connect(path)) as database:
-        database.execute("CREATE TABLE other (id)")
+        database.execute(table)
     before = path.read_bytes()
     for options in ("journal_mode=wal", "mode=rwc&journal_mode=wal"):
         (*_, line) = check("--store", f"sqlite:///{path}?{options}", PLANTSTORE_TOKENS="t")
         assert line == f"ok     Store: sqlite:///{path} can be used"
     assert (path.read_bytes(), [*tmp_path.iterdir()]) == (before, [path])
+
+
+# A store whose fault has several lines, as those of some drivers.
+BROKEN = """
+from plantstore import MemoryStore, StoreUnavailable
+class Shelf(MemoryStore):
+    def ping(self):
+        raise StoreUnavailable("no shelf\\n  is free")
+def open(url):
+    return Shelf()
+"""
+
+
+def test_check_of_a_fault_of_several_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`plantstore check` reports a fault in one line, whatever the text of a driver is."""
+    install(monkeypatch, tmp_path, "plantstore-shelf", "shelf", BROKEN)
+    (*_, line) = check(PLANTSTORE_TOKENS="t", PLANTSTORE_STORE="shelf://")
+    assert line == "error  Store: shelf://… cannot be used now: no shelf is free"
 
 
 def test_check_of_a_store_that_cannot_be_written(public_folder: Path) -> None:

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from weakref import ref
 
 import pytest
 
@@ -59,6 +60,27 @@ def test_signal_removes_the_new_file(tmp_path: Path, number: signal.Signals) -> 
             signal.raise_signal(number)
         assert signal.getsignal(number) is signal.SIG_DFL
     assert caught.value.code == 128 + number
+    assert [*tmp_path.iterdir()] == []
+
+
+def raise_in_callback(number: signal.Signals) -> None:
+    """Raise a signal in a function whose exceptions Python ignores."""
+    held = {1}
+    watch = ref(held, lambda _: signal.raise_signal(number))
+    del held
+    assert watch() is None
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_signal_is_not_lost_in_a_callback(tmp_path: Path) -> None:
+    """A signal also ends the process when a callback ignores exceptions: no file is replaced."""
+    with (
+        handler(signal.SIGTERM, signal.SIG_DFL),
+        pytest.raises(SystemExit) as caught,
+        replacing(str(tmp_path / "new")),
+    ):
+        raise_in_callback(signal.SIGTERM)
+    assert caught.value.code == 128 + signal.SIGTERM
     assert [*tmp_path.iterdir()] == []
 
 
@@ -138,16 +160,25 @@ def test_permissions_and_owner_are_kept(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a file of another user")
 def test_owner_that_cannot_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A user who may replace a file of another user becomes its owner. The permissions are kept."""
+    """A user who may replace a file of another user becomes its owner.
+
+    The permissions are kept, and also the group if the user is in it.
+    """
     monkeypatch.chdir(tmp_path)
     tmp_path.chmod(0o777)
     path = Path("file")
     path.write_text("old")
+    os.chown(path, 0, 5678)
     path.chmod(0o640)
-    with ordinary_user():
-        replace(path)
+    groups = os.getgroups()
+    os.setgroups([5678])
+    try:
+        with ordinary_user():
+            replace(path)
+    finally:
+        os.setgroups(groups)
     assert path.read_text() == "new"
-    assert path.stat().st_uid == 1234
+    assert (path.stat().st_uid, path.stat().st_gid) == (1234, 5678)
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
 

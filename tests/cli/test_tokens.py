@@ -51,8 +51,18 @@ def test_append_writes_the_digest_and_shows_the_token_once(file: str) -> None:
     token = run("token", *options, "--expires", "9999-01-31T12:00+02:00").removesuffix("\n")
     digest = sha256(token.encode()).hexdigest()
     assert Path(file).read_text() == f"sha256:{digest} kiosk expires=9999-01-31T10:00:00Z\n"
-    run("token", *options)
-    assert [one.client for one in read_file(file)] == ["kiosk", "kiosk"]
+
+
+def test_append_with_a_name_of_the_file_is_refused(file: str) -> None:
+    """Two tokens of a file have different names: to revoke one does not revoke the other."""
+    run("token", "--name", "kiosk 1", "--append", file)
+    before = Path(file).read_bytes()
+    line = failure("token", "--name", "kiosk  1", "--append", file)
+    assert "already has a token with the name kiosk 1" in line
+    assert "--name 'kiosk 1-2'" in line
+    assert Path(file).read_bytes() == before
+    run("token", "--name", "kiosk 1-2", "--append", file)
+    assert [one.client for one in read_file(file)] == ["kiosk 1", "kiosk 1-2"]
 
 
 def test_append_keeps_the_other_lines(file: str) -> None:
@@ -67,10 +77,15 @@ def test_append_keeps_the_other_lines(file: str) -> None:
 
 
 def test_concurrent_appends_lose_no_token(file: str) -> None:
-    """Of tokens that are appended at the same moment, none is lost."""
+    """Of tokens that are appended at the same moment, none is lost, also by way of a link."""
+    folder = Path(file).parent / "links"
+    folder.mkdir()
+    link = folder / "link"
+    link.symlink_to(file)
 
     def append(number: int) -> str:
-        arguments = ["token", "--name", f"client {number}", "--append", file]
+        path = link if number % 2 else file
+        arguments = ["token", "--name", f"client {number}", "--append", path]
         done = subprocess.run(
             [*COMMAND, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=LIMIT
         )
@@ -109,6 +124,27 @@ def test_token_that_cannot_be_shown_is_not_appended(file: str) -> None:
     assert not Path(file).exists()
 
 
+# The command on a disk with room for 4 KiB.
+SMALL_DISK = """
+from resource import RLIMIT_FSIZE, setrlimit
+from plantstore.cli import main
+setrlimit(RLIMIT_FSIZE, (4096, 4096))
+main()
+"""
+
+
+def test_token_that_cannot_be_stored_is_not_shown(file: str) -> None:
+    """If the file cannot be written, for example because the disk is full, no token is shown."""
+    Path(file).write_text("one\n" + "#" * 4080)
+    arguments = [sys.executable, "-c", SMALL_DISK, "token", "--append", file]
+    done = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT)
+    assert (done.returncode, done.stdout) == (1, "")
+    # The measurement of coverage cannot write its file either, and says so.
+    assert done.stderr.startswith(f"Error: {file}: {os.strerror(27)}\n")
+    assert "plt_" not in done.stderr
+    assert len(Path(file).read_bytes()) == 4084
+
+
 @pytest.mark.parametrize(
     ("option", "value"),
     [
@@ -132,11 +168,25 @@ def test_wrong_option_is_refused(file: str, option: str, value: str) -> None:
 
 
 def test_list_shows_names_and_expiry(file: str) -> None:
-    """`plantstore tokens list` shows names and expiry, and no token."""
-    Path(file).write_text("hunter2 a\x1bb\nt expires=2020-01-31\nu v w expires=9999-01-31T12:00\n")
-    assert run("tokens", "list", file) == (
-        "a\\u001bb\tnever\nline-2\t2020-01-31\texpired\nv w\t9999-01-31T12:00:00Z\n"
+    """`plantstore tokens list` shows names, expiry and operations, and no token."""
+    Path(file).write_text(
+        "hunter2 a\x1bb\nt expires=2020-01-31\n"
+        "u v w expires=9999-01-31T12:00 operations=read,list\n"
     )
+    assert run("tokens", "list", file) == (
+        "a\\u001bb\tnever\tall\nline-2\t2020-01-31\tall\texpired\n"
+        "v w\t9999-01-31T12:00:00Z\tread,list\n"
+    )
+
+
+def test_token_with_operations(file: str) -> None:
+    """`plantstore token --operations` makes a token with the right to these operations only."""
+    run("token", "--name", "shop", "--operations", "read,list", "--append", file)
+    assert run("tokens", "list", file) == "shop\tnever\tread,list\n"
+    for wrong in ("", "write", "read list", "read,"):
+        result = invoke("token", "--operations", wrong)
+        assert result.exit_code == 2
+        assert "some of create, read, list, delete, metrics, separated by commas" in result.stderr
 
 
 def test_revoke_removes_every_token_of_a_client(file: str) -> None:
@@ -154,7 +204,7 @@ def test_revoke_keeps_the_names_of_tokens_without_a_name(file: str) -> None:
     Path(file).write_text("one\ntwo kiosk\nthree\nfour\n")
     run("tokens", "revoke", file, " kiosk ")
     run("tokens", "revoke", file, "line-3")
-    assert run("tokens", "list", file) == "line-1\tnever\nline-4\tnever\n"
+    assert run("tokens", "list", file) == "line-1\tnever\tall\nline-4\tnever\tall\n"
 
 
 def test_access_control_list_is_kept(file: str) -> None:
@@ -186,3 +236,15 @@ def test_missing_or_invalid_file_of_tokens(file: str, command: list[str]) -> Non
     assert not Path(file).exists()
     Path(file).write_text("one\n\ufeff\n")
     assert failure("tokens", name, file, *rest).startswith(f"Error: {file}: line 2 is neither ")
+
+
+def test_revoke_of_a_name_with_spaces(file: str) -> None:
+    """A name with spaces is one argument, and only the token with this whole name is revoked."""
+    for name in ("Flora", "Flora of the greenhouse", "Flora of"):
+        run("token", "--name", name, "--append", file)
+    before = Path(file).read_bytes().splitlines(keepends=True)
+    assert run("tokens", "revoke", file, " Flora\t of ") == (
+        f"The tokens of Flora of were removed from {file}.\n"
+    )
+    assert Path(file).read_bytes() == before[0] + before[1]
+    assert failure("tokens", "revoke", file, "of the") == "Error: no token has the name of the."

@@ -7,9 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from io import BytesIO, FileIO, TextIOWrapper
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 import click
@@ -20,10 +18,9 @@ from hypothesis import given
 from plantstore import Plant, open_store
 from plantstore.cli import main
 from plantstore.cli._formats import FORMATS
-from tests.support.commands import COMMAND, Run, invoke
+from tests.support.commands import COMMAND, Run, invoke, run_on_a_terminal
 from tests.support.databases import Place
 from tests.support.installing import install
-from tests.support.serving import LIMIT
 from tests.support.stores import PLANTS
 
 JSONL = b'{"id":-1,"name":"Rose"}\n{"id":2,"name":"Lily","tag":"white"}\n'
@@ -67,7 +64,7 @@ def test_export_and_import_on_every_engine(place: Place, tmp_path: Path) -> None
     store.close()
     for name in ("plants.jsonl", "plants.csv"):
         file = str(tmp_path / name)
-        assert invoke("--store", place.url, "export", file).exit_code == 0
+        assert invoke("export", file, "--store", place.url).exit_code == 0
         place.clear()
         result = invoke("import", file, "--store", place.url)
         assert (result.exit_code, result.output) == (0, "300 added\n")
@@ -115,14 +112,14 @@ def test_format_option_and_file_name(
         ("csv", b"\xef\xbb\xbf" + CSV),
         ("csv", CSV.replace(b"\r\n", b"\n\n,,\n")),
         ("csv", CSV.replace(b"name,tag", b" Name, TAG")),
-        ("csv", b'tag,age,name,id\n,7,"Rose",-01\n"white",,Lily,"2"'),
+        ("csv", b'tag,name,id\n,"Rose",-01\n"white",Lily,"2"'),
         ("csv", CSV.replace(b"2,", b"0" * 5000 + b"2,")),
     ],
 )
 def test_import_of_files_from_other_programs(
     run: Run, url: str, format: str, content: bytes
 ) -> None:
-    """A byte order mark, empty lines and unknown members are accepted."""
+    """A byte order mark, empty lines and, in JSON, unknown members are accepted."""
     assert run("import", "-", "--format", format, input=content).exit_code == 0
     assert plants(url) == BOTH
 
@@ -192,6 +189,14 @@ def test_csv_header_is_required(run: Run, content: bytes) -> None:
     result = run("import", "-", "--format", "csv", input=content)
     assert result.exit_code == 1
     assert "line 1: The header must have the columns id and name" in result.stderr
+
+
+def test_unknown_column_of_csv_is_refused(run: Run, url: str) -> None:
+    """An unknown column in CSV is refused by its name, and nothing is imported."""
+    result = run("import", "-", "--format", "csv", input=b"id,name,Tga\n1,Rose,white\n")
+    assert result.exit_code == 1
+    assert "line 1: The column 'Tga' is unknown. The header must have" in result.stderr
+    assert plants(url) == []
 
 
 def test_csv_with_a_long_name(run: Run, url: str) -> None:
@@ -288,7 +293,7 @@ def test_output_to_a_full_disk_is_exit_code_1(run: Run, url: str) -> None:
         ("export > /dev/full", "standard output"),
         ("list > /dev/full", "standard output"),
     ):
-        shell = f"{shlex.join([*COMMAND, '--store', url])} {command}"
+        shell = f"{shlex.join(COMMAND)} {command} --store {shlex.quote(url)}"
         done = subprocess.run(["bash", "-c", shell], capture_output=True, check=False)
         assert done.returncode == 1
         assert done.stderr == f"Error: {place}: No space left on device\n".encode()
@@ -305,7 +310,7 @@ def test_failed_output_is_not_flushed_again(
         with open(output, "w") as stdout, monkeypatch.context() as patch:
             patch.setattr(sys, "stdout", stdout)
             with pytest.raises((click.ClickException, SystemExit)):
-                main.main(["--store", url, "list"], standalone_mode=False)
+                main.main(["list", "--store", url], standalone_mode=False)
 
 
 @pytest.mark.parametrize(
@@ -341,7 +346,9 @@ def test_import_of_an_unreadable_file(run: Run) -> None:
 def test_export_to_standard_output_by_name(run: Run, url: str, tmp_path: Path) -> None:
     """An export to /dev/stdout keeps what standard output already contains."""
     assert run("add", "1", "Monstera").exit_code == 0
-    shell = f"(echo first; {shlex.join([*COMMAND, '--store', url])} export /dev/stdout) > both"
+    shell = (
+        f"(echo first; {shlex.join([*COMMAND, 'export', '/dev/stdout', '--store', url])}) > both"
+    )
     subprocess.run(["bash", "-c", shell], check=True)
     assert Path("both").read_bytes() == b'first\n{"id":1,"name":"Monstera"}\n'
     assert invoke("export", "new.jsonl", "--store", url).exit_code == 0
@@ -370,7 +377,7 @@ def test_export_to_a_terminal_is_escaped(
         with monkeypatch.context() as patch:
             patch.setattr(sys, "stdout", stdout)
             for format in FORMATS:
-                arguments = ["--store", url, "export", file, "--format", format]
+                arguments = ["export", file, "--format", format, "--store", url]
                 main.main(arguments, standalone_mode=False)
         shown = b""
         while shown.count(b"\n") < 3:
@@ -388,33 +395,9 @@ def test_broken_pipe_ends_the_command_without_a_message(run: Run, url: str) -> N
     """A reader may close the pipe early, as head does; the command prints no message."""
     run("import", "-", input=b"".join(b'{"id":%d,"name":"x"}\n' % id for id in range(20_000)))
     for command in ("list", "export"):
-        shell = f"{shlex.join([*COMMAND, '--store', url, command])} | head -n 1"
+        shell = f"{shlex.join([*COMMAND, command, '--store', url])} | head -n 1"
         done = subprocess.run(["bash", "-c", shell], capture_output=True, check=True)
         assert (done.stdout.count(b"\n"), done.stderr) == (1, b"")
-
-
-def run_on_a_terminal(command: list[str]) -> tuple[bytes, str]:
-    """Run a command whose standard error is a terminal; return both of its outputs."""
-    controller, terminal = pty.openpty()
-    with open(controller, "rb", buffering=0) as screen, ThreadPoolExecutor(1) as reader:
-        shown = reader.submit(read_all, screen)
-        try:
-            done = subprocess.run(
-                command, stdout=subprocess.PIPE, stderr=terminal, timeout=LIMIT, check=True
-            )
-        finally:
-            os.close(terminal)
-        return done.stdout, shown.result().decode()
-
-
-def read_all(screen: FileIO) -> bytes:
-    """Return what a terminal shows until every process has closed it."""
-    shown = b""
-    # Linux reports the end of a terminal as an error.
-    with suppress(OSError):
-        while piece := screen.read(4096):
-            shown += piece
-    return shown
 
 
 def test_progress_bar_only_on_a_terminal(run: Run, url: str, tmp_path: Path) -> None:
@@ -422,7 +405,7 @@ def test_progress_bar_only_on_a_terminal(run: Run, url: str, tmp_path: Path) -> 
     lines = b"".join(b'{"id":%d,"name":"x"}\n' % id for id in range(20_000))
     (tmp_path / "plants.jsonl").write_bytes(lines)
     for arguments, label in ((["import", "plants.jsonl"], "Importing"), (["export"], "Exporting")):
-        output, shown = run_on_a_terminal([*COMMAND, "--store", url, *arguments])
+        output, shown = run_on_a_terminal([*COMMAND, *arguments, "--store", url])
         assert shown.count(label) > 1
         # The spaces overwrite the remaining time, which only a slow run shows.
         assert re.search(r"100% *\x1b\[\?25h\r\n$", shown)
@@ -437,6 +420,6 @@ def test_progress_bar_of_standard_input(url: str, monkeypatch: pytest.MonkeyPatc
         with monkeypatch.context() as patch:
             patch.setattr(sys, "stdin", TextIOWrapper(BytesIO(JSONL)))
             patch.setattr(sys, "stderr", stderr)
-            main.main(["--store", url, "import", "-"], standalone_mode=False)
+            main.main(["import", "-", "--store", url], standalone_mode=False)
         assert b"Importing" in screen.read(4096)
     assert plants(url) == BOTH

@@ -1,8 +1,13 @@
-"""CONTRIBUTING.md and continuous integration name the steps of tox."""
+"""CONTRIBUTING.md and continuous integration name the steps of tox; a release has one version."""
 
 import re
 from configparser import RawConfigParser
+from datetime import date
 
+import pytest
+
+from plantstore import __version__
+from tests.support.fresh import run
 from tests.support.serving import ROOT
 
 
@@ -27,3 +32,29 @@ def test_steps_of_continuous_integration() -> None:
     assert "tox run -q -e drills" in script
     workflow = (ROOT / ".github" / "workflows" / "tests.yml").read_text()
     assert set(re.findall(r"^ {10}- (\w+)$", workflow, re.MULTILINE)) == steps()
+
+
+def test_version_of_the_change_log() -> None:
+    """The newest heading of CHANGELOG.md that has a date is the version of the package."""
+    changes = (ROOT / "CHANGELOG.md").read_text()
+    heading = re.search(r"^## (\S+) \((\d{4}-\d\d-\d\d)\)$", changes, re.MULTILINE)
+    assert heading is not None
+    assert heading[1] == __version__
+    assert date.fromisoformat(heading[2])
+
+
+@pytest.mark.parametrize(
+    ("tag", "published"),
+    [(f"v{__version__}", True), (f"v{__version__}0", False), ("v9.0.0", False), ("v", False)],
+)
+def test_tag_of_a_release(tag: str, published: bool) -> None:
+    """A tag publishes the package only if it is the version, and after all steps."""
+    workflow = (ROOT / ".github" / "workflows" / "release.yml").read_text()
+    check = re.search(r"run: (grep .*)$", workflow, re.MULTILINE)
+    assert check is not None
+    command = f"GITHUB_REF_NAME={tag}; {check[1]} && echo published || true"
+    assert run(command, ROOT) == ("published\n" if published else "")
+    assert re.findall(r"^  (\w+):\n    needs: (\w+)$", workflow, re.MULTILINE) == [
+        ("steps", "version"),
+        ("publish", "steps"),
+    ]

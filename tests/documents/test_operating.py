@@ -1,41 +1,127 @@
-"""The commands and the examples of docs/operating.md."""
+"""The commands and the examples of the pages for operators."""
 
+import os
 import re
 import shlex
 import sys
 from pathlib import Path
 
+from sqlalchemy import make_url
+
+from plantstore import Plant, Store, open_store
 from plantstore.tokens.lines import read_tokens
+from tests.support.databases import PATH, Place, mariadb, only, postgresql, postgresql_programs
 from tests.support.fresh import run
 from tests.support.log import LINE
-from tests.support.readme import block
+from tests.support.readme import recipe
 from tests.support.serving import ROOT
+
+# A plant with a character outside of the Basic Multilingual Plane, as a test of the programs.
+PLANTS = [Plant(-1, "🌵\n\\'\t"), Plant(2, "Lily", "white")]
 
 
 def commands(name: str) -> str:
-    """Return the commands of a block of docs/operating.md, for this environment."""
+    """Return the commands of a block, for this environment."""
     python = shlex.join(["env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "plantstore"])
-    commands = block(name, "docs/operating.md").replace(".venv/bin/plantstore", python)
+    commands = recipe(name).replace(".venv/bin/plantstore", python)
     return commands.replace("2027-01-31", "9999-01-31")
 
 
 def test_commands_that_replace_a_token(tmp_path: Path) -> None:
-    """The commands of docs/operating.md append a token, replace it, and list the rest."""
+    """The commands of docs/tokens.md append a token, replace it, and list the rest."""
     token = run(commands("append"), tmp_path)
     assert re.fullmatch("plt_[0-9A-Za-z]{49}\\n", token)
-    assert "plt_[0-9A-Za-z]{49}" in (ROOT / "docs" / "operating.md").read_text()
+    assert "plt_[0-9A-Za-z]{49}" in (ROOT / "docs" / "tokens.md").read_text()
     (tokens,) = read_tokens((tmp_path / "tokens.txt").read_text())
     assert (tokens.client, str(tokens.expires)) == ("kiosk", "9999-01-31 00:00:00+00:00")
     *_, last = run(commands("rotate"), tmp_path).splitlines()
-    assert last == "kiosk-2\tnever"
+    assert last == "kiosk-2\tnever\tall"
 
 
 def test_example_of_a_file_of_tokens() -> None:
     """The example of a file of tokens is valid."""
-    clients = [one.client for one in read_tokens(block("file", "docs/operating.md"))]
-    assert clients == ["kiosk", "Flora of the greenhouse"]
+    tokens = read_tokens(recipe("file"))
+    clients = [(one.client, one.operations) for one in tokens]
+    assert clients == [
+        ("kiosk", None),
+        ("Flora of the greenhouse", None),
+        ("shop", ("read", "list")),
+    ]
 
 
 def test_example_of_a_line_of_the_log() -> None:
     """The example of a line of the log has its format."""
-    assert LINE.fullmatch(block("log", "docs/operating.md").rstrip("\n"))
+    assert LINE.fullmatch(recipe("log-line").rstrip("\n"))
+
+
+def fill(store: Store) -> None:
+    """Add PLANTS."""
+    for plant in PLANTS:
+        store.add(plant)
+
+
+def change(store: Store) -> None:
+    """Remove a plant, and add another one."""
+    store.remove(2)
+    store.add(Plant(3, "Oak"))
+
+
+def test_back_up_and_restore_sqlite(tmp_path: Path) -> None:
+    """The commands back up an SQLite file that is in use, and restore it beside an old log."""
+    with open_store(f"sqlite:///{tmp_path}/plants.db?journal_mode=wal") as store:
+        fill(store)
+        run(commands("backup-sqlite"), tmp_path)
+        change(store)
+        log = (tmp_path / "plants.db-wal").read_bytes()
+    (tmp_path / "plants.db-wal").write_bytes(log)
+    (tmp_path / "plants.db").write_text("broken")
+    assert run(commands("restore-sqlite"), tmp_path) == "2\n"
+    with open_store(f"sqlite:///{tmp_path}/plants.db") as store:
+        assert list(store) == PLANTS
+
+
+def back_up_and_restore(place: Place, engine: str, before: str, folder: Path) -> None:
+    """Check the commands for a database server, which has other plants after the backup.
+
+    :param engine: the end of the names of the blocks.
+    :param before: a command that sets the environment.
+    """
+    with open_store(place.url) as store:
+        fill(store)
+        run(f"{before}\n{commands(f'backup-{engine}')}", folder)
+        change(store)
+    run(f"{before}\n{commands(f'restore-{engine}')}", folder)
+    with open_store(place.url) as store:
+        assert list(store) == PLANTS
+        change(store)
+
+
+@only(postgresql)
+def test_back_up_and_restore_postgresql(place: Place, tmp_path: Path) -> None:
+    """The commands back up a table of PostgreSQL that is in use, and restore it."""
+    url = make_url(place.url)
+    path = os.pathsep.join([str(postgresql_programs()), PATH])
+    before = (
+        f"export PATH='{path}' PGHOST={url.host} PGPORT={url.port} PGUSER={url.username}"
+        f" PGDATABASE={url.database}"
+    )
+    back_up_and_restore(place, "postgresql", before, tmp_path)
+
+
+@only(mariadb)
+def test_back_up_and_restore_mariadb(place: Place, tmp_path: Path) -> None:
+    """The commands back up a table of MariaDB that is in use, and restore it."""
+    url = make_url(place.url)
+    options = f"[client]\nhost={url.host}\nport={url.port}\nuser={url.username}\n"
+    (tmp_path / ".my.cnf").write_text(options)
+    back_up_and_restore(place, "mariadb", f"export HOME='{tmp_path}'", tmp_path)
+    assert (tmp_path / "plants.sql").read_text().splitlines()[-1].startswith("-- Dump completed")
+
+
+def test_move_plants_to_another_database(place: Place, tmp_path: Path) -> None:
+    """The commands move plants from an SQLite file to a database of any kind."""
+    with open_store(f"sqlite:///{tmp_path}/plants.db") as store:
+        fill(store)
+    run(f"NEW_STORE='{place.url}'\n{commands('move')}", tmp_path)
+    with open_store(place.url) as store:
+        assert list(store) == PLANTS

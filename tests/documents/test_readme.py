@@ -13,13 +13,11 @@ from textwrap import indent
 
 import pytest
 
-from plantstore import Plant, open_store
-from plantstore.errors import ERRORS
+from plantstore import open_store
 from plantstore.settings import SETTINGS
 from tests.support.fresh import ENVIRONMENT, copy_project, run
-from tests.support.readme import block, rows
+from tests.support.readme import block, recipe, rows
 from tests.support.serving import ROOT, free_port, listening
-from tests.support.sites import LILY
 from tests.support.waiting import wait_until
 
 # Seconds that a command may take to download and install everything, on a busy machine.
@@ -58,8 +56,7 @@ def test_commands_without_installation(environment: Path) -> None:
         add = block("add").replace(":8000/", f":{port}/")
         assert run(add, environment) == block("added").strip()
         assert run(add, environment) == block("duplicate").strip()
-    assert run(block("command-line"), environment).splitlines()[-1] == "1\tMonstera\tindoor"
-    check_backup(environment)
+    assert run(recipe("command-line"), environment).splitlines()[-1] == "1\tMonstera\tindoor"
 
 
 @pytest.mark.install
@@ -71,40 +68,32 @@ def test_serve_and_add_commands(folder: Path) -> None:
         assert run(add, folder) == block("duplicate").strip()
         token, digest = run(".venv/bin/plantstore token", folder).splitlines()
         assert digest.startswith("sha256:")
-        assert run(block("command-line"), folder).splitlines()[-1] == "1\tMonstera\tindoor"
-        check_backup(folder)
+        assert run(recipe("command-line"), folder).splitlines()[-1] == "1\tMonstera\tindoor"
         for store, extra in [("postgresql", "postgresql"), ("mysql", "mysql")]:
-            refused = run(f".venv/bin/plantstore --store {store}://x/y count 2>&1 || true", folder)
+            refused = run(f".venv/bin/plantstore count --store {store}://x/y 2>&1 || true", folder)
             assert f"pip install 'plantstore[{extra}]'" in refused
-    with serving(block("granian"), folder) as port:
+    with serving(recipe("granian"), folder) as port:
         add = block("add").replace(":8000/", f":{port}/")
         assert run(add, folder) == block("added").strip()
 
 
 @pytest.mark.install
 def test_deployment_commands(folder: Path) -> None:
-    """The README's commands for a deployment work in a fresh copy of the project."""
+    """The commands for a deployment work in a fresh copy of the project."""
+    assert block("deployment") == block("deployment", "docs/deploy.md")
     with serving(block("deployment"), folder) as port:
         add = block("add").replace(":8000/", f":{port}/")
         assert run(add, folder) == block("added").strip()
 
 
-def check_backup(folder: Path) -> None:
-    """Check that the README's command copies a file in use, also the plants that are in its log."""
-    with open_store(f"sqlite:///{folder}/plants.db?journal_mode=wal") as store:
-        store.add(LILY)
-        run(block("backup"), folder)
-    with open_store(f"sqlite:///{folder}/copy.db") as copy:
-        assert list(copy) == [Plant(1, "Monstera", "indoor"), LILY]
-
-
 @pytest.mark.install
 def test_nursery_commands(folder: Path) -> None:
-    """The example starts with the README's command, and contains the README's six lines."""
-    assert len(block("nursery").splitlines()) == 6
+    """The example starts with the command of docs/nursery.md, and contains its six lines."""
+    lines = recipe("nursery")
+    assert len(lines.splitlines()) == 6
     source = (ROOT / "examples" / "nursery" / "app.py").read_text()
-    assert indent(block("nursery"), " " * 4) in source
-    with serving(block("nursery-serve"), folder) as port:
+    assert indent(lines, " " * 4) in source
+    with serving(recipe("nursery-serve"), folder) as port:
         add = block("add").replace(":8000/plants", f":{port}/api/plants")
         assert run(add, folder) == block("added").strip()
         assert "Monstera" in run(f"curl -s http://127.0.0.1:{port}/", folder)
@@ -140,23 +129,18 @@ def test_test_command_is_the_command_of_ci() -> None:
     assert "grep -m 1 '^python3 .*pytest$' README.md" in (ROOT / ".ci" / "run").read_text()
 
 
-def test_table_of_errors_is_complete() -> None:
-    """The README's table lists every error with its status."""
-    table = [(int(error), int(status)) for error, status, _ in rows("error")]
-    assert table == [(error, error // 100) for error in ERRORS]
-
-
-def test_table_of_stores_has_valid_urls() -> None:
-    """open_store accepts every URL of the README's table of stores."""
-    for url, *_ in rows("store"):
+@pytest.mark.parametrize("file", ["README.md", "docs/durability.md"])
+def test_table_of_stores_has_valid_urls(file: str) -> None:
+    """open_store accepts every URL of the tables of stores."""
+    for url, *_ in rows("store", file):
         assert open_store(url).one_process == (url == "memory://")
 
 
 def test_table_of_settings_is_complete() -> None:
-    """The README's table lists every setting, with its meaning and its default."""
+    """The table of docs/settings.md lists every setting, with its meaning and its default."""
     table = [
         (name, re.sub(r"\[(.*?)\]\(.*?\)", r"\1", meaning), default)
-        for name, meaning, default in rows("name")
+        for name, meaning, default in rows("name", "docs/settings.md")
     ]
     assert table == [
         (setting.name, setting.meaning.strip("`"), setting.default or "none")

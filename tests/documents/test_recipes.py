@@ -1,4 +1,4 @@
-"""The recipes of docs/embedding.md. Those that need a database are in test_recipes_database."""
+"""The pages for site owners. The recipes that need a database are in test_recipes_database."""
 
 import hmac
 import html
@@ -34,16 +34,13 @@ from tests.support.responses import check_error
 from tests.support.serving import LIMIT, ROOT
 from tests.support.sites import BEARER, ROSE, ROSE_PLANT
 
-DOCUMENT = (ROOT / "docs" / "embedding.md").read_text()
-
-
-def test_contents_link_to_every_heading() -> None:
-    """The list of contents has a link to each section, in the order of the sections."""
-    headings = re.findall("^## (.*)", DOCUMENT, re.MULTILINE)
-    slugs = [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]
-    contents = DOCUMENT.partition("\n## ")[0]
-    assert re.findall(r"\(#([^)]*)\)", contents) == slugs
-    assert {*re.findall(r"\(#([^)]*)\)", DOCUMENT)} == {*slugs}
+# The pages for site owners.
+RECIPES = [
+    "docs/embedding.md",
+    *(f"docs/recipes-{name}.md" for name in ("database", "clients", "pages", "rare")),
+    "docs/testing.md",
+]
+DOCUMENT = "".join((ROOT / file).read_text() for file in RECIPES)
 
 
 def test_every_code_block_is_tested() -> None:
@@ -343,8 +340,19 @@ READER = {"Authorization": "Bearer r3ad"}
 
 
 def test_rights_recipe() -> None:
+    """A client without the right to an operation gets 40301, and the other one has every right."""
+    client = run_recipes(garden=recipe("rights"))["app"].test_client()
+    check_error(client.post("/garden/plants", json=ROSE, headers=READER), 40301)
+    assert client.post("/garden/plants", json=ROSE, headers=BEARER).status_code == 200
+    check_error(client.delete("/garden/plants/1", headers=READER), 40301)
+    assert client.get("/garden/plants/1", headers=READER).status_code == 200
+    assert client.get("/garden/plants", headers=READER).status_code == 200
+    assert client.delete("/garden/plants/1", headers=BEARER).status_code == 204
+
+
+def test_own_rule_recipe() -> None:
     """Every client can read and list; one that is not a writer gets 40300 for the rest."""
-    names = run_recipes(garden=recipe("rights"))
+    names = run_recipes(garden=recipe("own-rule"))
     client = names["app"].test_client()
     check_error(client.post("/garden/plants", json=ROSE, headers=READER), 40300)
     assert len(names["store"]) == 0
@@ -358,18 +366,18 @@ def test_rights_recipe() -> None:
     assert client.delete("/garden/plants/1", headers=BEARER).status_code == 204
 
 
-def test_rights_recipe_without_a_token() -> None:
+def test_own_rule_recipe_without_a_token() -> None:
     """Without a token, OPTIONS is answered, and every other method is 40101."""
-    client = run_recipes(garden=recipe("rights"))["app"].test_client()
+    client = run_recipes(garden=recipe("own-rule"))["app"].test_client()
     for path in ("/garden/plants", "/garden/plants/1"):
         assert client.options(path).status_code == 200
         for method in ("GET", "POST", "DELETE", "PUT"):
             check_error(client.open(path, method=method), 40101)
 
 
-def test_rights_after_the_registration_are_refused() -> None:
+def test_own_rule_after_the_registration_are_refused() -> None:
     """Flask refuses a hook that is added to the blueprint after its registration."""
-    create, hook = recipe("rights").split("@garden")
+    create, hook = recipe("own-rule").split("@garden")
     with pytest.raises(AssertionError, match="before_request"):
         run_recipes("@garden" + hook, garden=create)
 

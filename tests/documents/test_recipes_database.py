@@ -1,6 +1,8 @@
-"""The recipes of docs/embedding.md that need a database."""
+"""The recipes for site owners that need a database."""
 
+import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -114,6 +116,65 @@ def test_migration_recipe(
     assert read(names, "SELECT id, name, tag FROM plants") == [tuple(ROSE_PLANT)]
 
 
+# A user of a site that has no tokens yet.
+USER = """
+class User(db.Model):
+    id = db.Column(db.Integer, primary_key=True)
+    name = db.Column(db.String(80), unique=True, nullable=False)
+"""
+
+
+# Executes the code of a site, migrates its database, and does the same with the other codes.
+MIGRATE = """
+import json, logging, sys
+from pathlib import Path
+from flask_migrate import init, migrate, upgrade
+
+logger = logging.getLogger("plantstore")
+codes = json.load(sys.stdin)
+for number, code in enumerate(codes):
+    names = {"__name__": "shop"}
+    exec(code, names)
+    with names["app"].app_context():
+        if number == 0:
+            init()
+        migrate(rev_id=str(number))
+        logger.disabled = False
+        try:
+            upgrade()
+            print("RESULT upgraded", logger.disabled)
+        except ValueError as error:
+            print("RESULT", error)
+            Path(f"migrations/versions/{number}_.py").unlink()
+"""
+
+
+def test_migration_of_existing_users(tmp_path: Path) -> None:
+    """The column of the tokens can be added to an SQLite table; without index=True, it cannot.
+
+    A migration in the process of the site disables the logger.
+    """
+    users = recipe("users") + VERIFY_TOKEN_PASSED
+    without_index = users.replace("index=True, ", "")
+    codes = [
+        site_code(store=recipe("database") + USER),
+        site_code(store=recipe("database"), garden=without_index),
+        site_code(store=recipe("database"), garden=users),
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", MIGRATE],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        input=json.dumps(codes),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    results = re.findall("^RESULT (.*)", done.stdout, re.MULTILINE)
+    expected = ["upgraded True", "Constraint must have a name", "upgraded True"]
+    assert results == expected, done.stderr
+
+
 # The database recipe without its store.
 DATABASE = recipe("database").partition("with ")[0]
 # A table of the site with the name of the store's default table.
@@ -198,6 +259,30 @@ def test_hook_with_a_rollback(run_site: RunSite) -> None:
     assert create_rose(site).status_code == 200
 
 
+# The listeners of SQLAlchemy's documentation by which a read begins a transaction, too.
+BEGIN = """
+from sqlalchemy import event
+
+with app.app_context():
+    @event.listens_for(db.engine, "connect")
+    def connect(connection, record):
+        connection.isolation_level = None
+
+    @event.listens_for(db.engine, "begin")
+    def begin(connection):
+        connection.exec_driver_sql("BEGIN")
+"""
+
+
+@pytest.mark.parametrize(("code", "status"), [("", 503), (recipe("end-read"), 200)])
+def test_read_that_locks_the_file(run_site: RunSite, code: str, status: int) -> None:
+    """With the BEGIN recipe of SQLAlchemy, a read in verify_token must end before the add."""
+    app = site_with(SHORT_TIMEOUT)
+    users = recipe("users") + code + VERIFY_TOKEN_PASSED
+    names = run_site(app=app, store=recipe("database") + BEGIN, garden=users)
+    assert create_as(names, new_user(names, "Flora")) == status
+
+
 def test_store_does_not_wait_for_the_pool_of_the_site(run_site: RunSite) -> None:
     """A verify_token that uses db.session is safe, however small the pool of the site is."""
     own_users = recipe("users") + VERIFY_TOKEN_PASSED
@@ -271,7 +356,7 @@ def test_verify_token_must_return_a_name(
     code = recipe("users").replace("else user.name", "else user")
     names = run_site(garden=code + VERIFY_TOKEN_PASSED)
     assert create_as(names, new_user(names, "Flora")) == 500
-    assert "must be a name or None, not User" in caplog.text
+    assert "must be a name, a Client or None, not User" in caplog.text
 
 
 def test_pages_recipe_with_a_database(run_site: RunSite) -> None:

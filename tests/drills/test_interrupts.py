@@ -16,8 +16,8 @@ pytestmark = pytest.mark.drill
 INTERRUPTS = 1000
 
 # The main thread is interrupted by signals, and six threads are not. It handles an interrupt before
-# it gets the next one. It is interrupted in the group commit and in the driver only: the connection
-# pool of SQLAlchemy and the semaphores of Python are not safe for interrupts.
+# it gets the next one. It is interrupted in the modules of the store only, since the semaphores
+# of Python are not safe for interrupts.
 # Prints the ids of the plants that were acknowledged, and every exception.
 THREADS = """
 import faulthandler, random, signal, sys
@@ -38,8 +38,7 @@ def add(before=lambda: None):
         except Exception as error:
             failed.append(repr(error))
 def is_safe(frame):
-    names = ("do_execute", "_commit", "_commit_together", "_insert", "_finish")
-    return frame.f_code.co_filename.endswith("group.py") or frame.f_code.co_name in names
+    return frame.f_code.co_filename.endswith(("_own.py", "_workers.py", "_operations.py"))
 def arm():
     global armed
     if not armed:

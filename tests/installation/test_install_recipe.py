@@ -1,4 +1,4 @@
-"""The command of docs/embedding.md that installs the package into a site."""
+"""The commands of docs/embedding.md that install the package into a site."""
 
 import shlex
 import sys
@@ -35,3 +35,16 @@ def test_install_recipe(tmp_path: Path) -> None:
     )
     run(f"PATH=env/bin:$PATH; {install}", tmp_path)
     assert run("env/bin/python first_request.py", tmp_path) == '{"name":""}\n'
+
+
+@pytest.mark.parametrize(("flask", "installed"), [("3.0.3", True), ("2.3.3", False)])
+def test_install_recipe_with_pins(tmp_path: Path, flask: str, installed: bool) -> None:
+    """With the pins of a site, pip keeps its versions, or refuses and names the one too old."""
+    project = copy_project(tmp_path)
+    (tmp_path / "requirements.txt").write_text(f"Flask=={flask}\nWerkzeug=={flask}\n")
+    install = recipe("install-pinned").strip().replace(" plantstore", f" -q {project}")
+    assert str(project) in install
+    run(f"{shlex.quote(sys.executable)} -m venv env", tmp_path)
+    said = run(f"PATH=env/bin:$PATH; {install} 2>&1 || true; pip freeze", tmp_path)
+    assert (f"Flask=={flask}" in said) == installed
+    assert ("flask" in said.lower() and "conflict" in said) != installed

@@ -35,7 +35,7 @@ def test_one_format(tmp_path: Path) -> None:
         server.wait_for('"POST /plants HTTP/1.1" 503 .* abc-1')
         forged = post(b"").replace(b"/plants", b"/%0a[2026]%1b")
         assert server.request(forged).status == 404
-        server.wait_for(r'"POST /\n  \[2026\]\\u001b HTTP/1.1" 404')
+        server.wait_for(r'"POST /\\n\[2026\]\\u001b HTTP/1.1" 404')
         log = server.log
     lines = lines_of(log)
     assert all(LINE.match(line) for line in lines), log
@@ -56,6 +56,8 @@ def test_json_lines(tmp_path: Path) -> None:
     ) as server:
         assert server.request(post(new_rose(), "X-Request-ID: abc-1")).error == 50301
         server.wait_for("POST /plants HTTP/1.1.* 503 .* abc-1")
+        assert server.request(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").status == 404
+        server.wait_for("GET / HTTP/1.1.* 404 ")
         lines = [json.loads(line) for line in server.log.splitlines()]
     for line in lines:
         assert {"time", "process", "level", "message"} <= {*line}
@@ -64,6 +66,11 @@ def test_json_lines(tmp_path: Path) -> None:
     assert line["level"] == "ERROR"
     about = {"client": "token-1", "address": "127.0.0.1", "request_id": "abc-1"}
     assert about.items() <= line.items()
+    access, other = [line for line in lines if "status" in line]
+    assert (other["status"], other.get("client")) == (404, None)
+    request = {"method": "POST", "path": "/plants", "status": 503}
+    assert (about | request).items() <= access.items()
+    assert 0 < access["seconds"] < LIMIT
     assert line["traceback"].startswith("Traceback (most recent call last):\n")
 
 
@@ -85,6 +92,24 @@ def test_lines_of_other_packages(tmp_path: Path) -> None:
 
 
 @pytest.mark.server
+def test_lines_appear_once(tmp_path: Path) -> None:
+    """A line of the service appears once, also if the application configures the root logger."""
+    (tmp_path / "own.py").write_text(
+        "import logging\n"
+        "from plantstore import create_app\n"
+        "logging.basicConfig(level='INFO')\n"
+        "app = create_app()\n"
+    )
+    with Gunicorn("--pythonpath", str(tmp_path), "own:app", PLANTSTORE_TOKENS=TOKEN) as server:
+        assert server.request(post(b"{")).error == 40002
+        server.wait_for("40002: ")
+        assert server.request(post(b"[]")).error == 40003
+        server.wait_for("40003: ")
+        assert server.log.count("40002: ") == 1
+        assert "was added" not in server.log
+
+
+@pytest.mark.server
 def test_syslog() -> None:
     """The lines that gunicorn sends to syslog have the format of the log."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as syslog:
@@ -95,7 +120,7 @@ def test_syslog() -> None:
             assert server.request(b"GET /%0a HTTP/1.1\r\nHost: x\r\n\r\n").status == 404
             while b'"GET /' not in (line := syslog.recv(10_000)):
                 pass
-    assert re.search(rb"\[\d+\] \[INFO\] 127.0.0.1 \"GET /\n  \*? ?HTTP/1.1\" 404", line)
+    assert re.search(rb"\[\d+\] \[INFO\] 127.0.0.1 \"GET /\\n HTTP/1.1\" 404", line)
 
 
 @pytest.mark.server

@@ -1,30 +1,38 @@
 """The metrics of the standalone service."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from shutil import rmtree
 
 import pytest
 from flask.testing import FlaskClient
-from prometheus_client import REGISTRY, Counter
+from prometheus_client import REGISTRY, Histogram
 from prometheus_client.parser import text_string_to_metric_families
 
-from plantstore import MemoryStore, Plant, Store, StoreUnavailable, create_app
-from plantstore.observability.metrics import MeasuredStore, make_metrics
-from plantstore.testing import StoreContract
+from plantstore import Client, MemoryStore, Plant, StoreUnavailable, __version__, create_app
 from tests.support.commands import refused
+from tests.support.readme import recipe
 from tests.support.reloading import kill_workers, served, status, workers
 from tests.support.responses import check_error, create
-from tests.support.serving import Gunicorn, Server, post
+from tests.support.serving import LIMIT, Gunicorn, Server, post
 from tests.support.sites import BEARER, LILY, ROSE, TOKEN, new_rose
 from tests.support.waiting import wait_until
 
 GET = b"GET /metrics HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer s3cret\r\n\r\n"
-CREATED = 'plantstore_creates_total{outcome="created"}'
-IN_PROGRESS = "plantstore_requests_in_progress"
+DURATION = "plantstore_request_duration_seconds"
+
+
+def series(operation: str, outcome: str) -> str:
+    """Return the name of the number of requests of an operation with an outcome."""
+    return f'{DURATION}_count{{operation="{operation}",outcome="{outcome}"}}'
+
+
+CREATED = series("create", "ok")
 
 
 def parse(text: str) -> dict[str, float]:
@@ -76,25 +84,62 @@ def test_metrics_need_a_token(measured: FlaskClient) -> None:
     assert measured.options("/metrics").status_code == 200
 
 
-def test_metrics_of_creates(measured: FlaskClient) -> None:
-    """Creates are counted by outcome, and their duration and that of the store are measured."""
-    create(measured, ROSE)
-    create(measured, ROSE)
-    create(measured, {})
-    measured.post("/plants")
-    measured.get("/plants", headers=BEARER)
-    measured.options("/plants")
-    metrics = values(measured)
-    for outcome in ("created", "40004", "40003", "40101"):
-        assert metrics[f'plantstore_creates_total{{outcome="{outcome}"}}'] == 1
-    assert metrics["plantstore_create_duration_seconds_count"] == 4
-    assert metrics['plantstore_create_duration_seconds_bucket{le="+Inf"}'] == 4
-    assert metrics['plantstore_store_duration_seconds_count{operation="add"}'] == 2
-    assert metrics[IN_PROGRESS] == 1  # The request for the metrics.
+def test_metrics_of_all_operations() -> None:
+    """Every request is measured by its operation and outcome: ok, or the number of the error.
+
+    A request that has no operation is measured, too. There is no series for what did not happen.
+    """
+    config = {"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_METRICS": 1}
+    client = create_app(
+        {**config, "PLANTSTORE_OPERATIONS": "create,read,list,delete"}
+    ).test_client()
+    create(client, ROSE)
+    create(client, ROSE)
+    client.post("/plants")
+    client.get("/plants/1", headers=BEARER)
+    client.get("/plants?limit=0", headers=BEARER)
+    client.delete("/plants/1", headers=BEARER)
+    client.get("/elsewhere")
+    client.put("/plants", headers=BEARER)
+    client.get("/metrics", headers=BEARER)
+    metrics = values(client)
+    counts = {name for name in metrics if name.startswith(f"{DURATION}_count")}
+    assert counts == {
+        series(operation, outcome)
+        for operation, outcome in [
+            ("create", "ok"),
+            ("create", "40004"),
+            ("create", "40101"),
+            ("read", "ok"),
+            ("list", "40006"),
+            ("delete", "ok"),
+            ("", "40401"),
+            ("", "40501"),
+            ("metrics", "ok"),
+        ]
+    }
+    assert {metrics[name] for name in counts} == {1}
+    assert metrics[f'{DURATION}_bucket{{le="+Inf",operation="create",outcome="ok"}}'] == 1
+    assert 0 < metrics[f'{DURATION}_sum{{operation="create",outcome="ok"}}'] < LIMIT
+
+
+def test_metrics_name_the_version_and_the_store(measured: FlaskClient, tmp_path: Path) -> None:
+    """plantstore_info has the version and the kind of the store, and nothing else of its URL."""
+    labels = f'{{store="memory",version="{__version__}"}}'
+    assert values(measured)[f"plantstore_info{labels}"] == 1
+    config = {"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_METRICS": "1"}
+    url = f"sqlite:///{tmp_path}/hunter2.db"
+    for app, kind in (
+        (create_app({**config, "PLANTSTORE_STORE": url}), "sqlite"),
+        (create_app(config, store=MemoryStore()), "MemoryStore"),
+    ):
+        text = app.test_client().get("/metrics", headers=BEARER).text
+        assert f'plantstore_info{{store="{kind}"' in text
+        assert "hunter2" not in text
 
 
 def test_metrics_of_a_failure() -> None:
-    """A failure of the store or of the service is counted, and is not in progress for ever."""
+    """A failure of the store or of the service is measured with the number of its error."""
 
     class FailingStore(MemoryStore):
         def add(self, plant: Plant) -> None:
@@ -105,43 +150,57 @@ def test_metrics_of_a_failure() -> None:
     check_error(create(client, LILY.members() | {"tag": "x"}), 50001)
     check_error(create(client, {"id": LILY.id, "name": LILY.name}), 50301)
     metrics = values(client)
-    for outcome in ("50001", "50301"):
-        assert metrics[f'plantstore_creates_total{{outcome="{outcome}"}}'] == 1
-    assert metrics[IN_PROGRESS] == 1
+    assert (metrics[series("create", "50001")], metrics[series("create", "50301")]) == (1, 1)
 
 
 def test_metrics_do_not_clash_with_those_of_a_host(measured: FlaskClient) -> None:
     """Several services, and a host with metrics of the same names, can be in one process."""
-    own = Counter("plantstore_creates", "of the host", ["outcome"])
+    own = Histogram(DURATION, "of the host")
     try:
         other = create_app({"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_METRICS": 1}).test_client()
         create(other, ROSE)
-        assert (values(measured)[CREATED], values(other)[CREATED]) == (0, 1)
+        assert CREATED not in values(measured)
+        assert values(other)[CREATED] == 1
         assert "of the host" not in other.get("/metrics", headers=BEARER).text
     finally:
         REGISTRY.unregister(own)
 
 
 def test_outcome_of_an_operators_hook(measured: FlaskClient) -> None:
-    """A request that a hook of the operator answers is neither created nor an Error."""
+    """The outcome of a refusal by a hook of the operator is its status times 100."""
     measured.application.before_request(lambda: ("slower", 429))
     create(measured, ROSE)
     measured.application.before_request_funcs[None].pop()
     metrics = values(measured)
-    assert metrics['plantstore_creates_total{outcome="other"}'] == 1
-    assert metrics[CREATED] == 0
+    assert metrics[series("create", "42900")] == 1
+    assert CREATED not in metrics
 
 
 def test_missing_folder_of_metrics(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """If the folder for shared metrics is missing, the service has metrics of its own process."""
+    """If the folder for shared metrics is missing, the service goes on without metrics.
+
+    One ERROR line says so, and /metrics is 50302.
+    """
     monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path / "missing"))
     client = create_app({"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_METRICS": 1}).test_client()
-    create(client, ROSE)
-    assert values(client)[CREATED] == 1
-    (message,) = caplog.messages
-    assert message == f"The metrics of this process cannot be shared: {os.strerror(2)}"
+    for id in (1, 2):
+        assert create(client, ROSE | {"id": id}).status_code == 200
+    assert caplog.messages == [f"This process has no metrics: {os.strerror(2)}"]
+    check_error(client.get("/metrics", headers=BEARER), 50302)
+
+
+def test_metrics_need_the_right(store: MemoryStore) -> None:
+    """A token with rights needs the right `metrics` for /metrics: otherwise it gets 40301."""
+    tokens = {"all": Client("all"), "some": Client("some", ["metrics"]), "t": Client("t", ["read"])}
+    config = {"PLANTSTORE_METRICS": "1"}
+    client = create_app(config, store=store, verify_token=tokens.get).test_client()
+    for token, expected in (("all", 200), ("some", 200), ("t", 403)):
+        response = client.get("/metrics", headers={"Authorization": f"Bearer {token}"})
+        assert response.status_code == expected
+    message = check_error(response, 40301)
+    assert message == "This token does not have the right to read the metrics."
 
 
 def test_metrics_of_processes_that_do_not_share_them(measured: FlaskClient) -> None:
@@ -151,29 +210,21 @@ def test_metrics_of_processes_that_do_not_share_them(measured: FlaskClient) -> N
     assert "PROMETHEUS_MULTIPROC_DIR" in check_error(response, 50302)
 
 
-class TestMeasuredStore(StoreContract):
-    """The contract test suite for a store that is measured."""
-
-    @pytest.fixture
-    def store(self) -> Store:
-        """Return an empty store."""
-        return MeasuredStore(MemoryStore(), make_metrics().add_seconds)
-
-
-def test_measured_store_is_the_store(measured: FlaskClient) -> None:
-    """With metrics, the service has the same store, of which several processes are refused."""
-    environ = {"wsgi.multiprocess": True}
-    check_error(create(measured, ROSE, environ_overrides=environ), 50302)
-    assert create(measured, ROSE).status_code == 200
-    assert len(measured.application.extensions["plantstore"]) == 1
+def test_example_queries(measured: FlaskClient) -> None:
+    """The queries of docs/operating.md use metrics and labels of the service."""
+    create(measured, ROSE)
+    metrics = "".join(values(measured))
+    queries = recipe("queries")
+    assert {*re.findall(r"plantstore_\w+", queries)} == {f"{DURATION}_count", f"{DURATION}_bucket"}
+    for name in re.findall(r"plantstore_\w+|\w+(?==)|(?<=by \()\w+", queries):
+        assert name in metrics
 
 
 @pytest.mark.server
 def test_metrics_of_several_workers(tmp_path: Path) -> None:
     """The values are the sums of all workers, also of those that were killed or reloaded.
 
-    Requests in progress are those of living workers. The folder of the metrics is removed at the
-    end.
+    The folder of the metrics is removed at the end.
     """
     (tmp_path / "tmp").mkdir()
     with served(
@@ -184,22 +235,19 @@ def test_metrics_of_several_workers(tmp_path: Path) -> None:
     ) as server:
         assert [status(server, "s3cret") for _ in range(20)] == [200] * 20
         assert read(server)[CREATED] == 20
-        with server.connect() as connection:
-            connection.send(post(b"", length=100))  # Its body never arrives.
-            wait_until(lambda: read(server)[IN_PROGRESS] == 2)
-            kill_workers(server)
-        wait_until(lambda: read(server)[IN_PROGRESS] == 1)
+        kill_workers(server)
         assert [status(server, "s3cret") for _ in range(20)] == [200] * 20
         old = workers(server)
         server.signal(signal.SIGHUP)
         wait_until(lambda: not old & workers(server))
         assert [status(server, "s3cret") for _ in range(20)] == [200] * 20
-        metrics = read(server)
-        assert metrics[CREATED] == 60
-        assert metrics['plantstore_store_duration_seconds_count{operation="add"}'] == 60
-        assert metrics[IN_PROGRESS] == 1
-        assert [*(tmp_path / "tmp").glob("plantstore-metrics-*")] != []
-    wait_until(lambda: [*(tmp_path / "tmp").glob("plantstore-metrics-*")] == [])
+        assert read(server)[CREATED] == 60
+        assert read(server)[series("metrics", "ok")] >= 2
+        (folder,) = (tmp_path / "tmp").glob("plantstore-metrics-*")
+        # A worker that has ended needs only the space that it has used.
+        ended = [folder / f"histogram_{worker}.db" for worker in old]
+        wait_until(lambda: all(not it.exists() or it.stat().st_size < 1 << 16 for it in ended))
+    wait_until(lambda: not folder.exists())
 
 
 @pytest.mark.server
@@ -214,7 +262,10 @@ def test_metrics_of_an_application_that_is_loaded_early(tmp_path: Path, config: 
 
 @pytest.mark.server
 def test_metrics_folder_that_disappears(tmp_path: Path) -> None:
-    """If something removes the files of the metrics, creates succeed, also in new workers."""
+    """If something removes the folder of the metrics, the service goes on without metrics.
+
+    New workers say so in one line each, and /metrics is 50302.
+    """
     environment = {"PLANTSTORE_TOKENS": "s3cret", "PLANTSTORE_METRICS": "1"}
     with served(tmp_path, TMPDIR=str(tmp_path), **environment) as server:
         (folder,) = tmp_path.glob("plantstore-metrics-*")
@@ -222,24 +273,82 @@ def test_metrics_folder_that_disappears(tmp_path: Path) -> None:
         assert [status(server, "s3cret") for _ in range(20)] == [200] * 20
         kill_workers(server)
         assert [status(server, "s3cret") for _ in range(20)] == [200] * 20
-        assert read(server)[CREATED] == 20
-        rmtree(folder)
-        folder.touch()
-        kill_workers(server)
-        assert [status(server, "s3cret") for _ in range(20)] == [200] * 20
-        server.wait_for("A worker cannot share its metrics: ")
+        assert 1 <= server.log.count("This process has no metrics: ") <= 4
         assert server.request(GET).error == 50302
 
 
 @pytest.mark.server
-def test_metrics_with_a_hook_of_the_operator(tmp_path: Path) -> None:
-    """If workers cannot share their metrics, /metrics is 50302, and plants are created."""
+def test_metrics_of_workers_of_another_user(public_folder: Path) -> None:
+    """Workers that run as another user than the main process share their metrics, too."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can start workers as another user")
+    (public_folder / "tmp").mkdir()
+    environment = {
+        "PLANTSTORE_TOKENS": "s3cret",
+        "PLANTSTORE_METRICS": "1",
+        "PLANTSTORE_STORE": f"sqlite:///{public_folder}/plants.db",
+        "TMPDIR": str(public_folder / "tmp"),
+    }
+    arguments = ("--workers", "2", "--user", "nobody", "--preload")
+    with Gunicorn(*arguments, **environment) as server:
+        assert [status(server, "s3cret") for _ in range(20)] == [200] * 20
+        assert read(server)[CREATED] == 20
+
+
+@pytest.mark.server
+def test_no_folder_for_metrics(tmp_path: Path) -> None:
+    """If the folder of the metrics cannot be created, the service goes on without metrics.
+
+    It does not use a folder that the environment names, which may be of another service.
+    """
+    (tmp_path / "other").mkdir()
+    (tmp_path / "file").touch()
     environment = {"PLANTSTORE_TOKENS": "s3cret", "PLANTSTORE_METRICS": "1"}
-    with served(tmp_path, config="def pre_fork(server, worker): pass", **environment) as server:
+    hook = "import tempfile\ntempfile.tempdir = 'file'\nworker_tmp_dir = '.'"
+    other = str(tmp_path / "other")
+    with served(tmp_path, config=hook, PROMETHEUS_MULTIPROC_DIR=other, **environment) as server:
+        server.wait_for(r"\[ERROR\] The workers cannot share their metrics: Not a directory")
         assert status(server, "s3cret") == 200
         assert server.request(GET).error == 50302
-        kill_workers(server)
-        assert status(server, "s3cret") == 200
+    assert [*(tmp_path / "other").iterdir()] == []
+
+
+@pytest.mark.server
+def test_full_disk(tmp_path: Path) -> None:
+    """If the folder of the metrics is on a full disk, plants are created, without metrics.
+
+    A disk that becomes full later changes nothing for workers that have served a request.
+    """
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "plantstore", str(folder)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode != 0:
+        pytest.skip("only root can mount a small disk")
+    environment = {"PLANTSTORE_TOKENS": "s3cret", "PLANTSTORE_METRICS": "1"}
+    try:
+        with served(tmp_path, TMPDIR=str(folder), **environment) as server:
+            assert [status(server, "s3cret") for _ in range(20)] == [200] * 20
+            fill(folder / "other")
+            for request in (GET, b"PUT /plants HTTP/1.1\r\nHost: x\r\n\r\n") * 20:
+                server.request(request)  # These have other series.
+            assert [status(server, "s3cret") for _ in range(20)] == [200] * 20
+            assert read(server)[CREATED] == 40
+            assert "Worker" not in server.log.split("Booting worker")[-1]
+            kill_workers(server)
+            fill(folder / "another")
+            assert [status(server, "s3cret") for _ in range(20)] == [200] * 20
+            fault = f"This process has no metrics: {os.strerror(28)}"
+            assert 1 <= server.log.count(fault) <= 2
+            assert read(server)[CREATED] == 40  # Those of the earlier workers.
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def fill(path: Path) -> None:
+    """Write to a file until the disk is full."""
+    with suppress(OSError), path.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
 
 
 @pytest.mark.server
@@ -261,18 +370,6 @@ def test_metrics_of_two_services_in_a_worker(tmp_path: Path) -> None:
             assert server.request(request).status == 200
         metrics = read(server)
         assert (metrics[CREATED], "other_total" in metrics) == (2, False)
-
-
-@pytest.mark.server
-def test_full_disk(tmp_path: Path) -> None:
-    """The files of the metrics have their space on the disk, so that no write can fail."""
-    environment = {"PLANTSTORE_TOKENS": "s3cret", "PLANTSTORE_METRICS": "1"}
-    with served(tmp_path, TMPDIR=str(tmp_path), **environment) as server:
-        assert status(server, "s3cret") == 200
-        (folder,) = tmp_path.glob("plantstore-metrics-*")
-        files = [path.stat() for path in folder.iterdir()]
-        assert len(files) == 9  # Three of each worker, and three of the main process.
-        assert all(file.st_blocks * 512 >= file.st_size for file in files)
 
 
 def test_failed_start_leaves_no_files(tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
 """The service under gunicorn: lengths, chunks, headers and connections, start and stop."""
 
+import errno
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -12,8 +14,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from tests.support.serving import LIMIT, ROOT, Gunicorn, chunk, chunked, post
-from tests.support.sites import TOKEN, new_rose, unused_ids
+from tests.support.serving import LIMIT, PATIENCE, ROOT, Gunicorn, chunk, chunked, post
+from tests.support.sites import ROSE_JSON, TOKEN, new_rose, unused_ids
 from tests.support.waiting import wait_until
 
 
@@ -62,11 +64,13 @@ def test_pipelining(server: Gunicorn) -> None:
 
 
 def test_request_in_single_bytes(server: Gunicorn) -> None:
-    """A request that arrives in single bytes is read completely."""
+    """A request that arrives in single bytes is read completely, and a shorter one after it."""
     with server.connect() as connection:
         for byte in post(new_rose()):
             connection.send(bytes([byte]))
         assert connection.receive().status == 200
+        connection.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert connection.receive().status == 404
 
 
 def test_http_1_0(server: Gunicorn) -> None:
@@ -112,6 +116,7 @@ def test_body_shorter_than_content_length(server: Gunicorn) -> None:
     """A body shorter than its Content-Length is 40002, even if it is valid JSON."""
     body = new_rose()
     with server.connect() as connection:
+        connection.limit(PATIENCE)
         connection.send(post(body, length=500))
         connection.finish()
         assert connection.receive().error == 40002
@@ -248,9 +253,10 @@ def test_head_and_options_have_no_body(server: Gunicorn) -> None:
 
 
 def test_expect_100_continue(server: Gunicorn) -> None:
-    """A client that sends Expect: 100-continue gets the status 100, then the response."""
+    """A client that sends Expect: 100-continue gets the status 100 at once, then the response."""
     body = new_rose()
     with server.connect() as connection:
+        connection.limit(PATIENCE)
         connection.send(post(b"", "Expect: 100-continue", length=len(body)))
         assert connection.receive_head().status == 100
         connection.send(body)
@@ -351,30 +357,21 @@ def test_graceful_shutdown_finishes_requests() -> None:
         assert connection.receive().status == 200
 
 
-# A signal arrives before gunicorn has prepared its worker for signals: before the worker class is
-# called, and later.
-SIGNAL_AT_START = """
-import os, time
-from gunicorn import util
-from plantstore.server.config import *
-
-def stop(server=None, worker=None):
-    os.kill(os.getppid(), {number})
-    time.sleep(0.5)
-
-{place} = stop
-"""
-
-
 @pytest.mark.server
-@pytest.mark.parametrize("place", ["post_fork", "util.seed"])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_stop_at_start(tmp_path: Path, number: signal.Signals, place: str) -> None:
-    """SIGTERM and SIGINT stop the service at once, also while a worker starts."""
-    config = tmp_path / "config.py"
-    config.write_text(SIGNAL_AT_START.format(number=int(number), place=place))
-    with Gunicorn("-c", str(config), PLANTSTORE_TOKENS=TOKEN) as server:
-        wait_until(lambda: server.process.poll() is not None, 20)
+def test_stopping_service_refuses_connections() -> None:
+    """After SIGTERM, a new connection is refused while requests in progress finish."""
+
+    def refuses() -> bool:
+        with socket.socket() as client:
+            return client.connect_ex(("127.0.0.1", server.port)) == errno.ECONNREFUSED
+
+    with Gunicorn(PLANTSTORE_TOKENS=TOKEN) as server, server.connect() as connection:
+        connection.send(post(b"", "Expect: 100-continue", length=len(ROSE_JSON)))
+        assert connection.receive_head().status == 100
+        server.signal(signal.SIGTERM)
+        wait_until(refuses)
+        connection.send(ROSE_JSON)
+        assert connection.receive().status == 200
 
 
 @pytest.mark.server
@@ -445,7 +442,7 @@ def test_default_configuration() -> None:
     config = configuration()
     assert (config["wsgi_app"], config["bind"]) == ("plantstore.wsgi:app", "['127.0.0.1:8000']")
     assert config["worker_class"] == "plantstore.server._service_worker.ServiceWorker"
-    assert config["threads"] == "8"
+    assert (config["threads"], config["graceful_timeout"]) == ("8", "30")
     assert (config["workers"], config["control_socket_disable"]) == ("1", "True")
 
 

@@ -34,6 +34,8 @@ def test_reload_reads_the_file_of_tokens(tmp_path: Path) -> None:
         server.signal(signal.SIGHUP)
         wait_until(lambda: not old & workers(server))
         assert (status(server, "one"), status(server, "two")) == (401, 200)
+        for line in ("Store: sqlite:///plants.db", "Operations: create", "Workers: 2"):
+            wait_until(lambda line=line: server.log.count(line) == 2)  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("fault", ["", "# none\n", "two\nthr#ee\n", None])
@@ -85,11 +87,14 @@ WRONG = [
     ("threads = 0", "must be at least 1"),
     ("worker_connections = 0", "must be at least 1"),
     ("reuse_port = True", "cannot change bind, pidfile or reuse_port"),
+    ("def pre_fork(server, worker): raise ValueError('no worker')", "ValueError: no worker"),
     ("def post_fork(server, worker): raise ValueError('no fork')", "ValueError: no fork"),
+    ("def post_worker_init(worker): raise ValueError('not ready')", "ValueError: not ready"),
     ("def on_reload(server): raise ValueError('no reload')", "ValueError: no reload"),
     ("threads = 'many'", "Invalid value for threads"),
     ("worker_class = 'no.such.Worker'", "class uri 'no.such.Worker' invalid"),
     ("certfile = 'missing.pem'", "No such file or directory"),
+    ("certfile = keyfile = 'own.py'", "ssl.SSLError"),
     ("user = 'nobody-at-all'", "No such user"),
     ("pidfile = 'missing/pid'", "cannot change bind, pidfile or reuse_port"),
     ("raw_env = ['PLANTSTORE_MAX_BODY=1 MB']", "PLANTSTORE_MAX_BODY must be a whole number"),
@@ -115,16 +120,25 @@ def test_reload_with_a_wrong_setting(tmp_path: Path) -> None:
         assert status(server, "one") == 200
 
 
-def test_reload_cannot_change_the_address(tmp_path: Path) -> None:
-    """A reload that would change the address is refused: the old workers still use it."""
+def test_reload_without_options(tmp_path: Path) -> None:
+    """A reload that would change the address, which old workers use, or end them, is refused."""
     config = tmp_path / "own.py"
     config.write_text(f"from plantstore.server.config import *\nbind = '127.0.0.1:{free_port()}'")
     command = ("gunicorn", "-c", str(config))
     with Server(*command, PLANTSTORE_TOKENS="one") as server:
-        config.write_text(f"{config.read_text()}\nbind = [bind, '127.0.0.1:{free_port()}']")
-        reload(server, REFUSED)
-        assert "A reload cannot change bind, pidfile or reuse_port. Start again." in server.log
-        assert status(server, "one") == 200
+        for line, message in (
+            (
+                f"bind = [bind, '127.0.0.1:{free_port()}']",
+                "A reload cannot change bind",
+            ),
+            ("workers = 0", "workers, threads and worker_connections must be at least 1"),
+        ):
+            right = config.read_text()
+            config.write_text(f"{right}\n{line}")
+            reload(server, REFUSED)
+            assert message in server.log
+            assert status(server, "one") == 200
+            config.write_text(right)
 
 
 def test_reload_of_an_application_that_fails(tmp_path: Path) -> None:
@@ -142,15 +156,18 @@ def test_reload_of_an_application_that_fails(tmp_path: Path) -> None:
 
 
 def test_reload_that_fails_in_the_main_process(tmp_path: Path) -> None:
-    """If a reload fails although a worker could start, the service continues."""
+    """If a reload fails although a worker could start, the old configuration stays in use."""
     (tmp_path / "run").mkdir()
     with served(tmp_path, config="pidfile = 'run/pid'") as server:
         rmtree(tmp_path / "run")
+        hook = "\ndef post_fork(server, worker): server.log.info('the new hook')"
+        (tmp_path / "own.py").write_text(f"pidfile = 'run/pid'{hook}")
         reload(server, REFUSED)
         assert "The reload has failed: RuntimeError(" in server.log
         assert status(server, "one") == 200
         kill_workers(server)
         assert status(server, "one") == 200
+        assert server.log.count("the new hook") == 1  # In the copy.
 
 
 def test_operator_who_replaces_on_starting(tmp_path: Path) -> None:
@@ -196,10 +213,61 @@ def test_file_that_the_workers_cannot_read(public_folder: Path) -> None:
     assert f"PLANTSTORE_TOKENS_FILE: {os.strerror(13)}" in done.stderr
 
 
-def test_reload_that_hangs(tmp_path: Path) -> None:
-    """A reload whose configuration ends its process, or does not end, is refused."""
+BREAK = """
+import os
+
+def on_reload(server):
+    if os.getpid() == server.pid:  # Not in the copy, which has checked the file before.
+        with open("tokens", "w") as file:
+            file.write("two#hunter2")
+"""
+
+
+def test_file_of_tokens_that_breaks_during_a_reload(tmp_path: Path) -> None:
+    """The new workers of a reload use the tokens that it has checked, if the file breaks then.
+
+    Each of them reports the fault within a few seconds, although no request comes.
+    """
     with served(tmp_path) as server:
-        (tmp_path / "own.py").write_text("import os\nos.kill(os.getpid(), 14)")
+        old = workers(server)
+        (tmp_path / "own.py").write_text(BREAK)
+        write(tmp_path / "tokens", "one\ntwo\n")
+        server.signal(signal.SIGHUP)
+        fault = "The file of tokens cannot be used: line 1 is neither"
+        wait_until(lambda: not old & workers(server) and server.log.count(fault) >= 2)
+        assert server.log.count("The earlier tokens (2) stay in use.") >= 2
+        assert {status(server, token) for token in ("one", "two") for _ in range(5)} == {200}
+        assert "Worker exited" not in server.log
+        assert "The reload has failed" not in server.log
+        assert "hunter2" not in server.log
+
+
+# A reload may take a second. An earlier program may have changed what the signal does.
+IMPATIENT = """
+import signal
+from plantstore.server import _reloading
+_reloading._TIMEOUT = 1
+signal.signal(signal.SIGALRM, signal.SIG_IGN)
+"""
+
+
+def test_reload_that_hangs(tmp_path: Path) -> None:
+    """A reload whose configuration does not end is refused after some time."""
+    with served(tmp_path, config=IMPATIENT) as server:
+        (tmp_path / "own.py").write_text("import signal\nsignal.pause()")
         reload(server, REFUSED)
-        assert "[ERROR] A worker could not start within 10 seconds" in server.log
+        assert "[ERROR] A worker could not start within 1 seconds" in server.log
         assert status(server, "one") == 200
+
+
+def test_tokens_that_are_fewer(tmp_path: Path) -> None:
+    """While the file is broken, new workers accept no token that it does not have any more."""
+    with served(tmp_path) as server:
+        write(tmp_path / "tokens", "four the greenhouse\ntwo\nthree\n")
+        wait_until(lambda: {status(server, "four") for _ in range(10)} == {200})
+        write(tmp_path / "tokens", "two\n")
+        wait_until(lambda: {status(server, "three") for _ in range(10)} == {401})
+        write(tmp_path / "tokens", "")
+        kill_workers(server)
+        assert {status(server, "two") for _ in range(10)} == {200}
+        assert {status(server, token) for token in ("three", "four") for _ in range(5)} == {401}

@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import socket
 import sqlite3
 import sys
 from contextlib import closing
@@ -14,7 +15,7 @@ from plantstore import __version__
 from tests.support.commands import invoke, refused
 from tests.support.databases import UNREACHABLE
 from tests.support.reloading import serve
-from tests.support.serving import Gunicorn, post
+from tests.support.serving import Gunicorn, free_port, post
 from tests.support.sites import TOKEN, new_rose
 from tests.support.waiting import wait_until
 
@@ -62,9 +63,8 @@ def test_options_of_gunicorn(tmp_path: Path) -> None:
 @pytest.mark.server
 def test_reload_and_new_process(tmp_path: Path) -> None:
     """SIGHUP replaces the workers, and SIGUSR2 starts a new process with the same arguments."""
-    with serve(
-        "--store", "sqlite:///plants.db", folder=tmp_path, PLANTSTORE_TOKENS=TOKEN
-    ) as server:
+    options = ("--bind", f"127.0.0.1:{free_port()}", "--store", "sqlite:///plants.db")
+    with serve(*options, folder=tmp_path, PLANTSTORE_TOKENS=TOKEN) as server:
         assert server.request(post(new_rose())).status == 200
         server.signal(signal.SIGHUP)
         wait_until(lambda: server.log.count("Booting worker") == 2)
@@ -121,6 +121,48 @@ def test_wrong_setting_is_refused_in_one_line(
     assert "hunter2" not in line
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
+def test_address_in_use(tmp_path: Path, host: str) -> None:
+    """If the address is in use, `plantstore serve` ends at once with one line."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as other:
+        other.bind((host.strip("[]"), 0))
+        other.listen()
+        port = other.getsockname()[1]
+        command = ("plantstore", "serve", "--bind", f"{host}:{port}")
+        line = refused(*command, folder=tmp_path, PLANTSTORE_TOKENS="t")
+    assert line == f"Error: cannot listen at {host.strip('[]')}:{port}: {os.strerror(98)}"
+
+
+@pytest.mark.server
+def test_address_that_is_shared(tmp_path: Path) -> None:
+    """With --reuse-port, another process may already listen at the address."""
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        bind = f"127.0.0.1:{other.getsockname()[1]}"
+        options = ("--bind", bind, "--", "--reuse-port")
+        server = serve(*options, folder=tmp_path, PLANTSTORE_TOKENS="t")
+        try:
+            server.wait_for("Booting worker")
+        finally:
+            server.stop()
+
+
+@pytest.mark.server
+def test_restart_at_the_same_address(tmp_path: Path) -> None:
+    """The service can start again at once at an address that had connections."""
+    bind = ("--bind", f"127.0.0.1:{free_port()}")
+    for _ in range(2):
+        with serve(*bind, folder=tmp_path, PLANTSTORE_TOKENS=TOKEN) as server:
+            request = post(new_rose(), "Connection: close")
+            with server.connect() as connection:
+                connection.send(request)
+                assert connection.receive().status == 200
+                assert connection.closed()  # So the connection stays in the state TIME_WAIT.
+
+
 @pytest.mark.server
 def test_store_that_cannot_be_used(tmp_path: Path) -> None:
     """A store that cannot be used is reported at once in one ERROR line; the service starts."""
@@ -139,6 +181,26 @@ def test_store_that_cannot_be_used(tmp_path: Path) -> None:
             assert "hunter2" not in server.log
 
 
+# An application with a store of its own that cannot be used.
+OWN = """
+from plantstore import MemoryStore, StoreUnavailable, create_app
+
+class Broken(MemoryStore):
+    def ping(self):
+        raise StoreUnavailable("no shelf\\nis free")
+
+app = create_app(store=Broken(), verify_token=str.upper)
+"""
+
+
+@pytest.mark.server
+def test_own_store_that_cannot_be_used(tmp_path: Path) -> None:
+    """The store of an operator's application is tested at the start, too."""
+    (tmp_path / "own.py").write_text(OWN)
+    with Gunicorn("--pythonpath", str(tmp_path), "own:app") as server:
+        server.wait_for(r"\[ERROR\] The store cannot be used now: no shelf is free\. Until")
+
+
 @pytest.mark.server
 def test_token_of_raw_env_is_not_logged() -> None:
     """A token that gunicorn's option --env sets is in no log, also at the level debug."""
@@ -151,13 +213,37 @@ def test_token_of_raw_env_is_not_logged() -> None:
 def test_other_worker_class_is_reported() -> None:
     """With another worker class, the log warns that slow clients can stop the service."""
     with Gunicorn("-k", "gthread", PLANTSTORE_TOKENS=TOKEN) as server:
-        server.wait_for(r"\[WARNING\] Slow clients can stop the service")
+        server.wait_for(
+            r"\[WARNING\] Slow clients can stop the service: its worker class is not "
+            r"plantstore\.server\._service_worker\.ServiceWorker\n"
+        )
+
+
+@pytest.mark.server
+def test_unknown_version_of_gunicorn(tmp_path: Path) -> None:
+    """If gunicorn lacks a name that our worker needs, its own worker serves, and the log warns."""
+    (tmp_path / "own.py").write_text(
+        "from gunicorn.workers.gthread import ThreadWorker\n"
+        "renamed = ThreadWorker.murder_pending\n"
+        "ThreadWorker.__getattr__ = lambda worker, name: renamed.__get__(worker)\n"
+        "del ThreadWorker.murder_pending\n"
+        "from plantstore.server.config import *\n"
+    )
+    arguments = ("-c", str(tmp_path / "own.py"), "plantstore.wsgi:app")
+    with Gunicorn(*arguments, PLANTSTORE_TOKENS=TOKEN) as server:
+        server.wait_for(
+            r"\[WARNING\] Slow clients can stop the service: gunicorn has no"
+            r" ThreadWorker\.murder_pending"
+        )
+        assert server.request(post(new_rose())).status == 200
 
 
 def test_without_gunicorn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without gunicorn, `plantstore serve` says what to install."""
     monkeypatch.delitem(sys.modules, "plantstore.server", raising=False)
     monkeypatch.delattr("plantstore.server", raising=False)
+    for name in [name for name in sys.modules if name.startswith("gunicorn.")]:
+        monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "gunicorn", None)
     result = invoke("serve")
     assert result.exit_code == 1

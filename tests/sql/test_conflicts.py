@@ -1,22 +1,42 @@
 """Duplicates, which the error of the database itself identifies, and retries after conflicts."""
 
+import time
+from contextlib import closing
+
 import pytest
-from sqlalchemy import Engine, create_engine, event, exc
+from sqlalchemy import Engine, create_engine, event, text
 
 from plantstore import Plant, PlantExists, SQLStore, StoreMisconfigured, StoreUnavailable
-from tests.support.databases import Place, mariadb, only, postgresql
+from plantstore.sql._operations import Add
+from tests.support.databases import Place, mariadb, only, postgresql, sqlite
+from tests.support.serving import LIMIT
 from tests.support.sites import LILY, ROSE_PLANT
-from tests.support.sql import create_trigger, execute, open_sql, raise_conflicts, statements_of
+from tests.support.sql import (
+    create_trigger,
+    execute,
+    open_sql,
+    own_connections,
+    raise_conflicts,
+    statements_of,
+)
 
 
 def test_no_query_after_a_duplicate(store: SQLStore) -> None:
-    """A duplicate is reported after one insert, without a query that a replica may answer."""
+    """A duplicate is known from an insert that adds nothing, which no replica executes.
+
+    What exists is read after that: in MariaDB in a transaction, with a lock.
+    """
     store.add(ROSE_PLANT)
     with statements_of(store) as statements:
         for _ in range(3):
             with pytest.raises(PlantExists, match="^1$"):
                 store.add(Plant(1, "Lily"))
-    assert statements == ["INSERT"] * 3
+    each = {
+        "sqlite": ["INSERT", "SELECT", "SELECT"],  # The first one only begins a transaction.
+        "postgresql": ["INSERT", "SELECT"],
+        "mysql": ["INSERT", "SET", "BEGIN", "SELECT", "COMMIT"],
+    }
+    assert statements == 3 * each[store._url.get_backend_name()]  # noqa: SLF001
 
 
 def unique_names(engine: Engine) -> None:
@@ -26,7 +46,7 @@ def unique_names(engine: Engine) -> None:
 
 
 def test_other_constraint_is_not_retried(store: SQLStore, engine: Engine) -> None:
-    """A plant that violates a constraint of the site is refused after one insert."""
+    """A plant that violates a constraint of the site is refused at once."""
     unique_names(engine)
     store.add(ROSE_PLANT)
     with (
@@ -34,8 +54,7 @@ def test_other_constraint_is_not_retried(store: SQLStore, engine: Engine) -> Non
         pytest.raises(StoreMisconfigured, match="refuses an operation: .*name"),
     ):
         store.add(Plant(2, "Rose"))
-    # On PostgreSQL, the catalog is then searched for new partitions.
-    assert statements in (["INSERT"], ["INSERT", "WITH"])
+    assert statements.count("INSERT") <= 2
     assert list(store) == [ROSE_PLANT]
 
 
@@ -68,20 +87,20 @@ def test_primary_key_of_another_table(store: SQLStore, engine: Engine) -> None:
     for skip_existing in (True, False):
         with statements_of(store) as statements, pytest.raises(StoreMisconfigured):
             store.add_all([LILY], skip_existing=skip_existing)
-        assert statements.count("INSERT") == 1
+        assert statements.count("INSERT") <= 2
     assert list(store) == [ROSE_PLANT]
 
 
 @only(mariadb)
 def test_same_id_in_another_table(store: SQLStore, engine: Engine) -> None:
-    """An import ends if a trigger violates the primary key of another table with the same id.
+    """If a trigger violates the primary key of another table, it is not a duplicate.
 
-    The message of MariaDB does not name the table, so each add is reported as a duplicate.
+    The message of MariaDB does not name the table, and the id is the same.
     """
     execute(engine, "CREATE TABLE labels (id BIGINT PRIMARY KEY)")
     execute(engine, "INSERT INTO labels VALUES (2)")
     create_trigger(engine, "INSERT INTO labels VALUES (NEW.id)")
-    with pytest.raises(PlantExists):
+    with pytest.raises(StoreMisconfigured):
         store.add(LILY)
     for skip_existing in (True, False):
         with pytest.raises(StoreMisconfigured):
@@ -99,10 +118,8 @@ def test_constraint_of_the_same_name_in_another_schema(store: SQLStore, engine: 
     )
     create_trigger(engine, "INSERT INTO other.plants VALUES (7)")
     store.add(ROSE_PLANT)
-    with statements_of(store) as statements, pytest.raises(StoreMisconfigured):
+    with pytest.raises(StoreMisconfigured):
         store.add(LILY)
-    # On PostgreSQL, the catalog is then searched for new partitions.
-    assert statements in (["INSERT"], ["INSERT", "WITH"])
 
 
 @only(postgresql)
@@ -141,13 +158,54 @@ def test_duplicates_in_a_table_of_the_site(
 def test_duplicates_keep_the_connection(store: SQLStore) -> None:
     """A refused plant does not cost a new connection to the database."""
     opened: list[object] = []
-    event.listen(store._connections.engine, "connect", lambda *_: opened.append(1))  # noqa: SLF001
+    event.listen(own_connections(store).engine, "connect", lambda *_: opened.append(1))
     store.add(ROSE_PLANT)
     opened.clear()
     for _ in range(3):
         with pytest.raises(PlantExists):
             store.add(ROSE_PLANT)
     assert not opened
+
+
+@only(sqlite, postgresql)
+def test_refused_plants_keep_the_connection(store: SQLStore, engine: Engine) -> None:
+    """A plant that a constraint of the site refuses does not cost a new connection either."""
+    opened: list[object] = []
+    event.listen(own_connections(store).engine, "connect", lambda *_: opened.append(1))
+    unique_names(engine)
+    store.add(ROSE_PLANT)
+    opened.clear()
+    for _ in range(3):
+        with pytest.raises(StoreMisconfigured):
+            store.add(Plant(2, ROSE_PLANT.name))
+    assert not opened
+
+
+def test_add_after_a_refused_plant(store: SQLStore, engine: Engine) -> None:
+    """After a plant that a constraint of the site refuses, the next add is committed."""
+    unique_names(engine)
+    store.add(ROSE_PLANT)
+    with pytest.raises(StoreMisconfigured):
+        store.add(Plant(3, ROSE_PLANT.name))
+    store.add(LILY)
+    with engine.connect() as other:
+        assert other.execute(text("SELECT COUNT(*) FROM plants")).scalar() == 2
+
+
+@pytest.mark.parametrize(
+    ("place", "code"),
+    [(postgresql, "40003"), (postgresql, "08006"), (mariadb, "1180")],
+    indirect=["place"],
+)
+def test_group_with_an_unknown_outcome(store: SQLStore, engine: Engine, code: str) -> None:
+    """If a server may have committed a group that has failed, no add of it is repeated."""
+    raise_conflicts(engine, code, "n < 2")
+    own, expires = own_connections(store), time.monotonic() + LIMIT
+    adds = [Add(store._statements, Plant(id, ""), expires) for id in range(3)]  # noqa: SLF001
+    with closing(own._connection()) as held:  # noqa: SLF001
+        own._execute(held, [*adds])  # noqa: SLF001
+    assert {type(add.error) for add in adds} == {StoreUnavailable}
+    assert list(store) == []
 
 
 @only(postgresql)
@@ -177,24 +235,6 @@ def test_duplicates_with_other_drivers(place: Place, driver: str) -> None:
     engine.dispose()
 
 
-@only(mariadb)
-def test_messages_in_other_languages(store: SQLStore) -> None:
-    """MariaDB's messages identify duplicates in each of its languages."""
-    languages = "bg_BG zh_CN cs_CZ da_DK nl_NL et_EE fr_FR ka_GE de_DE el_GR hi_IN hu_HU it_IT"
-    languages += " ja_JP ko_KR no_NO pl_PL pt_PT ro_RO ru_RU sr_RS sk_SK es_ES sv_SE uk_UA"
-    messages, connect = set(), store._connections.connect  # noqa: SLF001
-    store.add(ROSE_PLANT)
-    for language in languages.split():
-        with connect() as connection:
-            connection.exec_driver_sql(f"SET lc_messages = '{language}'")
-            with pytest.raises(exc.IntegrityError) as caught:
-                connection.exec_driver_sql("INSERT INTO plants VALUES (1, '', NULL)")
-        messages.add(str(caught.value.orig))
-        with pytest.raises(PlantExists):
-            store.add(ROSE_PLANT)
-    assert len(messages) > 10, "the translations of MariaDB are not installed"
-
-
 conflicts = pytest.mark.parametrize(
     ("place", "code"),
     [(postgresql, code) for code in ("40001", "40P01")]
@@ -203,15 +243,23 @@ conflicts = pytest.mark.parametrize(
 )
 
 
+@only(mariadb)
+def test_node_that_is_not_ready_is_left(store: SQLStore, engine: Engine) -> None:
+    """If a node of Galera is not ready, an add is repeated on a new connection, to any node."""
+    opened: list[object] = []
+    event.listen(own_connections(store).engine, "connect", lambda *_: opened.append(1))
+    raise_conflicts(engine, "1047", "n < 2")
+    store.add(ROSE_PLANT)
+    assert len(opened) == 2
+
+
 @conflicts
 def test_conflicts_are_retried(store: SQLStore, engine: Engine, code: str) -> None:
-    """If the database asks to retry every third insert, all adds and imports succeed."""
+    """If the database asks to retry every third insert, all adds succeed."""
     raise_conflicts(engine, code, "MOD(n, 3) = 0")
     for id in range(60):
         store.add(Plant(id, "Rose"))
-    assert store.add_all([Plant(id, "Lily") for id in (60, 61)]) == 2
-    assert store.add_all([Plant(id, "Lily") for id in (61, 62)], skip_existing=True) == 1
-    assert [plant.id for plant in store] == [*range(63)]
+    assert [plant.id for plant in store] == [*range(60)]
 
 
 @conflicts
@@ -220,10 +268,10 @@ def test_conflicts_that_never_end(
 ) -> None:
     """A conflict that never ends is StoreUnavailable within the deadline, and stores nothing."""
     raise_conflicts(engine, code, "n > 0")
-    monkeypatch.setattr(store._connections, "timeout", 1.5)  # noqa: SLF001
+    monkeypatch.setattr(store._executor, "timeout", 1.5)  # noqa: SLF001
     with pytest.raises(StoreUnavailable, match="conflict") as caught:
         store.add(ROSE_PLANT)
     assert not isinstance(caught.value, StoreMisconfigured)
-    with pytest.raises(StoreUnavailable, match="conflict"):
+    with pytest.raises(StoreUnavailable, match=r"nothing was stored, run the import again: .*conf"):
         store.add_all([LILY])
     assert list(store) == []

@@ -12,7 +12,7 @@ from threading import Barrier
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, event, exc, text
+from sqlalchemy import Engine, event, text
 
 from plantstore import (
     Plant,
@@ -22,12 +22,19 @@ from plantstore import (
     StoreUnavailable,
     open_store,
 )
-from plantstore.sql import _connections
+from plantstore.sql import _executors
 from tests.support.databases import SERVERS, Place, mariadb, only, postgresql, sqlite, sqlite_wal
 from tests.support.responses import check_error, create
 from tests.support.serving import LIMIT, ROOT, Gunicorn, post
 from tests.support.sites import LILY, ROSE, ROSE_PLANT, make_site
-from tests.support.sql import check_outage, lock_waits, open_sql, started
+from tests.support.sql import (
+    check_outage,
+    end_sessions,
+    lock_waits,
+    open_sql,
+    own_connections,
+    started,
+)
 from tests.support.waiting import wait_until
 
 
@@ -59,7 +66,7 @@ def test_iteration_reads_no_plants_before_its_start(store: SQLStore) -> None:
             (statement, [*parameters.values()] if isinstance(parameters, dict) else parameters)
         )
 
-    event.listen(store._connections.engine, "before_cursor_execute", note)  # noqa: SLF001
+    event.listen(own_connections(store).engine, "before_cursor_execute", note)
     first = [plant.id for plant, _ in zip(store.iterate(899), range(101), strict=False)]
     assert first == [*range(900, 1000)]
     assert len(read) == 2
@@ -217,10 +224,6 @@ def test_concurrent_duplicate_during_add_all(
     store: SQLStore, engine: Engine, skip_existing: bool
 ) -> None:
     """A plant that another transaction adds during add_all is handled as a duplicate."""
-    if engine.dialect.name == "mysql":
-        # On a busy machine the commit below may take longer than the lock timeout of one second.
-        longer = "SET innodb_lock_wait_timeout = 60"
-        event.listen(store._connections.engine, "connect", lambda it, _: it.query(longer))  # noqa: SLF001
     store.add_all([])
     many = [Plant(id, "own") for id in range(300)]
     with engine.connect() as other, lock_waits(engine) as waiting:
@@ -268,26 +271,9 @@ def test_deadlock_is_retried(store: SQLStore, engine: Engine) -> None:
 @only(*SERVERS)
 def test_closed_connection_is_replaced(store: SQLStore, engine: Engine) -> None:
     """A connection that the server closed is replaced before it is used; no operation fails."""
-    find, kill = {
-        "postgresql": (
-            "SELECT pid FROM pg_stat_activity"
-            " WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'",
-            "SELECT pg_terminate_backend(:id)",
-        ),
-        "mysql": (
-            "SELECT id FROM information_schema.processlist"
-            " WHERE user = 'root' AND id <> CONNECTION_ID()",
-            "KILL :id",
-        ),
-    }[engine.dialect.name]
     store.add(ROSE_PLANT)
-    # Within one transaction PostgreSQL repeats its first result from pg_stat_activity.
     with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
-        for id in connection.execute(text(find)).scalars().all():
-            # MariaDB refuses to end a connection that has ended by itself.
-            with suppress(exc.OperationalError):
-                connection.execute(text(kill), {"id": id})
-        wait_until(lambda: not connection.execute(text(find)).all())
+        wait_until(lambda: end_sessions(connection) == 0)
     store.add(LILY)
     assert len(store) == 2
 
@@ -378,16 +364,10 @@ def test_fork_shares_no_connection(place: Place, store: SQLStore, opened_by: str
     command = [sys.executable, "-c", FORK, url, opened_by]
     subprocess.run(command, cwd=ROOT, check=True, timeout=LIMIT)
     assert len(store) == 401
-    pool_of_parent = store._connections.engine.pool  # noqa: SLF001
     # Coverage does not see the child process, so this process becomes the child.
-    _connections._before_fork()  # noqa: SLF001
-    store._connections._pid = -1  # noqa: SLF001
-    _connections._after_fork()  # noqa: SLF001
+    _executors._before_fork()  # noqa: SLF001
+    _executors._after_fork()  # noqa: SLF001
     assert len(store) == 401
-    # A connection to SQLite must not be inherited at all.
-    idle = 0 if place.url.startswith("sqlite") else 1
-    assert pool_of_parent.checkedin() == idle  # type: ignore[attr-defined]
-    pool_of_parent.dispose()
 
 
 @pytest.mark.server

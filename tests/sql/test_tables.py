@@ -173,8 +173,8 @@ def test_wrong_columns_on_postgresql(
 
 
 @only(postgresql)
-def test_rule_that_redirects_plants(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
-    """A table is refused if a rule replaces its inserts."""
+def test_rule_that_redirects_plants(engine: Engine) -> None:
+    """A plant is refused if a rule of the table replaces the insert."""
     create_plants(engine, RIGHT)
     with engine.begin() as connection:
         connection.execute(text("CREATE TABLE garden_plants (LIKE plants)"))
@@ -184,7 +184,11 @@ def test_rule_that_redirects_plants(engine: Engine, caplog: pytest.LogCaptureFix
                 " DO INSTEAD INSERT INTO garden_plants VALUES (NEW.*)"
             )
         )
-    check_refused(engine, "it must not have a rule that replaces inserts", caplog)
+    store = SQLStore(engine)
+    for add in (lambda: store.add(LILY), lambda: store.add_all([LILY])):
+        with pytest.raises(StoreMisconfigured, match="RULE|rule"):
+            add()
+    assert list(store) == []
 
 
 @only(postgresql)
@@ -194,13 +198,6 @@ def test_rule_that_drops_plants(engine: Engine) -> None:
     with engine.begin() as connection:
         connection.execute(text("CREATE RULE drop AS ON INSERT TO plants DO INSTEAD NOTHING"))
     store = SQLStore(engine)
-    with pytest.raises(StoreMisconfigured, match="replaces inserts"):
-        store.ping()
-    with engine.begin() as connection:
-        connection.execute(text("DROP RULE drop ON plants"))
-    store.add(ROSE_PLANT)
-    with engine.begin() as connection:
-        connection.execute(text("CREATE RULE drop AS ON INSERT TO plants DO INSTEAD NOTHING"))
     for add in (lambda: store.add(LILY), lambda: store.add_all([LILY])):
         with pytest.raises(StoreMisconfigured):
             add()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from plantstore import StoreUnavailable
-from plantstore.stores.deadline import deadline, remaining, restart, set_waited, start
+from plantstore.stores.deadline import deadline, remaining, set_waited, start
 from tests.support.serving import LIMIT
 
 
@@ -17,60 +17,44 @@ def forget_waiting() -> Iterator[None]:
     set_waited(0)
 
 
-def test_without_a_deadline_there_is_much_time() -> None:
-    """Without a deadline, an operation may take years."""
-    assert remaining() > 1e6
+def test_without_a_deadline_an_operation_has_its_own_time() -> None:
+    """Without a deadline, an operation has all the time that it may take."""
+    assert remaining(1e6) == 1e6
 
 
 def test_deadline_ends_with_its_block() -> None:
     """The deadline is that of the block; an earlier one of an outer block stays."""
     with deadline(50):
-        assert 40 < remaining() <= 50
+        assert 40 < remaining(100) <= 50
+        assert remaining(10) == 10
         with deadline(500):
-            assert remaining() <= 50
+            assert remaining(100) <= 50
         with deadline(5):
-            assert remaining() <= 5
-        assert 40 < remaining() <= 50
-    assert remaining() > 1e6
+            assert remaining(100) <= 5
+        assert 40 < remaining(100) <= 50
+    assert remaining(100) == 100
 
 
 def test_passed_deadline_has_no_time() -> None:
     """After the deadline, the remaining time is zero and not negative."""
     with deadline(0):
-        assert remaining() == 0
+        assert remaining(100) == 0
 
 
-@pytest.mark.parametrize(("waited", "most"), [(0, 50), (20, 30), (49.9, 0.4), (1000, 0.4)])
+@pytest.mark.parametrize(("waited", "most"), [(0, 50), (20, 30), (49.5, 0.5), (50, 0), (1000, 0)])
 def test_time_that_a_request_has_waited_counts(waited: float, most: float) -> None:
-    """A request that has waited for a thread has less time, but at least 0.4 seconds."""
+    """A request that has waited for a thread has less time, or none."""
     set_waited(waited)
+    assert remaining(50) == most
     with deadline(50):
-        assert most / 2 < remaining() <= most
+        assert most - 1 < remaining(1000) <= most
 
 
-def test_short_deadline_is_not_extended() -> None:
-    """The least time of 0.4 seconds does not extend a deadline that is shorter."""
+def test_thread_has_no_deadline() -> None:
+    """A function in a thread has its own time, however little its caller has."""
     set_waited(1000)
     with deadline(0.1):
-        assert remaining() <= 0.1
-
-
-def test_thread_has_a_deadline_of_its_own() -> None:
-    """A function in a thread may take a minute, however little time its caller has."""
-
-    def step() -> float:
-        with deadline(20):
-            return remaining()
-
-    set_waited(1000)
-    with deadline(0.1):
-        assert 50 < start(remaining).result(LIMIT) <= 60
-        assert 10 < start(step).result(LIMIT) <= 20
-    restart(50)
-    try:
-        assert 40 < remaining() <= 50
-    finally:
-        restart(threading.TIMEOUT_MAX)
+        assert start(remaining, 60).result(LIMIT) == 60
 
 
 def test_thread_does_not_delay_the_end_of_the_process() -> None:
@@ -93,4 +77,4 @@ def test_thread_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
     with pytest.raises(StoreUnavailable, match="cannot start a thread"):
-        start(remaining)
+        start(remaining, 1)

@@ -4,6 +4,7 @@ import gc
 import time
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -53,6 +54,50 @@ def test_get_waits_for_an_unfinished_write() -> None:
     with ThreadPoolExecutor(1) as threads:
         store.add(plant)
     assert reading[0].result() == plant
+
+
+def test_add_waits_for_an_unfinished_remove() -> None:
+    """A plant that is added while an earlier one with its id is removed keeps its tag."""
+    store, again = MemoryStore(), Plant(1, "Lily", "white")
+
+    class SlowTags(dict[int, str]):
+        """Tags, each of which is removed while another thread adds the plant again."""
+
+        def pop(self, *arguments: Any) -> Any:
+            """Remove the tag, after another thread had the time to add the plant."""
+            adding.append(threads.submit(store.add, again))
+            wait(adding, 0.1)  # Without the lock, the add has ended by then.
+            return super().pop(*arguments)
+
+    adding: list[Future[None]] = []
+    store._tags = SlowTags()  # noqa: SLF001
+    with ThreadPoolExecutor(1) as threads:
+        store.add(Plant(1, "Rose", "red"))
+        store.remove(1)
+    adding[0].result()
+    assert store.get(1) == again
+
+
+def test_remove_waits_for_an_unfinished_page() -> None:
+    """A plant that is removed while an iteration reads it does not make the iteration fail."""
+    store, plant = MemoryStore(), Plant(1, "Rose")
+
+    class SlowNames(dict[int, str]):
+        """Names, each of which is read while another thread removes the plant."""
+
+        def __getitem__(self, id: int) -> str:
+            """Return the name, after another thread had the time to remove the plant."""
+            removing.append(threads.submit(store.remove, id))
+            wait(removing, 0.1)  # Without the lock, the remove has ended by then.
+            return super().__getitem__(id)
+
+    removing: list[Future[None]] = []
+    store._names = SlowNames()  # noqa: SLF001
+    with ThreadPoolExecutor(1) as threads:
+        store.add(plant)
+        assert list(store) == [plant]
+    removing[0].result()
+    assert len(store) == 0
 
 
 def test_plants_are_not_tracked_by_garbage_collection() -> None:

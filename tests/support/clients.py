@@ -23,17 +23,20 @@ class Clients:
 
     :param first: the lowest id of their plants.
     :param number: another number of clients.
+    :param kept: whether each client keeps its connection for the next request.
     """
 
-    def __init__(self, port: int, first: int = 0, number: int = 8) -> None:
+    def __init__(self, port: int, first: int = 0, number: int = 8, *, kept: bool = True) -> None:
         self.sent: set[Plant] = set()
         self.acknowledged: set[Plant] = set()
         # The number of requests that got 503, and of those without a response.
         self.refused = self.unanswered = 0
+        # The number of connections that the system has refused, because no service listens.
+        self.unconnected = 0
         # When each response began and ended, and its status.
         self.responses: list[tuple[float, float, int]] = []
         self._port, self._ids, self._ended = port, count(first), Event()
-        self._number = number
+        self._number, self._kept = number, kept
 
     def __enter__(self) -> "Clients":
         self._threads = ThreadPoolExecutor(self._number)
@@ -63,6 +66,13 @@ class Clients:
     def _run(self) -> None:
         connection = HTTPConnection("127.0.0.1", self._port, timeout=LIMIT)
         while not self._ended.is_set():
+            try:
+                if connection.sock is None:
+                    connection.connect()
+            except ConnectionError:
+                self.unconnected += 1
+                time.sleep(0.01)
+                continue
             id = next(self._ids)
             plant = Plant(id, f"plant {id}", f"tag {id}")
             self.sent.add(plant)
@@ -82,8 +92,13 @@ class Clients:
                     self.acknowledged.add(plant)
                 else:
                     self.refused += 1
+                if not self._kept:
+                    connection.close()
         connection.close()
 
+
+# A function that compares what is stored with what clients know, for the table of the drills.
+Record = Callable[..., None]
 
 # The seconds after which a response is too late. The store promises five; the rest is for a busy
 # machine.

@@ -1,10 +1,14 @@
 """The plantstore command in the process of a test."""
 
 import os
+import pty
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from inspect import signature
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -48,3 +52,27 @@ def refused(*arguments: str, folder: Path, **environment: str) -> str:
     lines = [line for line in done.stderr.splitlines() if line and not line.startswith("[")]
     assert len(lines) == 1
     return lines[0]
+
+
+def run_on_a_terminal(command: list[str]) -> tuple[bytes, str]:
+    """Run a command whose standard error is a terminal; return both of its outputs."""
+    controller, terminal = pty.openpty()
+    with open(controller, "rb", buffering=0) as screen, ThreadPoolExecutor(1) as reader:
+        shown = reader.submit(_read_all, screen)
+        try:
+            done = subprocess.run(
+                command, stdout=subprocess.PIPE, stderr=terminal, timeout=LIMIT, check=True
+            )
+        finally:
+            os.close(terminal)
+        return done.stdout, shown.result().decode()
+
+
+def _read_all(screen: FileIO) -> bytes:
+    """Return what a terminal shows until every process has closed it."""
+    shown = b""
+    # Linux reports the end of a terminal as an error.
+    with suppress(OSError):
+        while piece := screen.read(4096):
+            shown += piece
+    return shown

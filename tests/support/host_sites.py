@@ -14,16 +14,25 @@ from flask.typing import ResponseReturnValue
 from werkzeug.exceptions import HTTPException
 from werkzeug.middleware.dispatcher import DispatcherMiddleware
 from werkzeug.middleware.proxy_fix import ProxyFix
-from werkzeug.test import Client
+from werkzeug.test import Client as WSGIClient
 
-from plantstore import MemoryStore, Plant, StoreMisconfigured, StoreUnavailable
-from tests.support.sites import BEARER, ROSE, make_blueprint
+from plantstore import (
+    Client,
+    MemoryStore,
+    Plant,
+    StaticTokens,
+    StoreMisconfigured,
+    StoreUnavailable,
+)
+from tests.support.sites import BEARER, ROSE, TOKEN, make_blueprint
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 # The operations of the embedded store.
 OPERATIONS = ["create", "read", "list", "delete"]
+# A token that has no right to create plants.
+READER = "r3ader"
 # The largest request body of the embedded store, in bytes.
 MAX_BODY = 200
 # The id for which the embedded store raises StoreUnavailable.
@@ -46,8 +55,13 @@ class PartlyUnavailableStore(MemoryStore):
 
 def garden(name: str = "garden") -> Blueprint:
     """Return the blueprint that every host site embeds."""
-    store = PartlyUnavailableStore()
-    return make_blueprint(store=store, max_body=MAX_BODY, name=name, operations=OPERATIONS)
+    return make_blueprint(
+        store=PartlyUnavailableStore(),
+        verify_token=StaticTokens({TOKEN: "token-1", READER: Client("reader", ["read"])}),
+        max_body=MAX_BODY,
+        name=name,
+        operations=OPERATIONS,
+    )
 
 
 # The configurations of a host site.
@@ -236,6 +250,7 @@ REQUESTS: dict[int, dict[str, Any]] = {
     40006: {**JSON, "method": "GET", "query_string": "limit=0"},
     40101: {**JSON, "json": ROSE, "headers": {}},
     40102: {**JSON, "json": ROSE, "headers": WRONG},
+    40301: {**JSON, "json": ROSE, "headers": {"Authorization": f"Bearer {READER}"}},
     40402: {**PLANT, "path": "/garden/plants/x"},
     40501: {**JSON, "method": "DELETE"},
     41301: {**JSON, "json": {"id": 2, "name": "x" * MAX_BODY}},
@@ -260,7 +275,7 @@ class ClientView(NamedTuple):
 
 def send(app: "WSGIApplication", request: dict[str, Any]) -> ClientView:
     """Send one request to an application."""
-    response = Client(app).open(**request)
+    response = WSGIClient(app).open(**request)
     # The id of a request is random.
     headers = [header for header in response.headers if header[0] != "X-Request-ID"]
     return ClientView(response.status, headers, response.data)

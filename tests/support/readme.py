@@ -12,7 +12,6 @@ from plantstore import Plant
 from tests.support.serving import ROOT
 from tests.support.sites import BEARER, ROSE
 
-README = (ROOT / "README.md").read_text()
 # The line of the embedding recipe that creates the blueprint, with the function of a recipe.
 VERIFY_TOKEN_PASSED = "garden = create_blueprint(store=store, verify_token=verify_token)\n"
 
@@ -26,13 +25,16 @@ def block(name: str, file: str = "README.md") -> str:
 
 
 def recipe(name: str) -> str:
-    """Return a block of docs/embedding.md."""
-    return block(name, "docs/embedding.md")
+    """Return a block of a page of the documentation. A name is on one page only."""
+    marker = f"<!-- block: {name} -->"
+    (file,) = [file for file in (ROOT / "docs").glob("*.md") if marker in file.read_text()]
+    return block(name, str(file))
 
 
-def rows(first: str) -> list[list[str]]:
-    """Return the rows of the README's table whose first column has this heading."""
-    table = re.search(rf"^\| {first} \|.*\n\|[-|]+\n((?:\|.*\n)+)", README, re.MULTILINE)
+def rows(first: str, file: str = "README.md") -> list[list[str]]:
+    """Return the rows of a document's table whose first column has this heading."""
+    text = (ROOT / file).read_text()
+    table = re.search(rf"^\| {first} \|.*\n\|[-|]+\n((?:\|.*\n)+)", text, re.MULTILINE)
     assert table is not None
     return [
         [cell.strip(" `") for cell in row.strip("|").split("|")] for row in table[1].splitlines()

@@ -11,7 +11,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from random import SystemRandom
 from typing import Any, NamedTuple, Self
@@ -22,9 +23,18 @@ ROOT = Path(__file__).parents[2]
 # Seconds after which a test fails instead of waiting any longer. No operation takes nearly as
 # long, even on a busy machine.
 LIMIT = 60
+# Seconds in which a client gets its response although others are slow, on a busy machine.
+PATIENCE = 8
 # Ports below those that Linux itself gives to outgoing connections. Otherwise such a connection
 # could take a port before its server binds it, or while the server restarts.
 PORTS = range(20000, 32000)
+
+
+def tls_context() -> ssl.SSLContext:
+    """Return the context of a client that accepts every certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
 
 
 def listening(port: int) -> bool:
@@ -142,6 +152,16 @@ class Gunicorn(Server):
         super().__init__("gunicorn", "--bind", "127.0.0.1:0", *arguments, **environment)
 
 
+@contextmanager
+def configured(folder: Path, *lines: str, **environment: str) -> Iterator[Gunicorn]:
+    """Run the service with its configuration of gunicorn and more lines of Python."""
+    config = folder / "gunicorn.py"
+    config.write_text("\n".join(["from plantstore.server.config import *", *lines]))
+    with Gunicorn("-c", str(config), PLANTSTORE_TOKENS="s3cret", **environment) as server:
+        yield server
+        assert "Traceback" not in server.log
+
+
 class Granian(Server):
     """`granian ARGUMENTS wsgi:app`."""
 
@@ -174,9 +194,7 @@ class Connection(AbstractContextManager["Connection"]):
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, unread)
         self._socket.connect(str(path) if path else ("127.0.0.1", port))
         if tls:
-            context = ssl.create_default_context()
-            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-            self._socket = context.wrap_socket(self._socket)
+            self._socket = tls_context().wrap_socket(self._socket)
         self._input = self._socket.makefile("rb")
 
     def __exit__(self, *exc: object) -> None:
@@ -223,9 +241,24 @@ class Connection(AbstractContextManager["Connection"]):
         head = self.receive_head()
         return head._replace(body=self._input.read(int(head.headers.get("content-length", "0"))))
 
+    def receive_some(self, size: int) -> None:
+        """Read some bytes of a response."""
+        self._socket.recv(size)
+
     def closed(self) -> bool:
         """Return whether the server closes the connection without sending anything more."""
         return self._input.read(1) == b""
+
+
+def promptly(server: Server, request: bytes, **options: Any) -> Response:
+    """Return the response that another client gets in a reasonable time.
+
+    :param options: the options of :class:`Connection`.
+    """
+    with server.connect(**options) as connection:
+        connection.limit(PATIENCE)
+        connection.send(request)
+        return connection.receive()
 
 
 def post(body: bytes, *headers: str, length: int | None = None) -> bytes:

@@ -3,13 +3,14 @@
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from threading import Barrier
 from typing import Any
 
-from sqlalchemy import Engine, create_engine, event, text
+from sqlalchemy import Connection, Engine, create_engine, event, exc, text
 
 from plantstore import Plant, SQLStore, StoreUnavailable, open_store
+from plantstore.sql._own import OwnConnections
 from tests.support.databases import Place
 from tests.support.serving import LIMIT, Gunicorn, post
 
@@ -19,6 +20,13 @@ def open_sql(url: str) -> SQLStore:
     store = open_store(url)
     assert isinstance(store, SQLStore)
     return store
+
+
+def own_connections(store: SQLStore) -> OwnConnections:
+    """Return the connections of a store that was opened by URL."""
+    executor = store._executor  # noqa: SLF001
+    assert isinstance(executor, OwnConnections)
+    return executor
 
 
 @contextmanager
@@ -47,6 +55,34 @@ def started(*calls: Callable[[], Any]) -> Iterator[list[Future[Any]]]:
         yield [threads.submit(call) for call in calls]
 
 
+# A query of all sessions of other clients, and the statement that ends one of them.
+SESSIONS = {
+    "postgresql": (
+        "SELECT pid FROM pg_stat_activity"
+        " WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'",
+        "SELECT pg_terminate_backend(:id)",
+    ),
+    "mysql": (
+        "SELECT id FROM information_schema.processlist"
+        " WHERE user = 'root' AND id <> CONNECTION_ID()",
+        "KILL :id",
+    ),
+}
+
+
+def end_sessions(connection: Connection) -> int:
+    """End the sessions of all other clients; return how many there were.
+
+    The connection must not be in a transaction: PostgreSQL would repeat the result of the query.
+    """
+    find, end = SESSIONS[connection.dialect.name]
+    sessions = connection.execute(text(find)).scalars().all()
+    for id in sessions:
+        with suppress(exc.OperationalError):  # MariaDB refuses to end a session that has ended.
+            connection.execute(text(end), {"id": id})
+    return len(sessions)
+
+
 def environment(place: Place) -> dict[str, str]:
     """Return the settings of a service that stores its plants in this place."""
     return {"PLANTSTORE_TOKENS": "s3cret", "PLANTSTORE_STORE": place.url}
@@ -68,7 +104,7 @@ def check_outage(place: Place, outage: AbstractContextManager[object]) -> None:
 @contextmanager
 def statements_of(store: SQLStore) -> Iterator[list[str]]:
     """Provide the first words of the statements that a store executes in the block."""
-    engine, words = store._connections.engine, list[str]()  # noqa: SLF001
+    engine, words = own_connections(store).engine, list[str]()
 
     def record(*arguments: Any) -> None:
         words.append(arguments[2].split()[0])
@@ -76,6 +112,12 @@ def statements_of(store: SQLStore) -> Iterator[list[str]]:
     event.listen(engine, "before_cursor_execute", record)
     yield words
     event.remove(engine, "before_cursor_execute", record)
+
+
+def ask(store: SQLStore, query: str) -> Any:
+    """Return the first value of a query that a connection of the store executes."""
+    executor, statements = store._executor, store._statements  # noqa: SLF001
+    return executor.call(statements, lambda it: it.exec_driver_sql(query).scalar())
 
 
 # The number of threads, more than the store has connections.
@@ -98,9 +140,9 @@ def add_all(store: SQLStore, first: int) -> list[bool]:
         return [*threads.map(add, range(first, first + ADDS))]
 
 
-def opening_threads() -> list[threading.Thread]:
-    """Return the threads of the store."""
-    return [one for one in threading.enumerate() if one.name.startswith("plantstore ")]
+def store_threads() -> list[threading.Thread]:
+    """Return the threads of all stores."""
+    return [one for one in threading.enumerate() if one.name == "plantstore store"]
 
 
 THREADS = 8

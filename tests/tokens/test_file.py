@@ -1,9 +1,11 @@
 """A file of access tokens: changes, faults, and tokens that expire."""
 
+import gc
 import os
 import resource
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -11,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from plantstore import VerifyToken, create_app
+from plantstore import Client, VerifyToken, create_app
 from plantstore.settings import Settings
-from plantstore.tokens.file import TokenFile
 from tests.support.commands import invoke
 from tests.support.reloading import PAST, write
 from tests.support.serving import LIMIT, ROOT
@@ -21,12 +22,16 @@ from tests.support.sites import ROSE
 from tests.support.waiting import wait_until
 
 
+@pytest.fixture(autouse=True)
+def _forget_other_files() -> None:
+    """Collect the applications of earlier tests, which would look at their files, and log."""
+    gc.collect()
+
+
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look at a file twenty times as often, and read it a tenth of a second after a change."""
+    """Look at a file twenty times as often."""
     monkeypatch.setattr("plantstore.tokens.file._INTERVAL", 0.05)
-    monkeypatch.setattr("plantstore.tokens.file._PAUSE", 0.1)
-    monkeypatch.setattr("plantstore.tokens.file._LONGEST_DELAY", 0.3)
 
 
 def verify(path: Path, **settings: str) -> VerifyToken:
@@ -50,6 +55,14 @@ def test_expired_token_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixtu
         response = client.post("/plants", json=ROSE, headers=headers)
         assert response.status_code == status
     assert caplog.messages[0] == "The token of 'kiosk' has expired"
+
+
+def test_token_with_operations(tmp_path: Path) -> None:
+    """A token of a file has the right to the operations of its line; without them, to all."""
+    path = write(tmp_path / "tokens", "one shop operations=read,list\ntwo kiosk\n")
+    check = verify(path)
+    assert check("one") == Client("shop", ("read", "list"))
+    assert check("two") == "kiosk"
 
 
 def test_start_with_expired_tokens_reports_them(tmp_path: Path) -> None:
@@ -92,6 +105,27 @@ def test_changed_link_is_read_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("quick")
+def test_process_that_changes_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A relative path names the same file after the process has changed its folder."""
+    monkeypatch.chdir(tmp_path)
+    path = write(tmp_path / "tokens", "one\n")
+    check = verify(Path("tokens"))
+    monkeypatch.chdir("/")
+    write(path, "two\n")
+    wait_until(lambda: check("two") == "line-1")
+
+
+@pytest.mark.usefixtures("quick")
+def test_application_that_is_no_longer_used(tmp_path: Path) -> None:
+    """An application that is no longer used leaves no thread behind."""
+    check = verify(write(tmp_path / "tokens", "one\n"))
+    assert check("one") == "line-1"
+    threads = threading.active_count()
+    del check
+    wait_until(lambda: threading.active_count() < threads)
+
+
+@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("fault", ["", "# none\n", "two\n\nhunter2#x\n", "missing", "pipe"])
 def test_earlier_tokens_stay_in_use(
     tmp_path: Path, fault: str, caplog: pytest.LogCaptureFixture
@@ -122,26 +156,27 @@ def test_earlier_tokens_stay_in_use(
 
 
 def wait_for_message(check: VerifyToken, log: pytest.LogCaptureFixture) -> str:
-    """Use a token until the log has a message; return it."""
-    wait_until(lambda: check("one") == "line-1" and log.messages != [])
+    """Return the message of the log when there is one. No token is used meanwhile."""
+    wait_until(lambda: log.messages != [])
+    assert check("one") == "line-1"
     (message,) = log.messages
     return message
 
 
 def test_file_that_is_being_written_is_not_read(tmp_path: Path) -> None:
-    """A file is not read until it has been unchanged for a second."""
+    """A content is not used before the file has had it for a second."""
     path = write(tmp_path / "tokens", "one\n")
     check = verify(path)
-    for _ in range(6):
-        written = time.time()
-        path.write_text("half\n")
-        wait_until(lambda: time.time() > written + 0.4)  # noqa: B023
-        assert check("half") is None or time.time() >= written + 1
+    for number in range(6):
+        written = time.monotonic()
+        path.write_text(f"half{number}\n")
+        wait_until(lambda: time.monotonic() > written + 0.4)  # noqa: B023
+        assert check("one") == "line-1" or time.monotonic() >= written + 1
 
 
 @pytest.mark.usefixtures("quick")
 def test_file_that_changes_all_the_time_is_read(tmp_path: Path) -> None:
-    """A file that changes all the time is read within some seconds, too."""
+    """A file that is written all the time with the same content is read, too."""
     path = write(tmp_path / "tokens", "one\n")
     check = verify(path)
 
@@ -153,20 +188,23 @@ def test_file_that_changes_all_the_time_is_read(tmp_path: Path) -> None:
 
 
 FORK = """
-import os, sys
+import os, sys, time
 from plantstore.tokens.file import TokenFile
 check = TokenFile(sys.argv[1])
-with open(sys.argv[1], "w") as file:
-    file.write("two")
 child = os.fork()
 if child == 0:
+    with open(sys.argv[1], "w") as file:
+        file.write("two")
+    end = time.monotonic() + 20
+    while check("two") is None and time.monotonic() < end:
+        time.sleep(0.01)
     os._exit(0 if check("two") == "line-1" and check("one") is None else 1)
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
-def test_forked_process_reads_the_file_at_once(tmp_path: Path) -> None:
-    """A process that is forked does not use the tokens of the other process."""
+def test_forked_process_notices_a_change(tmp_path: Path) -> None:
+    """A process that is forked reads a changed file of tokens, too."""
     path = write(tmp_path / "tokens", "one\n")
     subprocess.run([sys.executable, "-c", FORK, str(path)], cwd=ROOT, check=True, timeout=LIMIT)
 
@@ -184,25 +222,13 @@ def test_failed_read_is_repeated(tmp_path: Path, caplog: pytest.LogCaptureFixtur
         resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
         wait_for_message(check, caplog)
         looked = time.monotonic()
-        wait_until(lambda: check("one") == "line-1" and time.monotonic() > looked + 1.5)
+        wait_until(lambda: time.monotonic() > looked + 1.5)
+        assert check("one") == "line-1"
         message = f"The file of tokens cannot be used: {os.strerror(24)}. "
         (line,) = caplog.messages
         assert line.startswith(message)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-    wait_until(lambda: check("two") == "line-1")
-
-
-@pytest.mark.usefixtures("quick")
-def test_calls_do_not_wait_for_a_read(tmp_path: Path) -> None:
-    """While a call looks at the file, which may be slow, other calls use the earlier tokens."""
-    path = write(tmp_path / "tokens", "one\n")
-    check = TokenFile(str(path))
-    path.write_text("two\n")
-    looks = check._next_look  # noqa: SLF001
-    wait_until(lambda: time.monotonic() > looks)
-    with check._lock:  # noqa: SLF001
-        assert (check("one"), check("two")) == ("line-1", None)
     wait_until(lambda: check("two") == "line-1")
 
 

@@ -5,7 +5,7 @@ from hashlib import sha256
 
 import pytest
 
-from plantstore.tokens.lines import read_tokens
+from plantstore.tokens.lines import RIGHTS, read_tokens
 
 
 @pytest.mark.parametrize(
@@ -29,6 +29,29 @@ def test_line_of_a_token(line: str, client: str, expires: str | None) -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "client", "operations"),
+    [
+        ("t operations=create", "line-1", ("create",)),
+        ("t kiosk operations=create,read,list,delete,metrics", "kiosk", RIGHTS),
+        ("t kiosk operations=read,create,read # comment", "kiosk", ("read", "create")),
+        ("t kiosk operations=read expires=2027-01-31", "kiosk", ("read",)),
+        ("t the kiosk expires=2027-01-31 operations=read", "the kiosk", ("read",)),
+        ("t operations", "operations", None),
+    ],
+)
+def test_operations_of_a_token(line: str, client: str, operations: tuple[str, ...] | None) -> None:
+    """operations= after the name has the only operations that a token has the right to.
+
+    It may stand before or after expires=.
+    """
+    (token,) = read_tokens(line)
+    assert (token.client, token.operations) == (client, operations)
+    assert (token.expires is not None) == ("expires=" in line)
+    (again,) = read_tokens(str(token))
+    assert again.operations == operations
+
+
+@pytest.mark.parametrize(
     ("line", "message"),
     [
         ("hunter2#token", "is neither a bearer token"),
@@ -42,7 +65,18 @@ def test_line_of_a_token(line: str, client: str, expires: str | None) -> None:
         ("t expires=2027-01-31 expires=2027-01-31", "has an invalid name"),
         ("t kiosk --expires 2027-01-31", "has an invalid name"),
         ("t kiosk Expires: 2027-01-31", "has an invalid name"),
+        ("t operations=create operations=create", "has an invalid name"),
+        ("t operations=create hunter2", "has an invalid name"),
+        ("t operation=create", "has an invalid name"),
+        ("t kiosk Operations: create", "has an invalid name"),
+        ("t kiosk --operations create", "has an invalid name"),
+        ("t kiosk operations=", "has an invalid operations=; write some of create, read, list, "),
+        ("t kiosk operations=hunter2", "has an invalid operations="),
+        ("t kiosk operations=create,", "has an invalid operations="),
+        ("t kiosk operations=create, read", "has an invalid name"),
+        ("t kiosk operations=CREATE", "has an invalid operations="),
         ("t kiosk plt_hunter2", "has a second token"),
+        (f"t kiosk sha256:{sha256(b'hunter2').hexdigest()}", "has a second token"),
         ("t kiosk\rhunter2", "has a carriage return"),
         ("valid hunter2", "has the token of line 1"),
         (f"sha256:{sha256(b'valid').hexdigest()}", "has the token of line 1"),

@@ -6,13 +6,14 @@ from urllib.parse import unquote
 
 from sqlalchemy import URL, Engine, exc
 
-from ._backend import POOL_SIZE, Backend, shown
+from ._backend import Backend, close, driver_of
 from ._mysql import MySQL
+from ._options import shown
 from ._postgresql import PostgreSQL
 from ._servers import parse_url
 from ._sqlite import SQLite
 
-__all__ = ["POOL_SIZE", "Backend", "backend_of", "is_new", "make_engine", "public_url"]
+__all__ = ["Backend", "backend_of", "close", "driver_of", "is_new", "make_engine", "public_url"]
 
 # What may follow the scheme in the URL of a server with credentials. The password may contain
 # separators. But in me:1234/db@host, 1234 may be a password or a port: such a URL is refused.

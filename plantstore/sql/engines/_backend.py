@@ -1,9 +1,10 @@
 """The interface of an engine: everything in which one engine differs from another."""
 
-import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from inspect import signature
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from functools import lru_cache
+from itertools import chain
 from typing import Any, ClassVar
 
 from sqlalchemy import (
@@ -11,41 +12,33 @@ from sqlalchemy import (
     VARCHAR,
     BigInteger,
     Connection,
+    CursorResult,
     Engine,
-    Executable,
+    NullPool,
     Table,
     Text,
     create_engine,
     exc,
+    select,
 )
-from sqlalchemy.engine.default import DefaultDialect
+from sqlalchemy.sql.compiler import IdentifierPreparer
 from sqlalchemy.types import TypeEngine
 
-from ...stores.base import Plant
+from ...stores.base import Plant, StoreMisconfigured
 from ...stores.deadline import TIMEOUT
 from ...text import one_line
 
-#: The maximum number of connections of an engine of our own.
-POOL_SIZE = 16
 #: The timeout in seconds to connect to one host of a server.
 CONNECT_TIMEOUT = 3
-#: The timeout in seconds of one response of a server.
-RESPONSE_TIMEOUT = 4
-# The option of SQLAlchemy 2.0.43 and later that saves the round trip of a needless rollback.
-_SKIP_ROLLBACK = "skip_autocommit_rollback"
-
-
-class Watch:
-    """What a server says about the commits of one operation."""
-
-    #: Whether the server has not given up to wait for its standby.
-    is_replicated: bool = True
 
 
 class Backend(ABC):
-    """What the stores need to know of an engine. There is one object for each engine."""
+    """What the stores need to know of an engine. There is one object for each engine.
 
-    #: Whether only one connection at a time can write. A transaction then locks the database.
+    Each statement on a connection is a transaction, unless a method says otherwise.
+    """
+
+    #: Whether only one connection at a time can write.
     one_writer: ClassVar[bool] = False
     #: The type of the column id.
     id_type: ClassVar[type[TypeEngine[Any]]] = BigInteger
@@ -53,30 +46,114 @@ class Backend(ABC):
     text_types: ClassVar[tuple[type[TypeEngine[Any]], ...]] = (Text, VARCHAR)
     #: The name of the type of the columns name and tag.
     text_name: ClassVar[str] = "TEXT"
+    #: The program of a database server with which a database is backed up.
+    backup_program: ClassVar[str] = ""
     #: What else can be wrong with a table, with a query that returns a row if it is wrong. They
     #: are executed also if the table is missing.
     table_checks: ClassVar[Mapping[str, str]] = {}
 
     @abstractmethod
     def make_engine(self, url: URL) -> Engine:
-        """Return an engine that commits each statement, and whose connections have timeouts.
+        """Return an engine that commits each statement.
 
         :raises ValueError: if an option of the URL is unknown or invalid. The message names it.
         """
 
-    @abstractmethod
-    def keys(self, connection: Connection, table: Table) -> Collection[Any]:
-        """Return what the error of a duplicate can name: the primary key of the table."""
+    def descriptor(self, driver: Any) -> int | None:
+        """Return the file descriptor of the socket of a driver's connection to a server."""
+        return None
 
-    @abstractmethod
-    def is_duplicate(
-        self, error: exc.DBAPIError, keys: Collection[Any], ids: Collection[int]
-    ) -> bool:
-        """Return whether an insert failed because a plant exists.
+    def watch(self, connection: Connection) -> None:  # noqa: B027  # Not each engine needs it.
+        """Prepare a connection for :meth:`check_commits`. May be called again."""
 
-        :param keys: what :meth:`keys` has returned.
-        :param ids: the ids of the plants.
+    def check_commits(self, connection: Connection) -> None:  # noqa: B027
+        """Check that the commits of a connection are as durable as they should be.
+
+        :raises StoreUnavailable: if one is not.
         """
+
+    def insert(
+        self, connection: Connection, table: Table, plants: Sequence[Plant]
+    ) -> tuple[Collection[int], Collection[int]]:
+        """Insert those of the plants whose ids do not exist, in one transaction.
+
+        If the database refuses one of the plants, none is inserted.
+
+        :param plants: plants with different ids, in the order of the ids.
+        :returns: the ids that were inserted, and the ids that exist. If the database has dropped a
+            plant, its id is in neither of them.
+        """
+        try:
+            self._insert_atomically(connection, table, plants)
+        except exc.IntegrityError:
+            with self.transaction(connection):
+                return self.insert_locked(connection, table, plants)
+        return {plant.id for plant in plants}, ()
+
+    def insert_locked(
+        self, connection: Connection, table: Table, plants: Sequence[Plant]
+    ) -> tuple[Collection[int], Collection[int]]:
+        """Insert those of the plants whose ids do not exist, in the transaction in progress.
+
+        The ids that exist are read by a statement that locks them, so no replica answers it, and
+        they are not removed meanwhile. The result is that of :meth:`insert`.
+        """
+        new: Sequence[Plant] = plants
+        refusal: exc.IntegrityError | None = None
+        while True:
+            existing = self._existing(connection, table, [plant.id for plant in new])
+            if refusal is not None and not existing:
+                raise refusal  # It has another reason than an id.
+            new = [plant for plant in new if plant.id not in existing]
+            try:
+                self._insert_all(connection, table, new)
+                break
+            except exc.IntegrityError as error:  # Another client has just added one of them.
+                refusal = error
+        added = {plant.id for plant in new}
+        return added, {plant.id for plant in plants} - added
+
+    def _insert_atomically(
+        self, connection: Connection, table: Table, plants: Sequence[Plant]
+    ) -> None:
+        self._insert_all(connection, table, plants)  # A statement is a transaction.
+
+    def transaction(self, connection: Connection) -> AbstractContextManager[None]:
+        """Provide a transaction, and commit it."""
+        raise NotImplementedError
+
+    def _insert_all(self, connection: Connection, table: Table, plants: Sequence[Plant]) -> None:
+        if not plants:
+            return
+        inserted = execute_insert(connection, table, plants).rowcount
+        if inserted != len(plants):
+            raise StoreMisconfigured(f"table {table.name}: a trigger or a constraint drops plants")
+
+    def _existing(self, connection: Connection, table: Table, ids: Collection[int]) -> set[int]:
+        found = select(table.c.id).where(table.c.id.in_(ids)).with_for_update(read=True)
+        return {*connection.execute(found).scalars()}
+
+    @abstractmethod
+    def begin_import(self, connection: Connection, table: Table) -> bool:
+        """Begin an import on a connection that nothing else uses until it is closed.
+
+        Return False if another import into the table is in progress.
+        """
+
+    def import_batch(
+        self, connection: Connection, table: Table, plants: Sequence[Plant]
+    ) -> tuple[Collection[int], Collection[int]]:
+        """Add plants to an import. The result is that of :meth:`insert`."""
+        return self.insert_locked(connection, table, plants)
+
+    def finish_import(self, connection: Connection, table: Table, skip_existing: bool) -> int:
+        """Commit an import, and return how many of its plants have come to exist meanwhile.
+
+        :param skip_existing: whether such plants are skipped.
+        :raises PlantExists: otherwise, if there is such a plant.
+        """
+        connection.exec_driver_sql("COMMIT")
+        return 0
 
     def is_conflict(self, error: exc.DBAPIError) -> bool:
         """Return whether an operation was rolled back because of a concurrent transaction."""
@@ -86,9 +163,25 @@ class Backend(ABC):
         """Return whether an operation fails until an operator has corrected something."""
         return isinstance(error, exc.IntegrityError | exc.DataError)
 
+    @abstractmethod
+    def is_rolled_back(self, error: exc.DBAPIError) -> bool:
+        """Return whether it is certain that a group of adds was rolled back as a whole.
+
+        Each of them is then executed alone.
+        """
+
     def is_new(self, url: URL) -> bool:
         """Return whether the first connection would create the database. Only SQLite does that."""
         return False
+
+    def file(self, url: URL) -> str:
+        """Return the path of the file that has the database.
+
+        :raises ValueError: if a server has it. The message says how to back it up.
+        """
+        raise ValueError(
+            f"this command copies only an SQLite file. Use {self.backup_program} for this database."
+        )
 
     def check_writable(self, url: URL) -> None:  # noqa: B027  # Only SQLite has a file.
         """Check the permission to write, as far as this is possible without a change.
@@ -102,118 +195,64 @@ class Backend(ABC):
 
     def message(self, error: Exception) -> str:
         """Return the message of the driver."""
-        return str(getattr(error, "orig", error))
-
-    def limit_waiting(  # noqa: B027  # Only SQLite needs it.
-        self, connection: Connection
-    ) -> None:
-        """Let the connection wait for locks until the deadline at most."""
-
-    def in_transaction(self, driver: Any) -> bool:
-        """Return whether a connection of the driver has begun a transaction.
-
-        Only engines need it that do not commit each statement.
-        """
-        return False
-
-    def working(self, connection: Connection, sessions: Collection[int]) -> Collection[int]:
-        """Return which sessions of the server work on an operation.
-
-        Only the engines whose connections have sessions need it.
-        """
-        raise NotImplementedError
-
-    def watch(self, driver: Any) -> Watch:
-        """Return what the server says from now on about the commits of a driver's connection."""
-        return Watch()
-
-    def insert_new(self, table: Table) -> Executable | None:
-        """Return a statement that skips plants that exist, and returns the ids of the others.
-
-        Or return ``None``, if the engine has none that skips only violations of the primary key.
-        """
-        return None
-
-    def insert_together(self, connection: Connection, table: Table, plants: Sequence[Plant]) -> int:
-        """Insert plants by one statement, and return how many were inserted.
-
-        Only an engine with one writer has group commit, which calls this method.
-        """
-        raise NotImplementedError
+        return str(getattr(error, "orig", None) or error)
 
 
-def own_engine(
-    url: URL,
-    connect_args: Mapping[str, Any],
-    timeout: float = TIMEOUT,
-    isolation_level: Any = "AUTOCOMMIT",
-) -> Engine:
-    """Return an engine of our own.
+def driver_of(connection: Connection) -> Any:
+    """Return the connection of the driver."""
+    return connection.connection.dbapi_connection
+
+
+def close(connection: Connection) -> None:
+    """Close a connection, also if the server has ended it since its last statement."""
+    for _ in range(2):  # SQLAlchemy keeps it in use if the first attempt fails.
+        with suppress(Exception):
+            connection.close()
+
+
+def qualified_name(connection: Connection, table: Table) -> str:
+    """Return the name of a table in a statement, with its schema if it has one."""
+    return _quoted(
+        connection.dialect.identifier_preparer, connection.schema_for_object(table), table.name
+    )
+
+
+@lru_cache(100)
+def _quoted(preparer: IdentifierPreparer, *parts: str | None) -> str:
+    return ".".join(preparer.quote(part) for part in parts if part)
+
+
+def execute_insert(
+    connection: Connection, table: Table, plants: Sequence[Plant], clause: str = ""
+) -> CursorResult[Any]:
+    """Insert plants by one statement, and return its result.
+
+    :param clause: the end of the statement.
+    """
+    marker = "?" if connection.dialect.paramstyle == "qmark" else "%s"
+    statement = _insert(qualified_name(connection, table), marker, len(plants), clause)
+    return connection.exec_driver_sql(statement, tuple(chain(*plants)))
+
+
+@lru_cache(1000)
+def _insert(table: str, marker: str, rows: int, clause: str) -> str:
+    # SQLAlchemy would compile a statement with several rows each time.
+    row = f"({marker}, {marker}, {marker})"
+    values = ", ".join([row] * rows)
+    return f"INSERT INTO {table} (id, name, tag) VALUES {values}{clause}"  # noqa: S608
+
+
+def own_engine(url: URL, connect_args: Mapping[str, Any], timeout: float = TIMEOUT) -> Engine:
+    """Return an engine of our own: each statement is a transaction, and there is no pool.
 
     :param url: the URL. SQLAlchemy converts its options.
     :param connect_args: arguments of the driver, which override these options.
     :param timeout: the seconds that an operation of the engine may wait.
-    :param isolation_level: by default, each statement is a transaction.
     """
-    known = signature(DefaultDialect).parameters
     return create_engine(
         url,
         connect_args=connect_args,
-        isolation_level=isolation_level,
-        execution_options={"plantstore": timeout, "preserve_rowcount": True},
-        pool_size=POOL_SIZE,
-        max_overflow=0,
-        **{option: True for option in [_SKIP_ROLLBACK] if option in known},
+        isolation_level="AUTOCOMMIT",
+        execution_options={"plantstore": timeout},
+        poolclass=NullPool,
     )
-
-
-def whole(lowest: int, highest: int) -> Callable[[str], int]:
-    """Return a function that converts an option to a whole number."""
-
-    def convert_number(value: str) -> int:
-        if not re.fullmatch("[0-9]{1,10}", value) or not lowest <= int(value) <= highest:
-            raise ValueError
-        return int(value)
-
-    return convert_number
-
-
-def one_of(*values: str) -> Callable[[str], str]:
-    """Return a function that refuses all other values of an option."""
-
-    def check(value: str) -> str:
-        if value not in values:
-            raise ValueError
-        return value
-
-    return check
-
-
-def convert(
-    options: Mapping[str, str | Sequence[str]], types: Mapping[str, Callable[[str], Any]]
-) -> dict[str, Any]:
-    """Return the options of a URL, converted to their types.
-
-    :param types: for each option, a function that raises ValueError for an invalid value.
-    :raises ValueError: if an option is unknown, invalid, or occurs twice. The message names it.
-    """
-    unknown = sorted(options.keys() - types.keys())
-    if unknown:
-        raise ValueError(f"the URL has an unknown option: {shown(unknown[0], options)}")
-    return {name: _converted(name, value, types[name]) for name, value in options.items()}
-
-
-def shown(name: str, options: Iterable[str]) -> str:
-    """Return the name of an option, unless it may be a part of a password with a raw &."""
-    if any("passw" in option for option in options):
-        return "in a password write & as %26"
-    return repr(name)
-
-
-def _converted(name: str, value: str | Sequence[str], convert_one: Callable[[str], Any]) -> Any:
-    if not isinstance(value, str):
-        raise ValueError(f"the URL has the option {name} more than once")
-    try:
-        return convert_one(value)
-    except (OSError, ValueError):
-        raise ValueError(f"the option {name} of the URL has an invalid value") from None

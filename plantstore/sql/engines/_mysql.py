@@ -1,25 +1,23 @@
 """MariaDB and MySQL."""
 
 import configparser
-import re
+import os
+import socket
 import ssl
-import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from socket import socket
 from typing import Any, ClassVar
 
-from sqlalchemy import URL, Connection, Engine, ExceptionContext, Table, bindparam, event, exc, text
+from sqlalchemy import URL, Connection, Engine, ExceptionContext, Table, event, exc, text
 from sqlalchemy.dialects.mysql import LONGTEXT
 from sqlalchemy.util import asbool
 
 from ...stores.base import Plant
-from ...stores.deadline import deadline, remaining
 from ...text import one_line
-from .._sockets import duplicate, keep_alive
-from ._backend import CONNECT_TIMEOUT, RESPONSE_TIMEOUT, Backend, convert, one_of, own_engine, whole
-from ._opening import Opening
+from ._backend import CONNECT_TIMEOUT, Backend, own_engine, qualified_name
+from ._options import convert, one_of, whole
 
 # The columns of plants whose character set is not utf8mb4.
 _WRONG_CHARACTER_SETS = (
@@ -27,23 +25,23 @@ _WRONG_CHARACTER_SETS = (
     " WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table"
     f" AND column_name IN {Plant._fields} AND character_set_name <> 'utf8mb4'"
 )
-# The codes of errors.
-_DUPLICATE = 1062
+# The names are those of Linux; other systems have some of them.
+_KEEPALIVE = {"TCP_KEEPIDLE": 4, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 10_000}
 _PORT = "3306"
+# The codes of errors.
 _NO_SERVER = 2003
 _READ_ONLY = 1290
+_FAILED_COMMIT = 1180  # Other nodes may have the plants.
 _NOT_READY = 1047  # A node of Galera that is not in the cluster, or not yet.
-# A lock timeout, a deadlock, and a node of Galera that refuses statements. Not 1180: after a failed
-# commit (1180), other nodes may have the plant.
+# A lock timeout, a deadlock, and a node of Galera that refuses statements.
 _CONFLICTS = {1205, 1213, _NOT_READY}
 # A violated CHECK constraint of MySQL or of MariaDB, a missing permission for the database, the
 # table or a column, and an error that a trigger raises.
 _REFUSALS = {3819, 4025, 1044, 1142, 1143, 1644}
+_LONGER_LOCK_TIMEOUT = "SET innodb_lock_wait_timeout=4"
+_BEGIN = ("SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "BEGIN")
 # Without strict mode, MariaDB truncates long strings. The lock timeouts are short, because the
 # operation is then retried.
-_WORKING = text(
-    "SELECT id FROM information_schema.processlist WHERE command <> 'Sleep' AND id IN :sessions"
-).bindparams(bindparam("sessions", expanding=True))
 _INIT_COMMAND = (
     "SET sql_mode=CONCAT(@@sql_mode, ',STRICT_ALL_TABLES'),"
     " innodb_lock_wait_timeout=1, lock_wait_timeout=1"
@@ -102,6 +100,7 @@ class MySQL(Backend):
 
     text_types: ClassVar[tuple[type[Any], ...]] = (LONGTEXT,)
     text_name: ClassVar[str] = "LONGTEXT"
+    backup_program: ClassVar[str] = "mariadb-dump"
     table_checks: ClassVar[Mapping[str, str]] = {
         "its storage engine must be InnoDB": (
             "SELECT 1 FROM information_schema.tables"
@@ -116,12 +115,10 @@ class MySQL(Backend):
     }
 
     def make_engine(self, url: URL) -> Engine:
-        """Return an engine whose sessions are strict, and whose responses have a timeout."""
+        """Return an engine whose sessions are strict."""
         options = convert(url.query, {**_OPTIONS, **_SSL_OPTIONS, **_SERVERS})
         arguments = {
             "connect_timeout": CONNECT_TIMEOUT,
-            "read_timeout": RESPONSE_TIMEOUT,
-            "write_timeout": RESPONSE_TIMEOUT,
             **{name: options[name] for name in options if name in _OPTIONS},
             "charset": "utf8mb4",
             "init_command": _INIT_COMMAND,
@@ -131,27 +128,41 @@ class MySQL(Backend):
         servers = _servers(url, options)
         url = url.set(drivername="mysql+pymysql").difference_update_query([*_OPTIONS, *_SERVERS])
         engine = own_engine(url, arguments)
-        connect = _connection_class()
-        _check_files(engine, connect, arguments)
-        open_connection = (
-            partial(_open_first, connect, servers) if servers else partial(_open, connect)
+        from pymysql.connections import (  # type: ignore[import-untyped]
+            Connection as connect,  # noqa: N813
         )
-        Opening(engine, open_connection, lambda connection: connection._sock)  # noqa: SLF001
+
+        _check_files(engine, connect, arguments)
+        event.listen(engine, "do_connect", _Connect(connect, servers))
         event.listen(engine, "handle_error", _leave_unready)
         return engine
 
-    def keys(self, connection: Connection, table: Table) -> Collection[Any]:
-        """Return the name of the primary key, alone as in MariaDB, or with the table."""
-        return {"PRIMARY", f"{table.name}.PRIMARY"}
+    def descriptor(self, driver: Any) -> int:
+        """Return the file descriptor of the socket of a driver's connection."""
+        number: int = driver._sock.fileno()  # noqa: SLF001  # PyMySQL has no public name for it.
+        return number
 
-    def is_duplicate(
-        self, error: exc.DBAPIError, keys: Collection[Any], ids: Collection[int]
-    ) -> bool:
-        """Return whether the message names one of the ids and the primary key, in any language."""
-        entry, *key = re.findall("'([^']*)'", str(error.orig)) or [None]
-        if _code(error) != _DUPLICATE or entry not in map(str, ids):
+    @contextmanager
+    def transaction(self, connection: Connection) -> Iterator[None]:
+        """Provide a transaction that locks only rows that exist, and commit it."""
+        for statement in _BEGIN:
+            connection.exec_driver_sql(statement)
+        try:
+            yield
+            connection.exec_driver_sql("COMMIT")
+        except BaseException:
+            connection.invalidate()  # The server rolls back.
+            raise
+
+    def begin_import(self, connection: Connection, table: Table) -> bool:
+        """Take a lock of this connection, and begin a transaction."""
+        name = f"{connection.engine.url.database}.{qualified_name(connection, table)}"
+        key = f"plantstore {zlib.crc32(name.encode())}"  # A name has at most 64 characters.
+        if not connection.scalar(text("SELECT GET_LOCK(:key, 0)"), {"key": key}):
             return False
-        return len(key) == 1 and key[0] in keys
+        for statement in (_LONGER_LOCK_TIMEOUT, *_BEGIN):
+            connection.exec_driver_sql(statement)
+        return True
 
     def is_conflict(self, error: exc.DBAPIError) -> bool:
         """Return whether the server rolled back a statement that can be retried."""
@@ -161,9 +172,11 @@ class MySQL(Backend):
         """Return whether it is a violated constraint, a missing permission or a trigger."""
         return super().is_refusal(error) or _code(error) in _REFUSALS
 
-    def working(self, connection: Connection, sessions: Collection[int]) -> Collection[int]:
-        """Return which sessions of the server work on an operation."""
-        return {*connection.execute(_WORKING, {"sessions": [*sessions]}).scalars()}
+    def is_rolled_back(self, error: exc.DBAPIError) -> bool:
+        """Return whether the server says that the statement has failed, and not its commit."""
+        code = _code(error)
+        is_of_server = isinstance(code, int) and not 2000 <= code < 3000
+        return is_of_server and code != _FAILED_COMMIT
 
     def message(self, error: Exception) -> str:
         """Return the message of the driver without the code of the error."""
@@ -173,48 +186,17 @@ class MySQL(Backend):
         return super().message(error) if isinstance(original, OSError) or not text else str(text)
 
 
-def _connection_class() -> type[Any]:
-    from pymysql.connections import Connection  # type: ignore[import-untyped]
+class _Connect:
+    """Opens the connections of an engine, instead of SQLAlchemy."""
 
-    class DeadlineConnection(Connection):  # type: ignore[misc]
-        """A connection that waits for each packet until the deadline at most."""
+    def __init__(self, connect: Any, servers: Sequence[Mapping[str, Any]]) -> None:
+        self._connect = connect
+        self._servers = servers
 
-        #: Whether the connection was in the pool.
-        is_used = False
-        #: A socket of the connection, if the server has not responded in time.
-        unanswered: socket | None = None
-
-        def connect(self, sock: Any = None) -> None:
-            super().connect(sock)
-            #: The address of the server.
-            self.server = self._sock.getpeername()
-            #: The number of the connection in the server.
-            self.session = self.thread_id()
-
-        def _force_close(self) -> None:
-            is_timeout = isinstance(sys.exc_info()[1], TimeoutError)
-            if is_timeout and self.is_used and self.unanswered is None:
-                keep_alive(self._sock.fileno())
-                self.unanswered = duplicate(self._sock.fileno())
-            super()._force_close()
-
-        @property
-        def _read_timeout(self) -> float:
-            return min(self._read_limit, max(0.001, remaining()))
-
-        @_read_timeout.setter
-        def _read_timeout(self, seconds: float) -> None:
-            self._read_limit = seconds
-
-        @property
-        def _write_timeout(self) -> float:
-            return min(self._write_limit, max(0.001, remaining()))
-
-        @_write_timeout.setter
-        def _write_timeout(self, seconds: float) -> None:
-            self._write_limit = seconds
-
-    return DeadlineConnection
+    def __call__(self, dialect: object, record: object, arguments: Any, options: Any) -> Any:
+        if self._servers:
+            return _open_first(self._connect, self._servers, **options)
+        return _open(self._connect, **options)
 
 
 def _servers(url: URL, options: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -235,26 +217,40 @@ def _open_first(connect: Any, servers: Sequence[Mapping[str, Any]], **options: A
     problems = []
     for server in servers:
         try:
-            with deadline(seconds):
-                connection = _open(connect, **{**options, **server, "connect_timeout": seconds})
-                _check_writable(connection)
-                return connection
+            return _open(
+                connect, _check_writable, **{**options, **server, "connect_timeout": seconds}
+            )
         except connect.Error as error:
             problems.append(f"{server['host']}:{server['port']}: {error.args[-1]}")
     raise connect.OperationalError(_NO_SERVER, "; ".join(problems))
 
 
-def _open(connect: Any, **options: Any) -> Any:
-    """Open a connection to a server.
+def _open(connect: Any, check: Callable[[Any], None] | None = None, **options: Any) -> Any:
+    """Open a connection to a server. Each response must arrive within the timeout to connect.
 
     :raises pymysql.err.Error: if this fails.
     """
     try:
-        return connect(**options)
+        connection = connect(**{**options, "read_timeout": options["connect_timeout"]})
+        if check is not None:
+            check(connection)
     except (connect.Error, OSError):
         raise
     except Exception as error:
         raise connect.OperationalError(_NO_SERVER, f"not a database server: {error}") from error
+    # A thread of the store may wait for longer. PyMySQL has no public name to change the timeout.
+    connection._read_timeout = options.get("read_timeout")  # noqa: SLF001
+    _keep_alive(connection._sock.fileno())  # noqa: SLF001
+    return connection
+
+
+def _keep_alive(descriptor: int) -> None:
+    """Let the kernel end a connection about ten seconds after its host is gone."""
+    with socket.socket(fileno=os.dup(descriptor)) as other, suppress(OSError):
+        # PyMySQL has switched it on. A Unix socket has no such options.
+        for name, value in _KEEPALIVE.items():
+            if hasattr(socket, name):  # pragma: no branch  # On Linux.
+                other.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def _check_writable(connection: Any) -> None:
@@ -275,7 +271,7 @@ def _check_writable(connection: Any) -> None:
 
 
 def _leave_unready(context: ExceptionContext) -> None:
-    """Let the pool replace all connections when the node of Galera is not ready."""
+    """Let a connection to a node of Galera that is not ready be replaced."""
     error = context.sqlalchemy_exception
     if isinstance(error, exc.DBAPIError) and _code(error) == _NOT_READY:
         context.is_disconnect = True

@@ -1,41 +1,57 @@
 """PostgreSQL."""
 
-from collections.abc import Callable, Collection, Mapping
+import logging
+import re
+import zlib
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar
 
-from sqlalchemy import URL, Connection, Engine, Executable, Table, event, exc, text
-from sqlalchemy.dialects import postgresql
+from sqlalchemy import URL, Connection, Engine, Table, event, exc, select, text
 
-from ...stores.deadline import remaining
-from .._sockets import keep_alive
+from ...stores.base import Plant, StoreUnavailable
+from ...text import one_line
 from ._backend import (
     CONNECT_TIMEOUT,
-    RESPONSE_TIMEOUT,
     Backend,
-    Watch,
-    convert,
-    one_of,
+    driver_of,
+    execute_insert,
     own_engine,
-    whole,
+    qualified_name,
 )
-from ._opening import Opening
+from ._options import convert, one_of, whole
 
-# The milliseconds after which the server cancels a statement. Half a second shorter than the
-# client's timeout, so that the client knows that the server has cancelled it.
-_STATEMENT_TIMEOUT = RESPONSE_TIMEOUT * 1000 - 500
-# With a higher level, the server would not say that it has given up to wait for a standby.
-_LEVEL = "warning"
-_NO_RESPONSE = "the database server has not responded in time"
+_log = logging.getLogger("plantstore")
+
+# What a session needs. A statement ends on the server before the client gives up. A lock timeout
+# that is shorter than deadlock_timeout (one second) ends the wait of a group of adds, so that an
+# import never is the victim of a deadlock. Without warnings, the server would not say that it has
+# given up to wait for a standby.
+_SETTINGS = {"statement_timeout": 3500, "lock_timeout": 500}
+_LEVEL = "client_min_messages=warning"
+_IMPORT_SETTINGS = "SET LOCAL lock_timeout = 3000"
+_WITHOUT_TIMEOUT = (
+    "The role %s has no %s in PostgreSQL. With pgbouncer=true, the role must have it:"
+    " ALTER ROLE %s SET %s = %d"
+)
 # The version 10, if a server does not say which one it has.
 _LOWEST_VERSION = 10_00_00
-# The values of psycopg.pq.TransactionStatus.
-_ACTIVE, _IN_TRANSACTION = 1, (2, 3)
+# What a connection knows of its server's notices, in the dict of SQLAlchemy.
+_NOTICES = "plantstore_notices"
 # The function of the server that sends a warning if its wait for a standby was cancelled: the
 # transaction is then committed on this server, and nowhere else. The text may be in any language.
 _WAIT_FOR_STANDBY = "SyncRepWaitForLSN"
+_NOT_REPLICATED = "the server has committed, but its wait for a standby was cancelled"
 _FOR_PGBOUNCER = "for PgBouncer and similar servers, add the option pgbouncer=true to the URL"
-_DEFAULTS = {"connect_timeout": CONNECT_TIMEOUT, "client_encoding": "utf8"}
+# The kernel ends a connection about ten seconds after its host is gone.
+_DEFAULTS = {
+    "connect_timeout": CONNECT_TIMEOUT,
+    "client_encoding": "utf8",
+    "keepalives_idle": 4,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
 # With several servers, each has less time, and only one that can store plants is used.
 _DEFAULTS_OF_SEVERAL = {"connect_timeout": 2, "target_session_attrs": "read-write"}
 # The types of the options that libpq does not check before it connects.
@@ -56,29 +72,19 @@ _TYPES: dict[str, Callable[[str], Any]] = {
     ),
 }
 # The codes of errors (SQLSTATE).
-_DUPLICATE = "23505"
-_CONFLICTS = {"40001", "40P01"}  # A serialization failure, a deadlock.
-_REFUSALS = {"42501", "P0001"}  # A missing permission, an error that a trigger raises.
-_WORKING = text("SELECT pid FROM pg_stat_activity WHERE state <> 'idle' AND pid = ANY(:sessions)")
-# The primary key of the table, and those of its partitions, which are named in their errors.
-_KEYS = text("""
-    WITH RECURSIVE tables(oid) AS (
-        SELECT pg_class.oid FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
-        WHERE relname = :table
-        AND CASE WHEN :schema = '' THEN pg_table_is_visible(pg_class.oid) ELSE nspname = :schema END
-        UNION SELECT inhrelid FROM pg_inherits JOIN tables ON inhparent = tables.oid
-    )
-    SELECT nspname, relname, conname
-    FROM tables
-    JOIN pg_constraint ON conrelid = tables.oid AND contype = 'p'
-    JOIN pg_class ON pg_class.oid = tables.oid
-    JOIN pg_namespace ON pg_namespace.oid = relnamespace
-""")
+_CONFLICTS = {"40001", "40P01", "55P03"}  # A serialization failure, a deadlock, a lock timeout.
+# A missing permission, an error that a trigger raises, a rule that replaces inserts.
+_REFUSALS = {"42501", "P0001", "0A000"}
+# What a proxy reports if it has lost the server, and an unknown outcome.
+_UNKNOWN_OUTCOMES = ("08", "40003")
+# How often other clients may remove a plant while it is added.
+_REMOVALS = 10
 
 
 class PostgreSQL(Backend):
     """PostgreSQL, with psycopg. The engine of a site may have another driver."""
 
+    backup_program: ClassVar[str] = "pg_dump"
     table_checks: ClassVar[Mapping[str, str]] = {
         # SQL_ASCII stores the bytes of UTF-8 unchanged.
         "the encoding of the database must be UTF8": (
@@ -87,10 +93,6 @@ class PostgreSQL(Backend):
         "the encoding of the connection must be UTF8": (
             "SELECT 1 WHERE current_setting('client_encoding') <> 'UTF8'"
         ),
-        "it must not have a rule that replaces inserts": (
-            "SELECT 1 FROM pg_rules WHERE schemaname = COALESCE(:schema, current_schema())"
-            " AND tablename = :table AND definition LIKE '%ON INSERT%DO INSTEAD%'"
-        ),
         # Such a role sees no table, also if there is one.
         "the role must have the right to use a schema of its search_path": (
             "SELECT 1 WHERE COALESCE(:schema, current_schema()) IS NULL"
@@ -98,82 +100,108 @@ class PostgreSQL(Backend):
     }
 
     def make_engine(self, url: URL) -> Engine:
-        """Return an engine whose statements have a timeout on the server, and one here.
+        """Return an engine whose statements have a timeout on the server.
 
-        With the option ``pgbouncer=true``, several clients may share a session of the server: each
-        operation is a transaction with its own timeout, and no statement is prepared.
+        With the option ``pgbouncer=true``, several clients may share a session of the server: no
+        statement is prepared, and nothing is set. The role must have the timeouts.
         """
         url = url.set(drivername="postgresql+psycopg")
         options = _options(url)
         is_pooled = options.pop("pgbouncer", "false") == "true"
-        url = url.difference_update_query(["pgbouncer"])
         if is_pooled:
-            arguments = {**options, "prepare_threshold": None}
-            engine = own_engine(url, arguments, isolation_level="READ COMMITTED")
-            event.listen(engine, "begin", _configure)
+            options["prepare_threshold"] = None
         else:
-            timeout, level = (
-                f"statement_timeout={_STATEMENT_TIMEOUT}",
-                f"client_min_messages={_LEVEL}",
-            )
-            settings = f"-c {timeout} {options.get('options', '')} -c {level}"
-            engine = own_engine(url, {**options, "options": settings})
+            settings = " ".join(f"-c {name}={value}" for name, value in _SETTINGS.items())
+            options["options"] = f"{settings} {options.get('options', '')} -c {_LEVEL}"
+        engine = own_engine(url.difference_update_query(["pgbouncer"]), options)
+        if is_pooled:
+            event.listen(engine, "engine_connect", _check_settings, once=True)
         dialect: Any = engine.dialect
+        # SQLAlchemy refuses the version of a compatible server, and has no public name for this.
         dialect._get_server_version_info = _server_version  # noqa: SLF001
-        connection_class = _connection_class(is_pooled)
-        Opening(engine, connection_class.connect, connection_class.fileno)
         return engine
 
-    def keys(self, connection: Connection, table: Table) -> Collection[Any]:
-        """Return the schemas, tables and names of the primary key and those of partitions."""
-        names = {"schema": connection.schema_for_object(table) or "", "table": table.name}
-        return {tuple(row) for row in connection.execute(_KEYS, names)}
+    def descriptor(self, driver: Any) -> int:
+        """Return the file descriptor of the socket of a driver's connection."""
+        number: int = driver.fileno()
+        return number
 
-    def is_duplicate(
-        self, error: exc.DBAPIError, keys: Collection[Any], ids: Collection[int]
-    ) -> bool:
-        """Return whether the error is a violation of one of the keys."""
-        code, *key = _fields(error)
-        return code == _DUPLICATE and tuple(key) in keys
+    def watch(self, connection: Connection) -> None:
+        """Collect the notices of the server that a wait for a standby was cancelled."""
+        if _NOTICES not in connection.info:
+            notices = connection.info[_NOTICES] = list[str]()
+            with suppress(AttributeError):  # Another driver of a site.
+                driver_of(connection).add_notice_handler(
+                    lambda notice: notices.append(notice.source_function)
+                )
+
+    def check_commits(self, connection: Connection) -> None:
+        """Check that no wait for a standby was cancelled."""
+        notices: list[str] = connection.info[_NOTICES]
+        if notices:
+            is_replicated = _WAIT_FOR_STANDBY not in notices
+            notices.clear()
+            if not is_replicated:
+                raise StoreUnavailable(_NOT_REPLICATED)
+
+    def insert(
+        self, connection: Connection, table: Table, plants: Sequence[Plant]
+    ) -> tuple[Collection[int], Collection[int]]:
+        """Insert those of the plants whose ids do not exist, by one statement."""
+        added, existing = set[int](), set[int]()
+        # A single plant that is neither is dropped by the database, or was just removed.
+        for _ in range(_REMOVALS if len(plants) == 1 else 1):
+            added = _insert_new(connection, table, plants)
+            missing = [plant.id for plant in plants if plant.id not in added]
+            existing = self._existing(connection, table, missing) if missing else set()
+            if added or existing:
+                break
+        return added, existing
+
+    import_batch = insert
+
+    def _existing(self, connection: Connection, table: Table, ids: Collection[int]) -> set[int]:
+        # To lock them, another permission would be needed.
+        found = select(table.c.id).where(table.c.id.in_(ids))
+        return {*connection.execute(found).scalars()}
+
+    def begin_import(self, connection: Connection, table: Table) -> bool:
+        """Begin a transaction that holds an advisory lock."""
+        for statement in ("BEGIN ISOLATION LEVEL READ COMMITTED", _IMPORT_SETTINGS):
+            connection.exec_driver_sql(statement)
+        key = zlib.crc32(qualified_name(connection, table).encode())
+        if connection.scalar(text(f"SELECT pg_try_advisory_xact_lock({key})")):
+            return True
+        connection.exec_driver_sql("ROLLBACK")
+        return False
 
     def is_conflict(self, error: exc.DBAPIError) -> bool:
         """Return whether the server asks to retry the transaction."""
-        return _fields(error)[0] in _CONFLICTS
+        return _code(error) in _CONFLICTS
 
     def is_refusal(self, error: exc.DBAPIError) -> bool:
         """Return whether it is a violated constraint, a missing permission or a trigger."""
-        return super().is_refusal(error) or _fields(error)[0] in _REFUSALS
+        return super().is_refusal(error) or _code(error) in _REFUSALS
 
     def describe(self, error: Exception, url: URL) -> str:
         """Return the message of an error in one line, with the option that PgBouncer needs."""
         message = super().describe(error, url)
         return f"{message} ({_FOR_PGBOUNCER})" if "startup parameter" in message else message
 
-    def in_transaction(self, driver: Any) -> bool:
-        """Return whether a connection of psycopg is in a transaction, which may have failed."""
-        libpq = getattr(driver, "pgconn", None)
-        return libpq is not None and libpq.transaction_status in _IN_TRANSACTION
+    def is_rolled_back(self, error: exc.DBAPIError) -> bool:
+        """Return whether the server says that the statement has failed."""
+        code = _code(error)
+        return code is not None and not code.startswith(_UNKNOWN_OUTCOMES)
 
-    def working(self, connection: Connection, sessions: Collection[int]) -> Collection[int]:
-        """Return which sessions of the server work on an operation."""
-        return {*connection.execute(_WORKING, {"sessions": [*sessions]}).scalars()}
 
-    def watch(self, driver: Any) -> Watch:
-        """Return what the notices of the server say from now on."""
-        notices = getattr(driver, "notices", None)
-        if isinstance(notices, _Notices):
-            return notices
-        notices = _Notices()
-        with suppress(AttributeError, TypeError):  # Another driver of a site.
-            # psycopg2 and pg8000 append to this attribute, psycopg calls a function.
-            driver.notices = notices
-            driver.add_notice_handler(notices.append)
-        return notices
-
-    def insert_new(self, table: Table) -> Executable:
-        """Return a statement that skips plants that exist, and returns the ids of the others."""
-        new = postgresql.insert(table).on_conflict_do_nothing(index_elements=["id"])
-        return new.returning(table.c.id)
+def _insert_new(connection: Connection, table: Table, plants: Sequence[Plant]) -> set[int]:
+    if len(plants) == 1:
+        inserted = execute_insert(
+            connection, table, plants, " ON CONFLICT (id) DO NOTHING"
+        ).rowcount
+        return {plants[0].id} if inserted else set()
+    clause = " ON CONFLICT (id) DO NOTHING RETURNING id"
+    return {*execute_insert(connection, table, plants, clause).scalars()}
 
 
 def _options(url: URL) -> dict[str, Any]:
@@ -191,65 +219,12 @@ def _options(url: URL) -> dict[str, Any]:
     return {**_DEFAULTS, **(_DEFAULTS_OF_SEVERAL if several else {}), **arguments}
 
 
-def _connection_class(is_pooled: bool) -> Any:
-    import psycopg
-
-    class DeadlineConnection(psycopg.Connection[Any]):
-        """A connection that waits for each response until the deadline at most."""
-
-        #: Whether the connection was in the pool.
-        is_used = False
-
-        def __init__(self, pgconn: Any, *arguments: Any, **options: Any) -> None:
-            super().__init__(pgconn, *arguments, **options)
-            #: The address of the server.
-            self.server = (pgconn.host, pgconn.hostaddr, pgconn.port)
-            #: The number of the server's process. PgBouncer has other numbers.
-            self.session = None if is_pooled else pgconn.backend_pid
-            #: What ends the connection, if the server has not responded in time.
-            self.unanswered: _Unanswered | None = None
-
-        def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
-            seconds = RESPONSE_TIMEOUT if timeout is None else timeout
-            try:
-                return super().wait(gen, interval, min(seconds, remaining()))
-            except psycopg.Error as error:
-                # Errors of the server have a code.
-                is_timeout = error.sqlstate is None and self.pgconn.transaction_status == _ACTIVE
-                if is_timeout and self.is_used and self.unanswered is None:
-                    keep_alive(self.fileno())
-                    self.unanswered = _Unanswered(self)
-                    raise psycopg.OperationalError(_NO_RESPONSE) from None
-                raise
-
-        def close(self) -> None:
-            # PgBouncer would use the server for other clients, although it still works.
-            if self.unanswered is None:
-                super().close()
-
-    return DeadlineConnection
-
-
-class _Unanswered:
-    """A connection whose server has not responded in time."""
-
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
-        #: The file descriptor of its socket.
-        self.fileno = connection.fileno
-
-    def close(self) -> None:
-        """End the connection."""
-        self._connection.unanswered = None
-        self._connection.close()
-
-
-def _configure(connection: Connection) -> None:
-    """Set for one transaction what :meth:`PostgreSQL.make_engine` otherwise sets for a session."""
-    connection.exec_driver_sql(
-        f"SELECT set_config('statement_timeout', '{_STATEMENT_TIMEOUT}', true),"  # noqa: S608
-        f" set_config('client_min_messages', '{_LEVEL}', true)"
-    )
+def _check_settings(connection: Connection) -> None:
+    """Log each timeout that the role does not have."""
+    for name, value in _SETTINGS.items():
+        if connection.exec_driver_sql(f"SHOW {name}").scalar() == "0":
+            role = connection.engine.url.username
+            _log.warning(_WITHOUT_TIMEOUT, role, name, role, name, value)
 
 
 def _server_version(connection: Connection) -> tuple[int, int]:
@@ -273,53 +248,37 @@ def _arguments(url: URL) -> dict[str, Any]:
 
 
 def _check_values(options: Mapping[str, Any]) -> None:
-    usual = _problems({})
-    problems = _problems(options) - usual
+    """Raise ValueError for a value that libpq refuses."""
+    problems = _problems(options) - _problems({})
     if problems:
-        # The messages of libpq would show values. It reports one invalid option at a time.
-        left = {name: _problems(options, name) - usual for name in sorted(options)}
-        names = [name for name in left if not left[name]]
-        names = names or [name for name in left if left[name] != problems]
-        raise ValueError(f"the option {' or '.join(names)} of the URL has an invalid value")
+        reason = one_line("; ".join(sorted(problems)))
+        raise ValueError(f"the URL has an option with an invalid value: {reason}")
 
 
-def _problems(options: Mapping[str, Any], without: str = "") -> set[str]:
-    """Return what libpq reports for the options without one of them. It does not connect."""
+def _problems(options: Mapping[str, Any]) -> set[str]:
+    """Return what libpq reports for the options, without their values. It does not connect."""
     from psycopg import pq
     from psycopg.conninfo import make_conninfo
 
     # An empty option is not replaced by the service or the environment.
     options = {"host": "", "port": "", **options}
-    options = {name: value for name, value in options.items() if name != without}
     # libpq checks the other options first, and then refuses these addresses.
     hosts = options.get("hostaddr") or options.get("host") or ""
     addresses = ",".join("-" for _ in hosts.split(","))
     attempt = pq.PGconn.connect_start(make_conninfo(**{**options, "hostaddr": addresses}).encode())
-    problems = {*attempt.get_error_message().splitlines()}
+    message = attempt.get_error_message()
     attempt.finish()
-    return problems
+    # libpq quotes values, but does not escape the quotes in them.
+    quoted = '".*"' if any('"' in f"{value}" for value in options.values()) else '"[^"]*"'
+    return {*re.sub(quoted, '"***"', message, flags=re.DOTALL).splitlines()}
 
 
-def _fields(error: exc.DBAPIError) -> tuple[Any, ...]:
-    """Return the SQLSTATE, the schema, the table and the constraint of an error."""
+def _code(error: exc.DBAPIError) -> Any:
+    """Return the SQLSTATE of an error."""
     original: Any = error.orig
-    diagnostics = getattr(original, "diag", None)
-    if diagnostics is None:  # pg8000 has a dict.
-        fields = original.args[0] if original.args else None
-        return tuple(fields.get(key) if isinstance(fields, dict) else None for key in "Cstn")
-    names = ("sqlstate", "schema_name", "table_name", "constraint_name")
-    return tuple(getattr(diagnostics, name) for name in names)
-
-
-class _Notices(Watch):
-    """The notices of a server, which each driver represents in another way."""
-
-    def append(self, notice: Any) -> None:
-        """Note whether a notice is that of a cancelled wait for a standby."""
-        if isinstance(notice, str):  # psycopg2 has only the text, which may be in any language.
-            is_cancelled = "wait for synchronous replication" in notice
-        elif isinstance(notice, dict):  # pg8000
-            is_cancelled = notice.get(b"R") == _WAIT_FOR_STANDBY.encode()
-        else:
-            is_cancelled = notice.source_function == _WAIT_FOR_STANDBY
-        self.is_replicated &= not is_cancelled
+    if hasattr(original, "sqlstate"):
+        return original.sqlstate
+    if hasattr(original, "pgcode"):  # psycopg2
+        return original.pgcode
+    fields = original.args[0] if original.args else None  # pg8000 has a dict.
+    return fields.get("C") if isinstance(fields, dict) else None

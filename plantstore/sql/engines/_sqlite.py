@@ -5,33 +5,51 @@ import os
 import re
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
-from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import unquote, urlsplit
 
-from sqlalchemy import URL, Connection, Engine, Integer, Table, event, exc
+from sqlalchemy import (
+    URL,
+    BigInteger,
+    Column,
+    Connection,
+    Engine,
+    Integer,
+    MetaData,
+    Table,
+    event,
+    exc,
+)
 from sqlalchemy.types import TypeEngine
 
-from ...stores.base import Plant, StoreUnavailable
-from ...stores.deadline import TIMEOUT, remaining
-from ._backend import Backend, convert, one_of, own_engine
+from ...stores.base import Plant, PlantExists, StoreMisconfigured, StoreUnavailable
+from ...stores.deadline import TIMEOUT
+from ._backend import Backend, driver_of, own_engine, qualified_name
+from ._options import convert, one_of
 
 _log = logging.getLogger("plantstore")
 
 # The seconds that a connection waits for a lock.
 _LOCK_TIMEOUT = 4
-# The seconds after which the file keeps its journal mode, because other connections use it.
-_MODE_TIMEOUT = 0.5
 _WAL_WARNING = (
     "SQLite %s has the WAL-reset bug, which can very rarely corrupt a file with a write-ahead log."
     " Use SQLite 3.51.3 or later, or journal_mode=truncate."
 )
-# The columns of an insert, and the parameters for a plant.
-_COLUMNS = f"({', '.join(Plant._fields)})"
-_ROW = f"({', '.join('?' for _ in Plant._fields)})"
+# What a connection knows of its file, in the dict of SQLAlchemy.
+_IDENTITY = "plantstore_file"
+_LOST = "the SQLite file was deleted or replaced while it was in use"
+# The temporary table of an import.
+_NEW = "temp.plantstore_import"
+_ROWS = "(id INTEGER PRIMARY KEY, name TEXT NOT NULL, tag TEXT)"
+_NEW_TABLE = Table(
+    "plantstore_import", MetaData(schema="temp"), Column("id", BigInteger, primary_key=True)
+)
+# In SQLite, a negative size is in kibibytes. An import with more data locks the file for longer.
+_CACHE_SIZE = -(256 << 10)
 # What usually locks the file for too long.
 _LOCKED = "another connection has an open transaction in this SQLite file"
 _LOCKED_BY_IMPORT = f"{_LOCKED}, such as an import"
@@ -65,10 +83,17 @@ def _warn_of_wal_reset_bug() -> None:
     _log.warning(_WAL_WARNING, sqlite3.sqlite_version)
 
 
-def _file(url: URL) -> str:
-    """Return the path of the file. The database of a URL may be a URI."""
-    database = url.database or ""
-    return unquote(urlsplit(database).path) if database.startswith("file:") else database
+@cache  # One line for each file, although each thread notices it.
+def _log_lost(file: str, identity: object) -> None:
+    _log.error("%s: %s. Plants that were added to it may be lost.", _LOST.capitalize(), file)
+
+
+def _identity(file: str) -> tuple[int, int] | None:
+    try:
+        status = os.stat(file)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _folder_is_writable(file: str) -> bool:
@@ -120,10 +145,9 @@ class SQLite(Backend):
         """Return an engine that syncs each commit to the disk.
 
         The option ``timeout`` is the number of seconds to wait for a lock. ``journal_mode`` is
-        ``wal`` or ``truncate``. The default is ``wal`` if this version of SQLite is safe with it.
-        With ``mode=rw``, the file must exist, and keeps its journal mode. The default is ``rwc``.
+        ``wal`` or ``truncate``, for a new file. The default is ``wal`` if this version of SQLite is
+        safe with it. With ``mode=rw``, the file must exist. The default is ``rwc``.
         """
-        buggy = has_wal_reset_bug(sqlite3.sqlite_version_info)
         if url.host is not None or url.username is not None:
             raise ValueError(
                 "the URL of an SQLite file has three slashes before a relative path, such as"
@@ -132,10 +156,9 @@ class SQLite(Backend):
         options = convert(url.query, _OPTIONS)
         lock_timeout: float = options.get("timeout", _LOCK_TIMEOUT)
         access: str = options.get("mode", "rwc")
-        mode: str | None = None
-        if access == "rwc":
-            mode = options.get("journal_mode", "truncate" if buggy else "wal")
-        if buggy and mode == "wal":
+        buggy = has_wal_reset_bug(sqlite3.sqlite_version_info)
+        wanted: str | None = options.get("journal_mode") if access == "rwc" else None
+        if buggy and wanted == "wal":
             _warn_of_wal_reset_bug()
         # The time for everything else is the same as by default.
         timeout = TIMEOUT + max(0, lock_timeout - _LOCK_TIMEOUT)
@@ -143,36 +166,115 @@ class SQLite(Backend):
         query = {"uri": "true", "mode": access}
         url = url.set(drivername="sqlite", database=uri, query=query)
         engine = own_engine(url, {}, timeout)
-        event.listen(engine, "connect", _Setup(lock_timeout, mode))
+        new_mode = wanted or ("truncate" if buggy or access == "rw" else "wal")
+        event.listen(engine, "connect", _Setup(lock_timeout, new_mode, wanted))
         return engine
 
-    def keys(self, connection: Connection, table: Table) -> Collection[Any]:
-        """Return the name of the column id in messages."""
-        return {f"{table.name}.id"}
+    def watch(self, connection: Connection) -> None:
+        """Note which file the connection has open."""
+        file = self.file(connection.engine.url)
+        if file not in {"", ":memory:"}:
+            connection.info.setdefault(_IDENTITY, (os.path.abspath(file), _identity(file)))
 
-    def is_duplicate(
-        self, error: exc.DBAPIError, keys: Collection[Any], ids: Collection[int]
-    ) -> bool:
-        """Return whether the primary key of the table is violated."""
-        code = getattr(error.orig, "sqlite_errorcode", None)
-        _, _, key = str(error.orig).rpartition(": ")
-        return code == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY and key in keys
+    def check_commits(self, connection: Connection) -> None:
+        """Check that the file has been neither deleted nor replaced: its plants would be lost."""
+        file, identity = connection.info.get(_IDENTITY, (None, None))
+        if file is not None and _identity(file) != identity:
+            _log_lost(file, identity)
+            raise StoreUnavailable(f"{_LOST}: {file}")
+
+    def _insert_atomically(
+        self, connection: Connection, table: Table, plants: Sequence[Plant]
+    ) -> None:
+        if len(plants) == 1:
+            self._insert_all(connection, table, plants)
+            return
+        # A trigger can end a statement that is not in a transaction after some of its rows.
+        with self.transaction(connection):
+            self._insert_all(connection, table, plants)
+
+    @contextmanager
+    def transaction(self, connection: Connection) -> Iterator[None]:
+        """Provide a transaction that locks the file for other writers, and commit it.
+
+        :raises StoreUnavailable: if it is unknown whether it was committed.
+        """
+        driver, is_complete = driver_of(connection), False
+        connection.exec_driver_sql("SELECT 1").close()
+        if not driver.in_transaction:  # An event listener of a site may have begun one before that.
+            driver.execute("BEGIN IMMEDIATE").close()
+        try:
+            yield
+            is_complete = True
+            driver.execute("COMMIT").close()
+        except BaseException as error:
+            if driver.in_transaction:
+                driver.execute("ROLLBACK").close()
+            elif is_complete:
+                unknown = f"it is not known whether the commit has failed: {error}"
+                raise StoreUnavailable(unknown) from error
+            raise
+
+    def begin_import(self, connection: Connection, table: Table) -> bool:
+        """Create a temporary table. So reads and adds go on until the import is complete."""
+        for statement in (f"DROP TABLE IF EXISTS {_NEW}", f"CREATE TEMPORARY TABLE {_NEW} {_ROWS}"):
+            connection.exec_driver_sql(statement)
+        return True
+
+    def import_batch(
+        self, connection: Connection, table: Table, plants: Sequence[Plant]
+    ) -> tuple[Collection[int], Collection[int]]:
+        """Insert those of the plants whose ids do not exist into the temporary table."""
+        existing = self._existing(connection, table, [plant.id for plant in plants])
+        new = [plant for plant in plants if plant.id not in existing]
+        try:
+            self._insert_all(connection, _NEW_TABLE, new)
+        except exc.IntegrityError:  # An id is repeated.
+            added, repeated = self.insert_locked(connection, _NEW_TABLE, new)
+            return added, existing.union(repeated)
+        return {plant.id for plant in new}, existing
+
+    def finish_import(self, connection: Connection, table: Table, skip_existing: bool) -> int:
+        """Copy the temporary table by one transaction."""
+        name = qualified_name(connection, table)
+        # The file is locked against reads only for the commit itself.
+        connection.exec_driver_sql(f"PRAGMA main.cache_size={_CACHE_SIZE}")
+        with self.transaction(connection):
+            taken = f"id IN (SELECT id FROM {name})"  # noqa: S608
+            query = f"SELECT id FROM {_NEW} WHERE {taken}"  # noqa: S608
+            existing = connection.exec_driver_sql(query).scalars().all()
+            if existing and not skip_existing:
+                raise PlantExists(existing[0])
+            count = f"SELECT COUNT(*) FROM {_NEW}"  # noqa: S608
+            staged: int = connection.exec_driver_sql(count).scalar_one()
+            copied = connection.exec_driver_sql(
+                f"INSERT INTO {name} (id, name, tag) SELECT id, name, tag FROM {_NEW}"  # noqa: S608
+                f" WHERE NOT {taken}"
+            ).rowcount
+            if copied != staged - len(existing):
+                raise StoreMisconfigured(f"table {table.name}: a trigger drops plants")
+        return len(existing)
+
+    def file(self, url: URL) -> str:
+        """Return the path of the file. The database of a URL may be a URI."""
+        database = url.database or ""
+        return unquote(urlsplit(database).path) if database.startswith("file:") else database
 
     def is_new(self, url: URL) -> bool:
         """Return whether the file does not exist, and the URL and this user can create it."""
-        file = _file(url)
+        file = self.file(url)
         can_create = url.query.get("mode") == "rwc" and _folder_is_writable(file)
         return can_create and not os.path.exists(file)
 
     def check_writable(self, url: URL) -> None:
         """Check that this user can write to the file, if it exists, and to its folder."""
-        file = _file(url)
+        file = self.file(url)
         if os.path.exists(file) and not (os.access(file, os.W_OK) and _folder_is_writable(file)):
             raise StoreUnavailable(f"attempt to write a readonly database: {file}")
 
     def describe(self, error: Exception, url: URL) -> str:
         """Return the message of an error in one line, with the file or the cause."""
-        message, file = super().describe(error, url), _file(url)
+        message, file = super().describe(error, url), self.file(url)
         code = getattr(getattr(error, "orig", error), "sqlite_errorcode", 0) & 0xFF
         if "is locked" in message:
             is_own = "mode" in url.query
@@ -181,91 +283,56 @@ class SQLite(Backend):
             return f"{message}: {file} ({_why_closed(file)})"
         return f"{message}: {file}" if code in _FILE_ERRORS else message
 
-    def in_transaction(self, driver: Any) -> bool:
-        """Return whether a connection is in a transaction: the engine of a site may begin one."""
-        return bool(driver.in_transaction)
-
-    def insert_together(self, connection: Connection, table: Table, plants: Sequence[Plant]) -> int:
-        """Insert plants by one statement, and return how many were inserted."""
-        name = connection.dialect.identifier_preparer.format_table(table)
-        rows = ", ".join([_ROW] * len(plants))
-        statement = f"INSERT INTO {name} {_COLUMNS} VALUES {rows}"  # noqa: S608
-        # After an interrupt, SQLAlchemy would close the connection.
-        driver: Any = connection.connection.dbapi_connection
-        added: int = driver.execute(statement, (*chain(*plants),)).rowcount
-        return added
-
-    def limit_waiting(self, connection: Connection) -> None:
-        """Set the lock timeout of a connection, if the deadline is nearer than usual."""
-        info = connection.info
-        seconds = min(info["usual_lock_timeout"], remaining())
-        if seconds != info["lock_timeout"]:
-            driver: Any = connection.connection.dbapi_connection
-            driver.execute(f"PRAGMA busy_timeout={int(seconds * 1000)}")
-            info["lock_timeout"] = seconds
+    def is_rolled_back(self, error: exc.DBAPIError) -> bool:
+        """Return True: a statement has failed. Begin and commit raise errors of the driver."""
+        return True
 
 
 class _Setup:
-    """Sets the lock timeout, the syncs and the journal mode of every new connection."""
+    """Sets the lock timeout, the syncs and the journal mode of every new connection.
 
-    def __init__(self, lock_timeout: float, mode: str | None) -> None:
+    :param lock_timeout: the seconds to wait for a lock.
+    :param new_mode: the journal mode of a new file.
+    :param wanted: the journal mode in the URL, or ``None``.
+    """
+
+    def __init__(self, lock_timeout: float, new_mode: str, wanted: str | None) -> None:
         self._lock_timeout = lock_timeout
-        self._mode = mode
+        self._new_mode = new_mode
+        self._wanted = wanted
         self._logged = ""  # The mode that the log has named last.
 
     def __call__(self, connection: sqlite3.Connection, record: Any) -> None:
-        record.info["usual_lock_timeout"] = record.info["lock_timeout"] = self._lock_timeout
         try:
-            self._log(self._set_mode(connection))
             connection.execute(f"PRAGMA busy_timeout={int(self._lock_timeout * 1000)}")
+            mode = self._set_mode(connection)
+            connection.execute("PRAGMA synchronous=FULL")
         except BaseException:
             connection.close()  # Older versions of SQLAlchemy leave it open.
             raise
+        if mode not in {self._wanted, self._logged} and self._wanted:
+            _log.warning("The SQLite file keeps its journal mode, which is %s.", mode)
+        self._logged = mode
 
     def _set_mode(self, connection: sqlite3.Connection) -> str:
-        """Set the journal mode and the syncs, and return the mode in force."""
-        # SQLite does not wait for a lock when it changes to or from a write-ahead log. The driver
-        # would wait longer for other locks than the deadline.
-        connection.execute("PRAGMA busy_timeout=0")
-        started, seconds = time.monotonic(), min(self._lock_timeout, remaining())
+        """Set the journal mode, and return the mode in force.
+
+        A journal that is deleted instead of truncated can reappear after a power failure and undo a
+        commit. The file does not keep the mode ``truncate``: that is one of the connection.
+        """
+        end = time.monotonic() + self._lock_timeout
         while True:
-            waited = time.monotonic() - started
             try:
-                mode = _try_mode(connection, self._mode, waited > min(_MODE_TIMEOUT, seconds / 2))
-                connection.execute("PRAGMA synchronous=FULL")
-                return mode
+                if _journal(connection) == "wal":
+                    return "wal"
+                is_new = connection.execute("PRAGMA page_count").fetchone() == (0,)
+                return _journal(connection, f"={self._new_mode if is_new else 'truncate'}")
             except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or waited > seconds:
+                # SQLite does not wait for a lock when it changes to a write-ahead log.
+                is_locked = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+                if not is_locked or time.monotonic() > end:
                     raise
             time.sleep(0.01)
-
-    def _log(self, mode: str) -> None:
-        if mode != self._logged:
-            level = logging.INFO if self._mode in {mode, None} else logging.WARNING
-            _log.log(level, "The journal mode of the SQLite file is %s.", mode)
-            self._logged = mode
-
-
-def _try_mode(connection: sqlite3.Connection, wanted: str | None, may_keep: bool) -> str:
-    """Set the journal mode, or keep that of the file, and return the mode in force.
-
-    A journal that is deleted instead of truncated can reappear after a power failure and undo a
-    commit. The file does not keep the mode ``truncate``: that is one of the connection.
-
-    :param wanted: the journal mode, or ``None`` for that of the file.
-    """
-    if wanted is None:
-        wanted = "wal" if _journal(connection) == "wal" else "truncate"
-    try:
-        return _journal(connection, f"={wanted}")
-    except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_READONLY:
-            return _journal(connection)  # The plants can still be read.
-        if may_keep and _journal(connection) == "wal":
-            return "wal"
-        if may_keep and wanted == "wal":
-            return _journal(connection, "=truncate")
-        raise
 
 
 def _journal(connection: sqlite3.Connection, change: str = "") -> str:

@@ -20,7 +20,7 @@ CLIENTS = 12
     ids=["content_length", "chunked"],
 )
 def test_body_that_takes_too_long(start: bytes, piece: bytes) -> None:
-    """A body that takes longer than ten seconds to arrive is 40002."""
+    """A body that takes longer than ten seconds to arrive, or 30 in chunks, is 40002."""
     with Gunicorn(PLANTSTORE_TOKENS=TOKEN) as server, server.connect() as connection:
         connection.send(start)
         for _ in count():

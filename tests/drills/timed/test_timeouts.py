@@ -34,7 +34,7 @@ def test_lock_timeout_is_store_unavailable(store: SQLStore, engine: Engine) -> N
         other.execute(text("INSERT INTO plants (id, name) VALUES (1, 'other')"))
         with started(lambda: store.add(ROSE_PLANT)) as (adding,):
             try:
-                with pytest.raises(StoreUnavailable, match=r"statement timeout|Lock wait timeout"):
+                with pytest.raises(StoreUnavailable, match=r"lock timeout|Lock wait timeout"):
                     adding.result(GIVES_UP)
             finally:
                 other.rollback()

@@ -4,7 +4,6 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote
 
 import hypothesis.strategies as st
@@ -18,7 +17,7 @@ from tests.support.commands import invoke
 from tests.support.databases import OpenPlace, Place, mariadb, only, postgresql
 from tests.support.serving import LIMIT
 from tests.support.sites import ROSE_PLANT
-from tests.support.sql import open_sql
+from tests.support.sql import ask, execute, open_sql
 from tests.support.stores import refusal
 
 POSTGRESQL = "postgresql://me:hunter2@127.0.0.1/db?"
@@ -40,9 +39,9 @@ INVALID = [
     (POSTGRESQL + f"tcp_user_timeout={'9' * 5000}", "tcp_user_timeout"),
     (POSTGRESQL + "sslmode=bogus", "sslmode"),
     (POSTGRESQL + "sslmode=bogus,prefer", "sslmode"),
-    (POSTGRESQL + "sslmode=hunter2", "the option sslmode of"),
-    (POSTGRESQL + "sslmode=a%0Ahunter2&target_session_attrs=hunter2", "the option sslmode of"),
-    (POSTGRESQL + "host=a,b&port=1,2&sslmode=hunter2", "the option sslmode of"),
+    (POSTGRESQL + "sslmode=hunter2", "sslmode"),
+    (POSTGRESQL + "sslmode=a%0Ahunter2&target_session_attrs=hunter2", "sslmode"),
+    (POSTGRESQL + "host=a,b&port=1,2&sslmode=hunter2", "sslmode"),
     (POSTGRESQL + "sslmode=", "'sslmode'"),
     (POSTGRESQL + "sslmode", "'sslmode'"),
     (POSTGRESQL + "sslmode=prefer&sslmode=require", "sslmode"),
@@ -199,7 +198,7 @@ def test_no_message_shows_a_part_of_a_password(password: str, scheme: str, optio
     url = f"{scheme}://me:{password}@127.0.0.1:1/db{options}"
     try:
         with open_sql(url) as store:
-            used = store._connections.engine.url  # noqa: SLF001
+            used = store._url  # noqa: SLF001
             assert (used.host, used.password) == ("127.0.0.1", unquote(password))
             store.ping()
     except (ValueError, StoreUnavailable) as error:
@@ -313,6 +312,23 @@ def test_postgresql_hosts(place: Place, options: str) -> None:
     use(f"postgresql://plants@/postgres?{options.format(folder=folder, port=port)}")
 
 
+@only(postgresql)
+def test_role_without_timeouts(
+    place: Place, engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With pgbouncer=true, the log names each timeout that the role does not have, once."""
+    execute(engine, "ALTER ROLE plants SET statement_timeout = 3500")
+    for _ in range(2):
+        with open_sql(f"{place.url}?pgbouncer=true") as store:
+            store.add_all([])
+            store.close()
+            store.ping()
+    execute(engine, "ALTER ROLE plants RESET statement_timeout")
+    missing = "The role plants has no lock_timeout in PostgreSQL."
+    assert [it.partition(" With ")[0] for it in caplog.messages] == [missing] * 2
+    assert "ALTER ROLE plants SET lock_timeout = 500" in caplog.text
+
+
 @pytest.fixture
 def schema(engine: Engine) -> Iterator[str]:
     """Return the name of a new schema."""
@@ -333,9 +349,8 @@ def test_postgresql_session_options(place: Place, engine: Engine, schema: str, p
             number = "SELECT COUNT(*) FROM pg_stat_activity WHERE application_name = 'the shed'"
             assert connection.execute(text(number)).scalar() == 1
             assert connection.execute(text(f"SELECT name FROM {schema}.plants")).scalar() == "Rose"
-        with store._connections.connect() as connection:  # noqa: SLF001
-            timeout = connection.exec_driver_sql("SHOW statement_timeout").scalar()
-    assert timeout == "3500ms"
+        assert ask(store, "SHOW statement_timeout") == "3500ms"
+        assert ask(store, "SHOW lock_timeout") == "500ms"
 
 
 @only(mariadb)
@@ -364,11 +379,12 @@ def test_mariadb_socket(place: Place, tmp_path: Path) -> None:
 
 @only(mariadb)
 def test_response_timeout_of_the_url(place: Place) -> None:
-    """The read_timeout of the URL replaces the store's timeout for a response."""
-    store = open_sql(f"{place.url}?read_timeout=1")
-    with store, store._connections.connect() as connection:  # noqa: SLF001
-        driver: Any = connection.connection.dbapi_connection
-        assert driver._read_timeout == 1  # noqa: SLF001
+    """The read_timeout of the URL limits the time to wait for a response."""
+    with (
+        open_sql(f"{place.url}?read_timeout=1") as store,
+        pytest.raises(StoreUnavailable, match="timed out"),
+    ):
+        ask(store, "SELECT SLEEP(2)")
 
 
 def certificate(folder: Path, name: str) -> tuple[Path, Path]:
@@ -403,5 +419,6 @@ def test_mariadb_certificate_is_verified() -> None:
 
 def use_tls(url: str) -> None:
     """Check that a store uses an encrypted connection."""
-    with open_sql(url) as store, store._connections.connect() as connection:  # noqa: SLF001
-        assert connection.exec_driver_sql("SHOW STATUS LIKE 'Ssl_cipher'").one()[1] != ""
+    with open_sql(url) as store:
+        cipher = "SELECT variable_value FROM information_schema.session_status"
+        assert ask(store, f"{cipher} WHERE variable_name = 'Ssl_cipher'") != ""

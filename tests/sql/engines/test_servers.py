@@ -1,18 +1,19 @@
 """URLs with several database servers, and servers that are like PostgreSQL."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import suppress
+from threading import Barrier
 
 import pytest
 from sqlalchemy import Engine, make_url, text
 
 from plantstore import SQLStore, StoreUnavailable
-from plantstore.sql.engines import POOL_SIZE
+from plantstore.sql._own import READING
 from plantstore.stores.deadline import deadline
 from plantstore.stores.urls import public_url
 from tests.support.databases import SERVERS, Place, mariadb, only, postgresql
 from tests.support.proxy import other_program, proxy, silent_host
-from tests.support.serving import free_port
+from tests.support.serving import LIMIT, free_port
 from tests.support.sites import LILY, ROSE_PLANT
 from tests.support.sql import open_sql, started
 from tests.support.stores import refusal
@@ -144,28 +145,34 @@ def is_found(store: SQLStore) -> bool:
     return False
 
 
-def fill_pool(store: SQLStore) -> None:
-    """Open all connections that the pool can have."""
+def open_all(store: SQLStore) -> None:
+    """Open all connections with which the store can read."""
     store.add(ROSE_PLANT)
-    with ExitStack() as pool:
-        for _ in range(POOL_SIZE):
-            pool.enter_context(store._connections.connect())  # noqa: SLF001
+    all_open = Barrier(READING)
+
+    def execute() -> None:
+        executor, statements = store._executor, store._statements  # noqa: SLF001
+        executor.call(statements, lambda _: all_open.wait(LIMIT))
+
+    with started(*[execute] * READING) as calls:
+        pass
+    assert [call.exception() for call in calls] == [None] * READING
 
 
 def wait_in_vain(store: SQLStore) -> None:
-    """Let an operation of each connection of the pool wait."""
+    """Let an operation of each connection wait."""
     with started(*[lambda: is_found(store)] * 20) as waiting:
         assert not any(one.result() for one in waiting)
 
 
 @only(*SERVERS)
 def test_connections_that_have_become_silent(place: Place) -> None:
-    """If the server responds to no connection of the pool any more, others to it are used.
+    """If the server responds to no connection of the store any more, others to it are used.
 
     For example, a proxy has forgotten the connections.
     """
     with proxy(place) as silent, open_sql(silent.url) as store:
-        fill_pool(store)
+        open_all(store)
         silent.silence()
         wait_in_vain(store)
         wait_until(lambda: is_found(store))
@@ -173,14 +180,14 @@ def test_connections_that_have_become_silent(place: Place) -> None:
 
 @only(*SERVERS)
 def test_server_that_stops_to_respond(place: Place) -> None:
-    """If the server responds to no connection of the pool any more, the next server is used."""
+    """If the server responds to no connection of the store any more, the next server is used."""
     with proxy(place) as first, open_sql(also(place, f"127.0.0.1:{first.port}")) as store:
-        fill_pool(store)
+        open_all(store)
         first.forwards.clear()
         wait_in_vain(store)
         wait_until(lambda: is_found(store))
-        with started(*[lambda: store.get(1)] * POOL_SIZE) as getting:
-            assert [one.result() for one in getting] == [ROSE_PLANT] * POOL_SIZE
+        with started(*[lambda: store.get(1)] * READING) as getting:
+            assert [one.result() for one in getting] == [ROSE_PLANT] * READING
 
 
 @only(mariadb)
@@ -273,7 +280,8 @@ def test_conflict_at_the_commit_of_an_add(place: Place, options: str) -> None:
 @pytest.mark.usefixtures("conflicts")
 @pytest.mark.parametrize("options", ["", "?pgbouncer=true"])
 def test_conflict_at_the_commit_of_an_import(place: Place, options: str) -> None:
-    """An import is repeated if its commit fails because of a concurrent transaction."""
+    """If the commit of an import fails because of a concurrent transaction, nothing is stored."""
     with open_sql(place.url + options) as store:
-        assert store.add_all([ROSE_PLANT, LILY]) == 2
-        assert [*store] == [ROSE_PLANT, LILY]
+        with pytest.raises(StoreUnavailable, match="nothing was stored, run the import again"):
+            store.add_all([ROSE_PLANT, LILY])
+        assert [*store] == []

@@ -1,22 +1,25 @@
-"""Group commit: adds of several threads in one transaction of an SQLite file."""
+"""The threads of a store: adds that wait are committed together."""
 
 import sqlite3
-import subprocess
-import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
+from itertools import count
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
 from sqlalchemy import event
 
-from plantstore import Plant, PlantExists, SQLStore, StoreMisconfigured, StoreUnavailable
+from plantstore import Plant, SQLStore, StoreMisconfigured, StoreUnavailable
+from plantstore.sql import _own
+from plantstore.sql._operations import Add
 from plantstore.stores.deadline import deadline
-from tests.support.serving import LIMIT, ROOT
-from tests.support.sql import open_sql
+from tests.support.serving import LIMIT
+from tests.support.sql import open_sql, own_connections
 from tests.support.waiting import wait_until
 
 # The plant of the add that commits while the group waits.
@@ -58,8 +61,10 @@ def call_together(
 
 
 def waits(store: SQLStore, adds: int) -> bool:
-    """Return whether so many adds are in the queue of the store."""
-    return len(store._connections._group._queue) == adds  # noqa: SLF001
+    """Return whether one add is in progress, and the others wait for it."""
+    workers = own_connections(store)._writing  # noqa: SLF001
+    in_progress = sum(len(worker.operations) for worker in workers._workers)  # noqa: SLF001
+    return (in_progress, workers._queue.qsize()) == (1, adds - 1)  # noqa: SLF001
 
 
 class locked:  # noqa: N801
@@ -84,7 +89,7 @@ def execute(file: Path, statement: str) -> None:
 def listen(store: SQLStore, name: str, listener: Callable[..., Any]) -> None:
     """Listen to an event of the store's engine, also on the connections that it opens later."""
     store.close()
-    event.listen(store._connections.engine, name, listener)  # noqa: SLF001
+    event.listen(own_connections(store).engine, name, listener)
 
 
 def check_still_works(store: SQLStore, file: Path) -> None:
@@ -99,9 +104,23 @@ def test_waiting_adds_are_one_transaction(store: SQLStore, file: Path) -> None:
     listen(store, "connect", lambda it, _: it.set_trace_callback(statements.append))
     assert add_together(store, file, GROUP) == [None] * 5
     assert list(store) == [FIRST, *GROUP]
-    start, end = statements.index("BEGIN IMMEDIATE"), statements.index("COMMIT")
-    assert [it.count("(") for it in statements[start:end] if it.startswith("INSERT")] == [6]
-    assert statements.count("COMMIT") == 1
+    inserts = [it.count("(") - 1 for it in statements if it.startswith("INSERT")]
+    assert inserts == [1, 5]
+    assert [it for it in statements if it in {"BEGIN IMMEDIATE", "COMMIT"}] == [
+        "BEGIN IMMEDIATE",
+        "COMMIT",
+    ]
+
+
+def test_group_of_large_plants(store: SQLStore, file: Path) -> None:
+    """Adds of large plants are committed in smaller groups, so no statement becomes too large."""
+    statements: list[str] = []
+    listen(store, "connect", lambda it, _: it.set_trace_callback(statements.append))
+    large = [plant._replace(name="x" * 600_000) for plant in GROUP]
+    assert add_together(store, file, large) == [None] * 5
+    assert list(store) == [FIRST, *large]
+    inserts = [it.count("(") - 1 for it in statements if it.startswith("INSERT")]
+    assert inserts == [1, 3, 2]
 
 
 def test_duplicate_in_a_group_refuses_only_itself(store: SQLStore, file: Path) -> None:
@@ -153,88 +172,54 @@ def test_full_disk_in_a_group(store: SQLStore, file: Path) -> None:
     check_still_works(store, file)
 
 
-class Interrupted(sqlite3.Connection):
-    """A connection whose thread is interrupted once, before or after a statement."""
-
-    # When the thread is interrupted: "before" or "after", and the statement.
-    when = ("", "")
-    # The exception of the interrupt.
-    error: type[BaseException] = KeyboardInterrupt
+class FailingCommit(sqlite3.Connection):
+    """A connection whose commits succeed, and then fail."""
 
     def execute(self, statement: str, *arguments: Any) -> sqlite3.Cursor:
         """Execute a statement."""
-        self._interrupt("before", statement)
         cursor = super().execute(statement, *arguments)
-        self._interrupt("after", statement)
+        if statement == "COMMIT":
+            raise sqlite3.OperationalError("disk I/O error")
         return cursor
 
-    def _interrupt(self, *now: str) -> None:
-        when, statement = Interrupted.when
-        if when == now[0] and now[1].startswith(statement):
-            Interrupted.when = ("", "")
-            raise Interrupted.error
 
+def test_unknown_outcome_of_a_commit(store: SQLStore, file: Path) -> None:
+    """If a commit fails in a way that may have stored the plants, no add of the group succeeds.
 
-def listen_to_interrupts(store: SQLStore) -> None:
-    """Let the store use connections whose thread may be interrupted."""
-    listen(
-        store,
-        "do_connect",
-        lambda _dialect, _record, arguments, options: sqlite3.connect(
-            *arguments, factory=Interrupted, **options
-        ),
-    )
-    with store._connections.connect(), store._connections.connect():  # noqa: SLF001
-        pass  # The next add uses another connection than the group.
+    No add is repeated either: its own plant would then be taken for a duplicate.
+    """
+    kinds = iter([FailingCommit])
 
+    def connect(_dialect: object, _record: object, arguments: Any, options: Any) -> Any:
+        kind = next(kinds, sqlite3.Connection)
+        return sqlite3.connect(*arguments, factory=kind, **options)
 
-@pytest.mark.parametrize("statement", ["BEGIN IMMEDIATE", "INSERT", "COMMIT"])
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_interrupted_transaction_of_a_group(
-    store: SQLStore, file: Path, when: str, statement: str
-) -> None:
-    """If the thread that commits a group is interrupted, every other add succeeds."""
-    listen_to_interrupts(store)
-    Interrupted.when = (when, statement)
-    check_interrupted(store, file, add_together(store, file, GROUP))
-
-
-def test_unknown_outcome_of_a_commit(
-    store: SQLStore, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """If a commit fails in a way that may have stored the plants, no add of the group succeeds."""
-    listen_to_interrupts(store)
-    monkeypatch.setattr(Interrupted, "error", sqlite3.OperationalError)
-    Interrupted.when = ("after", "COMMIT")
+    listen(store, "do_connect", connect)
     outcomes = add_together(store, file, GROUP)
     assert {type(it) for it in outcomes} == {StoreUnavailable}
+    assert all("not known whether the commit has failed" in str(it) for it in outcomes)
+    event.remove(own_connections(store).engine, "do_connect", connect)
+    store.close()
     check_still_works(store, file)
 
 
-def test_interrupt_after_a_commit(
-    store: SQLStore, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """If a thread is interrupted before it lets another one lead, the others still succeed."""
-    group = store._connections._group  # noqa: SLF001
-    leave, interrupts = group._leave, iter([KeyboardInterrupt()])  # noqa: SLF001
-
-    def interrupted(add: Any) -> None:
-        for interrupt in interrupts:
-            raise interrupt
-        leave(add)
-
-    monkeypatch.setattr(group, "_leave", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        store.add(Plant(7, ""))
-    assert add_together(store, file, GROUP) == [None] * 5
+def test_adds_wait_for_a_locked_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long a file is locked, adds wait for it until their deadline, and are not refused."""
+    monkeypatch.setattr(_own, "_PATIENCE", 0.0)
+    with open_sql(f"sqlite:///{file}") as store:
+        store.add_all([])
+        assert add_together(store, file, GROUP) == [None] * 5
 
 
-def check_interrupted(store: SQLStore, file: Path, outcomes: list[BaseException | None]) -> None:
-    """Check that only the first thread of the group was interrupted."""
-    assert isinstance(outcomes[0], KeyboardInterrupt)
-    assert outcomes[1:] == [None] * 4
-    assert set(store) - {GROUP[0]} == {FIRST, *GROUP[1:]}
-    check_still_works(store, file)
+def test_group_on_a_file_that_stays_locked(file: Path) -> None:
+    """If a file stays locked, all adds of a group fail at once: each alone would wait again."""
+    with open_sql(f"sqlite:///{file}?timeout=0") as store:
+        store.add_all([])
+        own, expires = own_connections(store), time.monotonic() + LIMIT
+        adds = [Add(store._statements, plant, expires) for plant in GROUP]  # noqa: SLF001
+        with closing(own._connection()) as held, locked(file):  # noqa: SLF001
+            own._execute(held, [*adds])  # noqa: SLF001
+        assert {type(add.error) for add in adds} == {StoreUnavailable}
 
 
 def test_deadline_in_the_queue(store: SQLStore, file: Path) -> None:
@@ -244,79 +229,56 @@ def test_deadline_in_the_queue(store: SQLStore, file: Path) -> None:
         with deadline(0.1):
             store.add(GROUP[1])
 
-    with ThreadPoolExecutor(2) as threads, locked(file):
+    with ThreadPoolExecutor(3) as threads, locked(file):
         first = threads.submit(store.add, GROUP[0])
         wait_until(lambda: waits(store, 1))
         late = threads.submit(add_late)
-        with pytest.raises(StoreUnavailable, match="took too long"):
+        with pytest.raises(StoreUnavailable, match="not responded in time"):
             late.result(LIMIT)
-        assert waits(store, 1)
+        in_time = threads.submit(store.add, GROUP[2])  # In one group with the late one.
+        wait_until(lambda: waits(store, 3))
     first.result(LIMIT)
-    assert list(store) == [GROUP[0]]
+    in_time.result(LIMIT)
+    assert list(store) == [GROUP[0], GROUP[2]]
 
 
-def test_deadline_during_a_commit_is_no_duplicate(store: SQLStore, file: Path) -> None:
-    """An add whose deadline passes during a commit is a duplicate only if the plant is stored.
-
-    A reader of the file delays the commit of a truncated journal.
-    """
-    reader = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
-
-    def read(connection: Any, *_: Any) -> None:
-        if connection.connection.dbapi_connection.in_transaction and not reader.in_transaction:
-            reader.execute("BEGIN")
-            reader.execute("SELECT * FROM plants").close()
-
-    def add(seconds: float) -> None:
-        with deadline(seconds):
-            store.add(GROUP[0])
-
-    listen(store, "before_cursor_execute", read)
-    with closing(reader):
-        _, outcome = call_together(store, file, [partial(add, 2), partial(add, 1)])
-    assert isinstance(outcome, PlantExists if GROUP[0] in store else StoreUnavailable)
-    check_still_works(store, file)
+ONE_WINNER = [Plant(7, f"of client {number}") for number in range(8)]
 
 
-FORK = """
-import os, sys
-from threading import Thread
-from time import sleep
-from sqlalchemy import event
-from plantstore import Plant, open_store
-store = open_store(sys.argv[1])
-list(store)  # The first use is over.
-connections = store._connections
-waits = forked = False
-def wait(*_):
-    global waits
-    waits = True
-    while not forked:
-        sleep(0.01)
-event.listen(connections.engine, "before_cursor_execute", wait)
-def add(id):
-    store.add(Plant(id, ""))
-threads = [Thread(target=add, args=[id]) for id in range(5)]
-for thread in threads:
-    thread.start()
-while not waits or len(connections._group._queue) < 5:
-    sleep(0.01)
-child = os.fork()
-forked = True
-if child == 0:
-    add(100)
-    os._exit(0)
-for thread in threads:
-    thread.join()
-assert os.waitpid(child, 0)[1] == 0
-"""
+def test_one_winner_in_a_group(store: SQLStore, file: Path) -> None:
+    """Of several adds of one id that are committed together, one succeeds: the first."""
+    outcomes = add_together(store, file, ONE_WINNER)
+    assert [repr(it) for it in outcomes] == ["None", *["PlantExists(7)"] * 7]
+    assert list(store) == [FIRST, ONE_WINNER[0]]
 
 
-def test_fork_while_adds_wait(store: SQLStore, file: Path) -> None:
-    """A fork while adds wait for each other costs none of them, and the child can add plants.
+def test_close_while_adds_wait(store: SQLStore, file: Path) -> None:
+    """Adds that wait while their store is closed succeed, also those into two tables."""
+    other = SQLStore(own_connections(store).engine, table="garden_plants")
+    other.add_all([])
+    adds = [partial(store.add, GROUP[0]), partial(other.add, GROUP[1])]
+    assert call_together(store, file, [*adds, store.close]) == [None] * 3
+    assert (list(store), list(other)) == ([FIRST, GROUP[0]], [GROUP[1]])
 
-    The first add has not begun its transaction: SQLite does not support a fork during one.
-    """
-    command = [sys.executable, "-W", "ignore", "-c", FORK, f"sqlite:///{file}"]
-    subprocess.run(command, cwd=ROOT, check=True, timeout=LIMIT)
-    assert [plant.id for plant in store] == [*range(5), 100]
+
+def test_close_while_threads_use_the_store(tmp_path: Path) -> None:
+    """Operations succeed while another thread closes the idle connections again and again."""
+    is_over = Event()
+
+    def add_until_the_end(first: int) -> int:
+        for id in count(first):
+            if is_over.is_set():
+                return id - first
+            used.add(Plant(id, "Rose"))
+        raise AssertionError
+
+    with (
+        open_sql(f"sqlite:///{tmp_path}/plants.db") as used,
+        ThreadPoolExecutor(4) as threads,
+    ):
+        adding = [threads.submit(add_until_the_end, 10**6 * client) for client in range(4)]
+        for _ in range(100):
+            used.close()
+        is_over.set()
+        added = sum(client.result() for client in adding)
+        assert len(used) == added

@@ -1,10 +1,14 @@
-"""The examples and the table of docs/http.md."""
+"""The pages for clients: docs/quick-start.md and docs/errors.md."""
 
+import json
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from socket import SHUT_RDWR
 from threading import Thread
 from typing import TYPE_CHECKING, Any
@@ -13,7 +17,7 @@ import pytest
 from werkzeug import Response
 from werkzeug.serving import make_server
 
-from plantstore import MemoryStore
+from plantstore import MemoryStore, Plant
 from plantstore.errors import ERRORS
 from tests.support.fresh import run
 from tests.support.readme import block
@@ -23,23 +27,27 @@ from tests.support.sites import LILY, ROSE, ROSE_PLANT, make_site
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
-FILE = "docs/http.md"
-TEXT = (ROOT / FILE).read_text()
+QUICK_START = "docs/quick-start.md"
+ERROR_PAGE = "docs/errors.md"
+TEXT = (ROOT / ERROR_PAGE).read_text()
 # The errors that no request of a client causes by itself.
 FAULTS = {50001, 50301, 50302, 50303}
 
 
 @pytest.mark.server
 @pytest.mark.skipif(shutil.which("curl") is None, reason="apt-get install curl")
-def test_examples_of_requests() -> None:
-    """Each command of docs/http.md, in this order, has the response that follows it."""
-    *settings, program = shlex.split(block("http-serve", FILE))
+def test_examples_of_requests(tmp_path: Path) -> None:
+    """Each command of the two pages, in this order, has the response that follows it."""
+    *settings, program = shlex.split(block("http-serve", QUICK_START))
     assert program == ".venv/bin/gunicorn"
     environment = dict(setting.split("=", 1) for setting in settings)
-    variables = block("http-variables", FILE)
-    blocks = re.findall(r"^```console\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+    (tmp_path / "tokens.txt").write_text(block("http-tokens", ERROR_PAGE))
+    environment["PLANTSTORE_TOKENS_FILE"] = str(tmp_path / "tokens.txt")
+    variables = block("http-variables", QUICK_START)
+    pages = (ROOT / QUICK_START).read_text() + TEXT
+    blocks = re.findall(r"^```console\n(.*?)^```$", pages, re.MULTILINE | re.DOTALL)
     examples = re.findall(r"^\$ (.*)\n((?:[^$].*\n)+)", "".join(blocks), re.MULTILINE)
-    assert len(examples) == "".join(blocks).count("$ curl ") + 1 == 20
+    assert len(examples) == "".join(blocks).count("$ curl ") + 1 == 21
     with Gunicorn(**environment) as service:
         variables = variables.replace(":8000", f":{service.port}")
         for command, expected in examples:
@@ -47,16 +55,18 @@ def test_examples_of_requests() -> None:
 
 
 def test_every_error_has_advice_and_an_example() -> None:
-    """The table says what to do about every error. Each that a client causes has an example."""
-    advice = re.findall(
-        r"^\| (\d{5}) \| (no|once|(?:only if|after) [^|]+) \| \S", TEXT, re.MULTILINE
-    )
-    assert [int(number) for number, _ in advice] == [*ERRORS]
-    for number, again in advice:
-        assert ("Retry-After" in again) == ("Retry-After" in ERRORS[int(number)][1])
-    examples = {int(number) for number in re.findall(r'^{"error":(\d+),', TEXT, re.MULTILINE)}
-    of_server = {number for number in ERRORS if number % 100 == 0}
-    assert examples == {*ERRORS} - of_server - FAULTS
+    """Each error has a heading, its status and advice, and if a client causes it, an example."""
+    sections = re.split(r"^### Error ", TEXT, flags=re.MULTILINE)[1:]
+    assert [int(section[:5]) for section in sections] == [*ERRORS]
+    for section in sections:
+        number = int(section[:5])
+        assert re.match(rf"{number}\n\n{number // 100}: ", section)
+        (again,) = re.findall(
+            "^Send it again: (no|once|(?:only if|after) .*?)[.] [A-Z]", section, re.M
+        )
+        assert ("Retry-After" in again) == ("Retry-After" in ERRORS[number][1])
+        by_client = number % 100 != 0 and number not in FAULTS
+        assert (f'\n{{"error":{number},' in section) == by_client
 
 
 # What happens to a request of the Python client instead of a usual response.
@@ -95,8 +105,21 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 @contextmanager
+def serving(application: "WSGIApplication") -> Iterator[str]:
+    """Serve an application on a free port, and provide its URL."""
+    server = make_server("127.0.0.1", 0, application)
+    thread = Thread(target=server.serve_forever, args=[0.01])
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.port}"
+    finally:
+        server.shutdown()
+        thread.join(LIMIT)
+
+
+@contextmanager
 def client(store: MemoryStore, *faults: Fault) -> Iterator[dict[str, Any]]:
-    """Serve a store, and provide the names that the client of docs/http.md defines.
+    """Serve a store, and provide the names that the client of docs/errors.md defines.
 
     :param faults: what happens to the first requests, one for each.
     """
@@ -107,20 +130,43 @@ def client(store: MemoryStore, *faults: Fault) -> Iterator[dict[str, Any]]:
         fault = next(remaining, Response.from_app)
         return fault(site, environ)(environ, respond)
 
-    server = make_server("127.0.0.1", 0, serve)
-    thread = Thread(target=server.serve_forever, args=[0.01])
-    thread.start()
     names: dict[str, Any] = {}
-    url = f"http://127.0.0.1:{server.port}/garden"
-    exec(block("http-client", FILE).replace("http://127.0.0.1:8000", url), names)
-    # A proxy or a file .netrc of this machine is not used.
-    names["session"].trust_env = False
-    try:
+    with serving(serve) as url:
+        code = block("http-client", ERROR_PAGE).replace("http://127.0.0.1:8000", f"{url}/garden")
+        exec(code, names)
+        # A proxy or a file .netrc of this machine is not used.
+        names["session"].trust_env = False
         with names["session"]:
             yield names
-    finally:
-        server.shutdown()
-        thread.join(LIMIT)
+
+
+@pytest.mark.server
+@pytest.mark.skipif(shutil.which("node") is None, reason="apt-get install nodejs")
+@pytest.mark.parametrize(
+    ("name", "command", "plant"),
+    [
+        ("python-create", [sys.executable, "-c"], Plant(3, "Fern")),
+        ("javascript-create", ["node", "--input-type=module", "--eval"], Plant(4, "Lily")),
+    ],
+)
+def test_programs_of_the_quick_start(
+    store: MemoryStore, name: str, command: list[str], plant: Plant
+) -> None:
+    """The programs of the quick start create a plant, and then print the Error of a duplicate."""
+    with serving(make_site(store=store)) as url:
+        code = block(name, QUICK_START).replace("http://127.0.0.1:8000", url)
+        for printed in (f"created: {plant.name}", f"40004 {ERRORS[40004][0]}"):
+            done = subprocess.run(
+                [*command, code], capture_output=True, text=True, timeout=LIMIT, check=False
+            )
+            assert (done.stdout, done.stderr) == (f"{printed}\n", "")
+    assert list(store) == [plant]
+
+
+def test_example_of_an_error() -> None:
+    """The Error that the page begins with is the one of a duplicate."""
+    message, _ = ERRORS[40004]
+    assert json.loads(block("an-error", ERROR_PAGE)) == {"error": 40004, "message": message}
 
 
 @pytest.mark.parametrize(

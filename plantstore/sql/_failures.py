@@ -1,0 +1,132 @@
+"""The meaning of the errors of a database."""
+
+import random
+import re
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Engine, Table, exc
+
+from ..stores.base import StoreMisconfigured, StoreUnavailable
+from ._statements import Statements
+from ._tables import misconfigured
+from .engines import Backend
+
+#: Executes a function with a connection, the same for each call.
+Session = Callable[[Callable[[Connection], Any]], Any]
+
+# The pause after attempt number N is random, and at most N times this number of seconds.
+_PAUSE = 0.02
+# In the last seconds before the deadline, no attempt begins: a server may wait for a lock so long.
+_ATTEMPT_TIME = 1.1
+
+_T = TypeVar("_T")
+
+
+class Failures:
+    """What the errors of an engine mean for an operation.
+
+    :param engine: the engine.
+    :param backend: the entry of the engine.
+    """
+
+    def __init__(self, engine: Engine, backend: Backend) -> None:
+        self._url = engine.url
+        self._backend = backend
+        # SQLAlchemy does not wrap errors of the driver that occur outside of a statement. No driver
+        # wraps the error that a certificate file is missing.
+        driver_error: type[Exception] = engine.dialect.loaded_dbapi.Error
+        self._errors = (exc.SQLAlchemyError, driver_error, OSError, StoreUnavailable)
+
+    def is_conflict(self, error: BaseException) -> bool:
+        """Return whether an operation can be repeated after a concurrent transaction."""
+        return isinstance(error, exc.DBAPIError) and self._backend.is_conflict(error)
+
+    def is_response(self, error: BaseException) -> bool:
+        """Return whether the database itself has responded with an error."""
+        if isinstance(error, exc.DBAPIError):
+            return not error.connection_invalidated
+        return isinstance(error, StoreMisconfigured) or not isinstance(error, self._errors)
+
+    def is_rolled_back(self, error: BaseException) -> bool:
+        """Return whether the adds of a group that has failed may be repeated."""
+        if isinstance(error, exc.DBAPIError):
+            return not error.connection_invalidated and self._backend.is_rolled_back(error)
+        return self.is_response(error)
+
+    def breaks_connection(self, error: BaseException) -> bool:
+        """Return whether a connection must be replaced after an error.
+
+        Its state may be unknown. And a server may remember in it that a permission was missing.
+        """
+        if isinstance(error, exc.IntegrityError | exc.DataError) or self.is_conflict(error):
+            return False
+        return isinstance(error, self._errors) and not isinstance(error, StoreMisconfigured)
+
+    def explain(self, error: Exception, table: Table) -> Exception:
+        """Return the exception that a caller gets for an error."""
+        if isinstance(error, exc.DBAPIError) and self._backend.is_refusal(error):
+            message = _without_values(self._backend.message(error))
+            return _caused(misconfigured(table, f"it refuses an operation: {message}"), error)
+        if isinstance(error, StoreUnavailable):
+            return _caused(type(error)(*error.args), error.__cause__)
+        if isinstance(error, self._errors):
+            return _caused(StoreUnavailable(self.describe(error)), error)
+        return error
+
+    def explained(self, statements: Statements, run: Callable[[], _T]) -> _T:
+        """Call a function. If it fails, raise the exception that a caller gets.
+
+        :param statements: the statements of the table.
+        """
+        try:
+            return run()
+        except Exception as error:  # noqa: BLE001  # The caller gets it.
+            # A variable for the exception would keep the connection in use: it has a traceback.
+            raise self.explain(error, statements.table)  # noqa: B904  # It has a cause.
+
+    def checked(self, connection: Connection, run: Callable[[Connection], _T]) -> _T:
+        """Execute a function with a connection, and check its commits.
+
+        :raises StoreUnavailable: if a commit is not as durable as it should be.
+        """
+        try:
+            return run(connection)
+        finally:
+            if not connection.invalidated:
+                self._backend.check_commits(connection)
+
+    def describe(self, error: Exception) -> str:
+        """Return the message of an error in one line, with what an operator needs to know."""
+        return self._backend.describe(error, self._url)
+
+    def retry(self, attempt: Callable[[], _T], expires: float) -> _T:
+        """Call a function, and repeat it after conflicts with concurrent transactions.
+
+        :param expires: the deadline.
+        """
+        attempts = 0
+        while True:
+            attempts += 1
+            try:
+                return attempt()
+            except exc.DBAPIError as error:
+                pause = random.uniform(0, _PAUSE * attempts)  # noqa: S311
+                is_late = time.monotonic() + pause + _ATTEMPT_TIME > expires
+                if is_late or not self.is_conflict(error):
+                    raise
+            time.sleep(pause)
+
+
+def _caused(meaning: Exception, error: BaseException | None) -> Exception:
+    meaning.__cause__ = error
+    return meaning
+
+
+def _without_values(message: str) -> str:
+    """Return the message of the driver without the values of a plant."""
+    # PostgreSQL repeats them after the first line, MySQL and MariaDB in "Duplicate entry '...' for
+    # key", and in "Incorrect string value: '...' for column".
+    message = re.sub("(entry|value:) '.*' for ", r"\1 for ", message, flags=re.DOTALL)
+    return message.partition("\n")[0]

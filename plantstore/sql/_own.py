@@ -1,0 +1,271 @@
+"""An engine of our own: threads of the store execute the operations."""
+
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from itertools import chain
+from typing import TypeVar
+
+from sqlalchemy import Connection, Engine
+
+from ..stores.base import Plant, PlantExists, StoreUnavailable
+from ..stores.deadline import remaining
+from ._failures import Failures, Session
+from ._held import HeldConnection
+from ._operations import Add, Operation
+from ._statements import Statements
+from ._tables import dropped
+from ._workers import Workers, start_thread
+from .engines import Backend
+
+# The number of threads that write at a time.
+_WRITING = 4
+#: The maximum number while some of them are stuck.
+MOST_WRITING = 8
+#: The maximum number of threads that read at a time.
+READING = 8
+# The number of threads that read an SQLite file at a time.
+_READING_FILE = 4
+# The seconds without a response after which operations are refused at once.
+_PATIENCE = 2.0
+# The seconds after which a connection without a response may be lost, and between two checks.
+_LOST, _INTERVAL = 5.0, 1.0
+# The seconds after which it is lost if other operations have been executed since. On a slow
+# network, it may take so long to connect, and to check the table.
+_CERTAINLY_LOST = 30.0
+_NO_TIME = "the request has waited too long for a thread of the server"
+_CONNECTION_LOST = "the connection was lost"
+_TOO_LATE = "the connection to the database was open too late"
+
+_T = TypeVar("_T")
+
+
+class OwnConnections:
+    """The connections of an engine of our own. Threads of the store hold them.
+
+    :param engine: the engine, which has no pool.
+    :param backend: the entry of the engine.
+    :param timeout: the seconds that an operation may take.
+    """
+
+    def __init__(self, engine: Engine, backend: Backend, timeout: float) -> None:
+        self.engine = engine
+        self.backend = backend
+        self.timeout = timeout
+        self._failures = Failures(engine, backend)
+        self._inherited: list[Workers] = []
+        self._reset()
+
+    def _reset(self) -> None:
+        one_writer = self.backend.one_writer
+        self._writing = self._workers(*((1, 1) if one_writer else (_WRITING, MOST_WRITING)))
+        self._reading = self._workers(*[_READING_FILE if one_writer else READING] * 2)
+        self._next_check = 0.0
+        self._is_probing = False
+
+    def _workers(self, usual: int, most: int) -> Workers:
+        # A file that is locked is not one that has failed.
+        patience = self.timeout - 0.5 if self.backend.one_writer else _PATIENCE
+        return Workers(self._execute, self._connection, usual, most, patience)
+
+    def _connection(self) -> HeldConnection:
+        return HeldConnection(self.engine, self.backend)
+
+    def add(self, statements: Statements, plant: Plant) -> None:
+        """Insert a plant, and return when the database has committed it.
+
+        :raises PlantExists: if a plant with its id exists.
+        :raises StoreUnavailable: for every error of the database, and after the deadline.
+        """
+        self._wait(self._writing, Add(statements, plant, self._expires()))
+
+    def call(
+        self, statements: Statements, run: Callable[[Connection], _T], *, writes: bool = False
+    ) -> _T:
+        """Execute a function with a connection, and return its result.
+
+        :param writes: whether it changes the database.
+        :raises StoreUnavailable: for every error of the database, and after the deadline.
+        """
+        return self._call(self._writing if writes else self._reading, statements, run)
+
+    @contextmanager
+    def session(self, statements: Statements) -> Iterator[Session]:
+        """Provide a function that executes functions with one connection, each of them once.
+
+        :raises StoreUnavailable: for every error of the database, and after the deadline.
+        """
+        if self.backend.one_writer:  # A file needs no thread: it always responds.
+            with self._failures.explained(statements, self.engine.connect) as connection:
+                self.backend.watch(connection)
+                yield lambda run: self._failures.explained(
+                    statements, partial(self._failures.checked, connection, run)
+                )
+            return
+        workers, used = self._workers(1, 1), list[Connection]()
+
+        def once(run: Callable[[Connection], _T], connection: Connection) -> _T:
+            used.append(connection)
+            if connection is not used[0]:
+                raise StoreUnavailable(_CONNECTION_LOST)
+            # An exception that has been explained is not taken for a conflict, and not repeated.
+            return self._failures.explained(statements, partial(run, connection))
+
+        try:
+            yield lambda run: self._call(workers, statements, partial(once, run))
+        finally:
+            workers.close()
+
+    def close(self) -> None:
+        """Close the idle connections. Those in use are closed when their operations end."""
+        self._writing.close()
+        self._reading.close()
+
+    def after_fork(self) -> None:
+        """Forget the threads of the parent process, and do not close their connections."""
+        self._inherited += [self._writing, self._reading]
+        self._reset()
+
+    def _expires(self) -> float:
+        seconds = remaining(self.timeout)
+        if not seconds:
+            raise StoreUnavailable(_NO_TIME)
+        return time.monotonic() + seconds
+
+    def _call(
+        self, workers: Workers, statements: Statements, run: Callable[[Connection], _T]
+    ) -> _T:
+        operation = Operation(statements, run, self._expires())
+        self._wait(workers, operation)
+        result: _T = operation.result
+        return result
+
+    def _wait(self, workers: Workers, operation: Operation) -> None:
+        now = time.monotonic()
+        if now >= self._next_check:
+            self._next_check = now + _INTERVAL
+            self._check_connections()
+        workers.call(operation)
+
+    def _check_connections(self) -> None:
+        """Shut down connections that are lost. If all may be, open another one."""
+        kinds = self._writing, self._reading
+        for held in chain.from_iterable(workers.lost(_CERTAINLY_LOST) for workers in kinds):
+            held.shut_down()
+        if not self._is_probing and any(workers.are_stuck(_LOST) for workers in kinds):
+            with suppress(RuntimeError):  # The next check tries again.
+                start_thread(self._probe)
+
+    def _execute(self, held: HeldConnection, operations: list[Operation]) -> bool:
+        """Execute an operation or a group of adds; return whether the database has responded."""
+        try:
+            self._perform(held, operations)
+        except Exception as error:  # noqa: BLE001  # The callers get it.
+            for operation in operations:
+                operation.finish(self._failures.explain(error, operation.statements.table))
+            return self._failures.is_response(error)
+        return True
+
+    def _perform(self, held: HeldConnection, operations: list[Operation]) -> None:
+        adds = [one for one in operations if isinstance(one, Add)]
+        if adds:
+            self._add(held, adds)
+        else:
+            (operation,) = operations
+            operation.result = self._retry(held, operation, operation.run)
+            operation.finish()
+
+    def _add(self, held: HeldConnection, adds: list[Add]) -> None:
+        """Insert the plants of adds. Of those with one id, only the first can be new."""
+        firsts: dict[int, Add] = {}
+        for add in adds:
+            firsts.setdefault(add.plant.id, add)
+        plants = [firsts[id].plant for id in sorted(firsts)]  # Groups in one order cannot deadlock.
+        insert = partial(adds[0].statements.insert, plants=plants)
+        try:
+            if len(adds) == 1:
+                added, existing = self._retry(held, adds[0], insert)
+            else:
+                added, existing = self._attempt(held, adds[-1], insert)
+        except Exception as error:
+            if len(adds) == 1 or not self._failures.is_rolled_back(error):
+                raise
+            added, existing = (), ()
+        for add in adds:
+            is_first = firsts[add.plant.id] is add
+            _finish(add, added, existing, is_first=is_first, is_alone=len(adds) == 1)
+        self._writing.repeat([add for add in adds if not add.is_finished])
+
+    def _retry(
+        self, held: HeldConnection, operation: Operation, run: Callable[[Connection], _T]
+    ) -> _T:
+        attempt = partial(self._attempt, held, operation, run)
+        return self._failures.retry(attempt, operation.expires)
+
+    def _attempt(
+        self, held: HeldConnection, operation: Operation, run: Callable[[Connection], _T]
+    ) -> _T:
+        """Execute a function, and replace the connection after an error that may have broken it.
+
+        :param operation: the operation, or the last one of a group.
+        """
+        connection = self._connect(held)
+        if time.monotonic() > operation.expires:
+            raise StoreUnavailable(_TOO_LATE)  # To connect has taken longer than the caller waits.
+        try:
+            return self._failures.checked(connection, run)
+        except Exception as error:
+            if self._failures.breaks_connection(error):
+                held.close()
+            if not self._failures.is_conflict(error):
+                operation.statements.is_checked = False
+            raise
+
+    def _connect(self, held: HeldConnection) -> Connection:
+        try:
+            connection, is_new = held.get()
+        except Exception as error:
+            # The frames of a driver refer to the error. Its connection would stay open with them.
+            for one in filter(None, (error, error.__cause__)):
+                one.__traceback__ = None
+            raise StoreUnavailable(self._failures.describe(error)) from error
+        if is_new:
+            self._shut_down(held.server, self._writing, self._reading)
+        return connection
+
+    def _probe(self) -> None:
+        """Open one more connection while all threads are stuck. It may lead to another server."""
+        self._is_probing = True
+        held = self._connection()
+        with suppress(Exception):  # The next probe tries again.
+            self._connect(held).exec_driver_sql("SELECT 1")
+            # The server responds, so reads that have had no response have lost their connections.
+            # Adds may still wait for a standby: another add shows it.
+            self._shut_down(None, self._reading)
+            self._writing.allow_attempt()
+        held.close()
+        self._is_probing = False
+
+    def _shut_down(self, server: object, *workers: Workers) -> None:
+        """Shut down connections without a response for long that do not lead to a server.
+
+        :param server: the address of the server.
+        """
+        for some in workers:
+            for held in some.stuck(_LOST):
+                if held.server != server:
+                    held.shut_down()
+
+
+def _finish(
+    add: Add, added: Collection[int], existing: Collection[int], *, is_first: bool, is_alone: bool
+) -> None:
+    """Finish an add if its outcome is known."""
+    id = add.plant.id
+    if id in added and is_first:
+        add.finish()
+    elif id in added or id in existing:
+        add.finish(PlantExists(id))
+    elif is_alone:
+        add.finish(dropped(add.statements.table))

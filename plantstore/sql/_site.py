@@ -1,0 +1,173 @@
+"""The engine of a site: the thread of a request executes the statements itself."""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from threading import BoundedSemaphore, RLock
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.pool import SingletonThreadPool, StaticPool
+
+from ..stores.base import Plant, PlantExists, StoreUnavailable
+from ..stores.deadline import TIMEOUT, remaining
+from ._failures import Failures, Session
+from ._statements import Statements
+from ._tables import dropped
+from .engines import Backend, close
+
+#: The maximum number of connections of a process to the database of a site.
+CONNECTIONS = 5
+_ALL_IN_USE = f"all {CONNECTIONS} connections of the store are in use"
+_SHARED_IN_USE = "the connection of the database in memory is in use"
+_AUTOCOMMIT: Any = {"isolation_level": "AUTOCOMMIT"}
+
+_T = TypeVar("_T")
+
+
+class SiteConnections:
+    """Connections to the database of a site, in a pool of their own.
+
+    A request may hold a connection of the site's pool while it waits for one of the store. If they
+    were one pool, concurrent requests could wait for each other. An SQLite database in memory has
+    only one connection, which is shared.
+
+    :param engine: the engine of the site.
+    :param backend: the entry of the engine.
+    """
+
+    def __init__(self, engine: Engine, backend: Backend) -> None:
+        self.backend = backend
+        self._site = engine
+        self._failures = Failures(engine, backend)
+        # An SQLite database in memory would be lost with its only connection.
+        self._is_shared = backend.one_writer and isinstance(
+            engine.pool, SingletonThreadPool | StaticPool
+        )
+        self._reset()
+        # When a site has disposed of its engine, it expects that no connection is open.
+        event.listen(engine, "engine_disposed", lambda _: self.close())
+
+    def _reset(self) -> None:
+        self._pid = os.getpid()
+        self._own: Engine | None = None
+        # Two threads must not use one connection. One may, for an import that reads.
+        self._free = RLock() if self._is_shared else BoundedSemaphore(CONNECTIONS)
+        self._first_use = RLock()  # An event listener of the site may use another store.
+
+    def add(self, statements: Statements, plant: Plant) -> None:
+        """Insert a plant, and return when the database has committed it.
+
+        :raises PlantExists: if a plant with its id exists.
+        :raises StoreUnavailable: for every error of the database.
+        """
+        added, existing = self.call(statements, partial(statements.insert, plants=[plant]))
+        if not added:
+            raise PlantExists(plant.id) if existing else dropped(statements.table)
+
+    def call(
+        self, statements: Statements, run: Callable[[Connection], _T], *, writes: bool = False
+    ) -> _T:
+        """Execute a function with a connection, and return its result.
+
+        :param writes: whether it changes the database.
+        :raises StoreUnavailable: for every error of the database.
+        """
+
+        def attempt() -> _T:
+            with self._connect(statements) as connection:
+                return self._failures.checked(connection, partial(_commit, run))
+
+        seconds = remaining(TIMEOUT)
+        return self._failures.explained(
+            statements, lambda: self._failures.retry(attempt, time.monotonic() + seconds)
+        )
+
+    @contextmanager
+    def session(self, statements: Statements) -> Iterator[Session]:
+        """Provide a function that executes functions with one connection, each of them once.
+
+        :raises StoreUnavailable: for every error of the database.
+        """
+        with self._connect(statements) as connection:
+            try:
+                yield lambda run: self._failures.explained(
+                    statements, partial(self._failures.checked, connection, self._step(run))
+                )
+            finally:
+                if not self._is_shared:
+                    connection.invalidate()  # The server rolls back what is not committed.
+
+    def close(self) -> None:
+        """Close the connections. Those of the site stay open."""
+        own, self._own = self._own, None
+        if own is not None and not self._is_shared:
+            # A child process must not close the connections of its parent.
+            own.dispose(close=self._pid == os.getpid())
+
+    def after_fork(self) -> None:
+        """Replace connections and locks in a child process: those of the parent are not safe."""
+        self.close()
+        self._reset()
+
+    @contextmanager
+    def _connect(self, statements: Statements) -> Iterator[Connection]:
+        if not self._free.acquire(timeout=remaining(TIMEOUT)):
+            raise StoreUnavailable(_SHARED_IN_USE if self._is_shared else _ALL_IN_USE)
+        try:
+            connection = self._failures.explained(statements, self._open)
+            try:
+                self.backend.watch(connection)
+                yield connection
+            except BaseException as error:  # The thread may have been interrupted.
+                if not self._failures.is_conflict(error):
+                    statements.is_checked = False
+                if self._failures.breaks_connection(error) and not self._is_shared:
+                    connection.invalidate()
+                raise
+            finally:
+                close(connection)
+        finally:
+            self._free.release()
+
+    def _step(self, run: Callable[[Connection], _T]) -> Callable[[Connection], _T]:
+        # Until its last step, an import into SQLite changes only a temporary table.
+        return partial(_commit, run) if self.backend.one_writer else run
+
+    def _open(self) -> Connection:
+        own = self._own
+        if own is not None:
+            return own.connect()
+        # SQLAlchemy initializes an engine with its first connection, and others must wait.
+        if not self._first_use.acquire(timeout=remaining(TIMEOUT)):
+            raise StoreUnavailable("the first use of the database has not finished yet")
+        try:
+            own = self._own or self._make_engine()
+            connection = own.connect()
+            self._own = own
+        finally:
+            self._first_use.release()
+        return connection
+
+    def _make_engine(self) -> Engine:
+        site = self._site
+        if self._is_shared:
+            return site.execution_options(**_AUTOCOMMIT)
+        if site.dialect.server_version_info is None:
+            with site.connect() as connection:  # A copy of the pool would initialize the engine.
+                connection.detach()  # The connection is closed, and not kept in the pool.
+        return create_engine(
+            site.url,
+            module=site.dialect.loaded_dbapi,
+            pool=site.pool.recreate(),
+            execution_options={**site.get_execution_options(), **_AUTOCOMMIT},
+        )
+
+
+def _commit(run: Callable[[Connection], _T], connection: Connection) -> _T:
+    """Execute a function, and commit: a listener of the site may have begun a transaction."""
+    result = run(connection)
+    connection.commit()
+    return result

@@ -1,0 +1,224 @@
+"""Threads that execute operations. Each of them holds one connection."""
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread
+from typing import Any
+
+from ..stores.base import StoreUnavailable
+from ._held import HeldConnection
+from ._operations import Add, Operation
+
+# The maximum number of adds in one transaction, and the approximate number of their characters.
+_GROUP_SIZE, _GROUP_WEIGHT = 100, 1_000_000
+# The pause in seconds after a group. Its callers can add again, so that the next one is as large.
+_PAUSE = 0.00005
+# The seconds after which an operation in progress is stuck: another thread may be started.
+_STUCK = 1.0
+# If so many operations have no response, the database does not respond.
+_FEW = 4
+# The seconds after which a caller looks again whether it may wait.
+_INTERVAL = 0.5
+_NO_RESPONSE = "the database does not respond"
+_NOT_IN_TIME = "the database has not responded in time"
+
+#: Executes operations with a connection, and returns whether the database has responded.
+Execute = Callable[[HeldConnection, list[Operation]], bool]
+_Operations = SimpleQueue[Operation | None]
+
+
+class _Worker:
+    """A thread, its connection, and the operations that it executes."""
+
+    def __init__(self, connection: HeldConnection) -> None:
+        self.connection = connection
+        self.operations: list[Operation] = []
+        self.began = 0.0
+        self.thread: Thread | None = None
+
+    def is_free(self) -> bool:
+        """Return whether the thread waits for operations, or does so at once."""
+        operations = self.operations
+        return not operations or operations[-1].is_finished
+
+
+class Workers:
+    """The threads for one kind of operations. They are started when they are needed.
+
+    The thread of a request waits here, and nowhere else, and only until its deadline. While the
+    database does not respond, operations are refused at once, except one at a time.
+
+    :param execute: the function that executes operations.
+    :param connection: returns a new object that holds a connection.
+    :param usual: the maximum number of threads.
+    :param most: the maximum number of threads while some of them are stuck.
+    :param patience: the seconds without a response after which operations are refused.
+    """
+
+    def __init__(
+        self,
+        execute: Execute,
+        connection: Callable[[], HeldConnection],
+        usual: int,
+        most: int,
+        patience: float,
+    ) -> None:
+        self._execute = execute
+        self._connection = connection
+        self._usual = usual
+        self._most = most
+        # The last thread is for an attempt: see :meth:`allow_attempt`.
+        self._allowed = max(usual, most - 1)
+        self._patience = patience
+        # No operation is put into the queue of threads that a close is ending.
+        self._changing = Lock()
+        self._queue: _Operations = SimpleQueue()
+        self._workers: list[_Worker] = []
+        self._responded = 0.0
+        # While the database does not respond, this operation tries whether it does again.
+        self._attempt: Operation | None = None
+
+    def call(self, operation: Operation) -> None:
+        """Let a thread execute an operation, and wait for it.
+
+        :raises StoreUnavailable: after the deadline, or if the database does not respond to others.
+        """
+        self._enter(operation, time.monotonic())
+        with self._changing:
+            self._start_worker()
+            self._queue.put(operation)
+        while not operation.wait(min(_INTERVAL, operation.expires - time.monotonic())):
+            now = time.monotonic()
+            if now >= operation.expires or not self._may_wait(operation, now):
+                operation.expires = now
+                raise StoreUnavailable(_NOT_IN_TIME)
+            with self._changing:
+                self._start_worker()
+        if operation.error is not None:
+            raise operation.error
+
+    def repeat(self, operations: list[Add]) -> None:
+        """Let threads execute adds alone that have been executed together."""
+        for add in operations:
+            add.is_alone = True
+            self._put(add)
+
+    def stuck(self, seconds: float) -> list[HeldConnection]:
+        """Return the connections whose operation has been in progress for some time."""
+        latest = time.monotonic() - seconds
+        workers = [*self._workers]
+        return [it.connection for it in workers if it.operations and it.began <= latest]
+
+    def are_stuck(self, seconds: float) -> bool:
+        """Return whether no thread is left, since all have been in progress for some time."""
+        return len(self._workers) == self._allowed == len(self.stuck(seconds))
+
+    def lost(self, seconds: float) -> list[HeldConnection]:
+        """Return the connections without a response for some time, although others have had one."""
+        return [
+            it.connection
+            for it in [*self._workers]
+            if it.operations and it.began <= self._responded - seconds
+        ]
+
+    def allow_attempt(self) -> None:
+        """Allow one more thread, which tries whether the database executes operations again."""
+        self._allowed = self._most
+
+    def close(self) -> None:
+        """Close the idle connections. Those in use are closed when their operations end."""
+        with self._changing:
+            workers, self._workers = self._workers, []
+            queue, self._queue = self._queue, SimpleQueue()
+            queue.put(None)
+        for worker in workers:
+            if worker.thread is not None and worker.is_free():
+                worker.thread.join(1)
+
+    def _put(self, operation: Operation | None) -> None:
+        with self._changing:
+            self._queue.put(operation)
+
+    def _enter(self, operation: Operation, now: float) -> None:
+        if self._is_stalled(now):
+            attempt = self._attempt
+            if attempt is not None and not attempt.is_finished and attempt.expires > now:
+                raise StoreUnavailable(_NO_RESPONSE)
+            self._attempt = operation
+
+    def _may_wait(self, operation: Operation, now: float) -> bool:
+        """Return whether a caller may go on waiting: only a few may if there is no response."""
+        if operation is self._attempt or not self._is_stalled(now):
+            return True
+        in_progress = [one for worker in [*self._workers] for one in worker.operations]
+        return any(one is operation for one in in_progress[:_FEW])
+
+    def _is_stalled(self, now: float) -> bool:
+        """Return whether the database has not responded to several operations for some time."""
+        latest = now - self._patience
+        if self._responded > latest:
+            return False
+        stuck = [len(it.operations) for it in [*self._workers] if it.began <= latest]
+        return sum(stuck) >= min(self._usual, _FEW)
+
+    def _start_worker(self) -> None:
+        """Start a thread if none is idle, and if there may be another one."""
+        most = min(self._allowed, self._usual + len(self.stuck(_STUCK)))
+        if any(worker.is_free() for worker in self._workers) or len(self._workers) >= most:
+            return
+        worker = _Worker(self._connection())
+        try:
+            worker.thread = start_thread(self._serve, worker, self._queue)
+        except RuntimeError as error:
+            if not self._workers:
+                raise StoreUnavailable(f"cannot start a thread: {error}") from error
+            return
+        self._workers.append(worker)
+
+    def _serve(self, worker: _Worker, queue: _Operations) -> None:
+        """Execute operations until the store is closed."""
+        while (first := queue.get()) is not None:
+            self._serve_next(worker, first, queue)
+        with suppress(Empty):
+            while True:  # What is left is for the threads that are started after the close.
+                self._put(queue.get_nowait())
+        queue.put(None)  # For the next thread.
+        worker.connection.close()
+
+    def _serve_next(self, worker: _Worker, first: Operation, queue: _Operations) -> None:
+        worker.began = time.monotonic()
+        worker.operations = _take(first, queue, worker.began)
+        if worker.operations and self._execute(worker.connection, worker.operations):
+            self._responded = time.monotonic()
+        was_group = len(worker.operations) > 1
+        worker.operations = []
+        if was_group:
+            time.sleep(_PAUSE)
+
+
+def _take(first: Operation, queue: _Operations, now: float) -> list[Operation]:
+    """Return an operation, or a group of adds. Those whose callers have given up are left out."""
+    taken, weight = [first], 0
+    while isinstance(first, Add) and len(taken) < _GROUP_SIZE and weight < _GROUP_WEIGHT:
+        try:
+            other = queue.get_nowait()
+        except Empty:
+            break
+        if not isinstance(other, Add) or not other.belongs_to(first):
+            queue.put(other)  # For another thread.
+            break
+        taken.append(other)
+        weight += other.plant.characters
+    return [operation for operation in taken if operation.expires > now]
+
+
+def start_thread(function: Callable[..., None], *arguments: Any) -> Thread:
+    """Start a thread that does not delay the end of the process.
+
+    :raises RuntimeError: if the system has no resources for it.
+    """
+    thread = Thread(target=function, args=arguments, name="plantstore store", daemon=True)
+    thread.start()
+    return thread

@@ -1,0 +1,57 @@
+"""The options in the URL of a database."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+
+def whole(lowest: int, highest: int) -> Callable[[str], int]:
+    """Return a function that converts an option to a whole number."""
+
+    def convert_number(value: str) -> int:
+        if not re.fullmatch("[0-9]{1,10}", value) or not lowest <= int(value) <= highest:
+            raise ValueError
+        return int(value)
+
+    return convert_number
+
+
+def one_of(*values: str) -> Callable[[str], str]:
+    """Return a function that refuses all other values of an option."""
+
+    def check(value: str) -> str:
+        if value not in values:
+            raise ValueError
+        return value
+
+    return check
+
+
+def convert(
+    options: Mapping[str, str | Sequence[str]], types: Mapping[str, Callable[[str], Any]]
+) -> dict[str, Any]:
+    """Return the options of a URL, converted to their types.
+
+    :param types: for each option, a function that raises ValueError for an invalid value.
+    :raises ValueError: if an option is unknown, invalid, or occurs twice. The message names it.
+    """
+    unknown = sorted(options.keys() - types.keys())
+    if unknown:
+        raise ValueError(f"the URL has an unknown option: {shown(unknown[0], options)}")
+    return {name: _converted(name, value, types[name]) for name, value in options.items()}
+
+
+def shown(name: str, options: Iterable[str]) -> str:
+    """Return the name of an option, unless it may be a part of a password with a raw &."""
+    if any("passw" in option for option in options):
+        return "in a password write & as %26"
+    return repr(name)
+
+
+def _converted(name: str, value: str | Sequence[str], convert_one: Callable[[str], Any]) -> Any:
+    if not isinstance(value, str):
+        raise ValueError(f"the URL has the option {name} more than once")
+    try:
+        return convert_one(value)
+    except (OSError, ValueError):
+        raise ValueError(f"the option {name} of the URL has an invalid value") from None

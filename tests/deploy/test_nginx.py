@@ -1,0 +1,209 @@
+"""deploy/nginx.conf, with a real nginx in front of a real service."""
+
+import json
+import re
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from plantstore.errors import ERRORS
+from tests.support.front import NGINX, Front, front
+from tests.support.serving import Connection, Gunicorn, Response, free_port, post
+from tests.support.sites import BEARER, TOKEN, new_rose
+from tests.support.waiting import wait_until
+
+pytestmark = [
+    pytest.mark.deploy,
+    pytest.mark.skipif(NGINX is None, reason="apt-get install nginx"),
+]
+
+ID = "x-request-id"
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Gunicorn]:
+    """Run the service."""
+    with Gunicorn(
+        *("--access-logfile=-", "--forwarded-allow-ips=127.0.0.1"),
+        PLANTSTORE_TOKENS=TOKEN,
+        PLANTSTORE_METRICS="1",
+    ) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def proxy(service: Gunicorn) -> Iterator[Front]:
+    """Run nginx in front of the service."""
+    with front(service.port) as proxy:
+        yield proxy
+
+
+def garden(request: bytes) -> bytes:
+    """Return a request for the path below the prefix of nginx."""
+    return request.replace(b" /", b" /garden/", 1)
+
+
+def get(path: str) -> bytes:
+    """Return the bytes of a request for a path."""
+    return f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+
+
+def check_error(response: Response, number: int) -> str:
+    """Check that a response is an Error with an id; return its message."""
+    assert response.status == number // 100
+    assert response.headers["content-type"] == "application/json"
+    assert response.headers[ID]
+    error = json.loads(response.body)
+    assert error.keys() == {"error", "message"}
+    assert error["error"] == number
+    return str(error["message"])
+
+
+def test_create_through_nginx(proxy: Front) -> None:
+    """A plant can be created through nginx, over TLS, below a prefix."""
+    response = proxy.request(garden(post(new_rose())))
+    assert (response.status, json.loads(response.body)["name"]) == (200, "Rose")
+
+
+def test_service_without_a_prefix(service: Gunicorn) -> None:
+    """With / instead of /garden/, the service is at the root, and the health stays hidden."""
+    # This location would be there twice.
+    root = {"location / {\n            return 404;\n        }": "", "/garden/": "/"}
+    with front(service.port, root) as proxy:
+        assert proxy.request(post(new_rose())).status == 200
+        check_error(proxy.request(get("/readyz")), 40401)
+        document = json.loads(proxy.request(get("/openapi.json")).body)
+        assert document["servers"] == [{"url": "https://localhost"}]
+
+
+def test_address_and_id_in_each_log(service: Gunicorn, proxy: Front) -> None:
+    """The logs of nginx and of the service have the client's address and one id of the request.
+
+    A client can choose neither.
+    """
+    forged = {"X-Forwarded-For": "192.0.2.1", "X-Request-ID": "forged"}
+    client = proxy.https("127.0.0.2")
+    client.request("POST", "/garden/plants", b"{}", {**BEARER, **forged})
+    response = client.getresponse()
+    response.read()
+    client.close()
+    assert response.status == 400
+    id = response.headers[ID]
+    assert re.fullmatch("[0-9a-f]{32}", id)
+    service.wait_for(rf"40001: .*, address: '127\.0\.0\.2', request: {id}\)")
+    service.wait_for(rf'(?m)\] 127\.0\.0\.2 "POST /plants HTTP/1\.\d" 400 .* {id}$')
+    line = f'127.0.0.2 "POST /garden/plants" 400 .* {id}'
+    wait_until(lambda: re.search(line, proxy.log.read_text()) is not None)
+    assert TOKEN not in service.log + proxy.log.read_text()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/garden/metrics",
+        "/garden/healthz",
+        "/garden/readyz",
+        "/garden/readyz?x",
+        "/garden//readyz",
+        "/garden/./readyz",
+        "/garden/plants/../readyz",
+        "/garden/%72eadyz",
+        "/garden/plants/%2e%2e/metrics",
+        "/garden/%2e/metrics",
+        "/readyz",
+        "/",
+    ],
+)
+def test_health_and_metrics_are_hidden(proxy: Front, path: str) -> None:
+    """No spelling of a path leads to the health or the metrics of the service."""
+    message = check_error(proxy.request(get(path)), 40401)
+    assert message == ERRORS[40401][0]
+
+
+def test_document_and_page(proxy: Front) -> None:
+    """The page is served, and the document names the address that clients use."""
+    document = json.loads(proxy.request(get("/garden/openapi.json")).body)
+    assert document["servers"] == [{"url": "https://localhost/garden"}]
+    assert proxy.request(get("/garden/docs")).status == 200
+
+
+BIG = garden(post(b'{"id":1,"name":"%s"}' % (b"x" * 65536)))
+
+
+@pytest.mark.parametrize(
+    ("request_", "number"),
+    [
+        (get("/garden/plants").replace(b"GET", b"g\0t"), 40000),
+        (get("/garden/plants").replace(b"Host", b"X"), 40000),
+        (get("/garden/plants").replace(b"localhost", b"a\0b"), 40000),
+        (get("/garden/plants").replace(b"GET", b"TRACE"), 40501),
+        (BIG, 41301),
+        (get("/garden/" + "x" * 20_000), 41400),
+        (garden(post(b"{}", f"X-Long: {'x' * 20_000}")), 43100),
+        (garden(post(b"{}", *(f"X-{n}: {'x' * 9_000}" for n in range(9)))), 43100),
+        (garden(post(b"")).replace(b"Content-Length: 0", b"Transfer-Encoding: zip"), 50100),
+    ],
+)
+def test_refusals_of_nginx_are_errors(proxy: Front, request_: bytes, number: int) -> None:
+    """What nginx itself refuses is an Error in JSON, with the number that the service uses."""
+    with proxy.connect() as connection:
+        connection.send_what_is_read(request_)
+        message = check_error(connection.receive(), number)
+    assert message == ERRORS[number][0] or number == 40000
+
+
+def test_request_without_tls(proxy: Front) -> None:
+    """A request without TLS is 40000: nginx does not pass it on."""
+    with Connection(proxy.port) as connection:
+        connection.send(garden(post(new_rose())))
+        assert "TLS" in check_error(connection.receive(), 40000)
+
+
+def test_errors_of_the_service_are_not_changed(proxy: Front) -> None:
+    """The service's own Errors pass nginx without a change."""
+    response = proxy.request(garden(post(b"[]")))
+    assert "JSON object" in check_error(response, 40003)
+    check_error(proxy.request(garden(post(b"")).replace(TOKEN.encode(), b"x")), 40102)
+
+
+def test_too_many_requests(service: Gunicorn) -> None:
+    """Above the rate of an address, requests are 42900 with Retry-After; others are served."""
+    with front(service.port, {"rate=100r/s": "rate=1r/m", "burst=200": "burst=1"}) as proxy:
+        responses = [proxy.request(garden(post(new_rose()))) for _ in range(3)]
+        assert [response.status for response in responses[:2]] == [200, 200]
+        check_error(responses[2], 42900)
+        assert responses[2].headers["retry-after"] == "1"
+        other = proxy.https("127.0.0.2")
+        other.request("GET", "/garden/docs")
+        assert other.getresponse().status == 200
+        other.close()
+
+
+def test_too_many_connections(service: Gunicorn) -> None:
+    """Above the number of requests of an address at the same time, requests are 42900."""
+    with ExitStack() as waiting, front(service.port, {"connections 100": "connections 2"}) as proxy:
+        for _ in range(2):
+            connection = waiting.enter_context(proxy.connect())
+            connection.send(garden(post(b"", length=10)))
+        wait_until(lambda: proxy.request(get("/garden/docs")).status == 429)
+        check_error(proxy.request(get("/garden/docs")), 42900)
+
+
+def test_service_that_does_not_run() -> None:
+    """If the service does not run, the response is 50200 with Retry-After."""
+    with front(free_port()) as proxy:
+        response = proxy.request(garden(post(new_rose())))
+        assert "may be stored or not" in check_error(response, 50200)
+        assert response.headers["retry-after"] == "5"
+
+
+def test_service_that_is_too_slow() -> None:
+    """If the service does not answer in time, the response is 50400 with Retry-After."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        with front(port, {"proxy_read_timeout 40s": "proxy_read_timeout 1s"}) as proxy:
+            response = proxy.request(garden(post(new_rose())))
+            assert "may be stored or not" in check_error(response, 50400)
+            assert response.headers["retry-after"] == "5"

@@ -1,0 +1,177 @@
+"""Slow clients and malformed framing, directly and through nginx."""
+
+import resource
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from plantstore import open_store
+from tests.support.front import NGINX, front
+from tests.support.serving import Connection, Gunicorn, Response, post
+from tests.support.sites import TOKEN, new_rose
+
+pytestmark = pytest.mark.drill
+
+SLOW = 1000
+# The time in which 99 of 100 well-behaved clients get their response, in seconds.
+P99 = 1.0
+HALVES = (post(new_rose())[:60], post(b"", length=10))
+
+
+class Way:
+    """A way to the service: directly, or through nginx.
+
+    :param port: the port.
+    :param prefix: the prefix of the path.
+    """
+
+    def __init__(self, port: int, prefix: bytes, *, tls: bool) -> None:
+        self._port, self._prefix, self._tls = port, prefix, tls
+
+    def connect(self) -> Connection:
+        """Open a connection."""
+        return Connection(self._port, tls=self._tls)
+
+    def path(self, request: bytes) -> bytes:
+        """Return a request with the path of the service."""
+        return request.replace(b"/plants", self._prefix + b"/plants")
+
+
+@contextmanager
+def direct(url: str) -> Iterator[Way]:
+    """Run the service."""
+    with Gunicorn("-w", "2", PLANTSTORE_TOKENS=TOKEN, PLANTSTORE_STORE=url) as server:
+        yield Way(server.port, b"", tls=False)
+        assert "Traceback" not in server.log
+
+
+@contextmanager
+def through_nginx(url: str) -> Iterator[Way]:
+    """Run the service behind nginx."""
+    if NGINX is None:
+        pytest.skip("apt-get install nginx")
+    # All requests of this drill have few addresses.
+    limits = {"rate=100r/s": "rate=10000r/s", "connections 100": "connections 10000"}
+    with (
+        Gunicorn("-w", "2", PLANTSTORE_TOKENS=TOKEN, PLANTSTORE_STORE=url) as server,
+        front(server.port, limits) as proxy,
+    ):
+        yield Way(proxy.port, b"/garden", tls=True)
+        assert "Traceback" not in server.log
+
+
+OpenWay = Callable[[str], AbstractContextManager[Way]]
+
+WAYS = pytest.mark.parametrize("way", [direct, through_nginx])
+
+
+@WAYS
+def test_slow_clients(tmp_path: Path, way: OpenWay) -> None:
+    """With 1,000 clients that send a part of a request, 99 of 100 others are served in a second."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 8192), most))
+    numbers = count()
+
+    def open_slow(way: Way) -> Connection:
+        connection = way.connect()
+        connection.send(way.path(HALVES[next(numbers) % 2]))
+        return connection
+
+    def create(way: Way) -> float:
+        start = time.monotonic()
+        with way.connect() as connection:
+            connection.send(way.path(post(new_rose())))
+            assert connection.receive().status == 200
+        return time.monotonic() - start
+
+    with ExitStack() as running, ThreadPoolExecutor(8) as threads:
+        served = running.enter_context(way(f"sqlite:///{tmp_path}/plants.db"))
+        for slow in threads.map(open_slow, [served] * SLOW):
+            running.enter_context(slow)
+        seconds = sorted(create(served) for _ in range(200))
+        assert seconds[197] < P99, seconds[190:]
+
+
+# What determines the size of a body, in ways that programs understand differently.
+FRAMINGS = [
+    b"Content-Length: %(all)d\r\nTransfer-Encoding: chunked\r\n",
+    b"Transfer-Encoding: chunked\r\nContent-Length: %(one)d\r\n",
+    b"Content-Length: %(one)d\r\nContent-Length: %(all)d\r\n",
+    b"Content-Length: %(all)d, %(one)d\r\n",
+    b"Content-Length: +%(one)d\r\n",
+    b"Content-Length: 0x10\r\n",
+    b"Content-Length: -1\r\n",
+    b"Content-Length : %(one)d\r\n",
+    b"Content-Length:\r\n %(one)d\r\n",
+    b"Transfer-Encoding: xchunked\r\n",
+    b"Transfer-Encoding : chunked\r\nContent-Length: %(all)d\r\n",
+    b"Transfer-Encoding:\x0bchunked\r\nContent-Length: %(all)d\r\n",
+    b"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n",
+    b"Transfer-Encoding: identity, chunked\r\n",
+    b"Transfer-Encoding: chunked, identity\r\n",
+    b"X: y\nTransfer-Encoding: chunked\r\nContent-Length: %(all)d\r\n",
+    b"X: y\rTransfer-Encoding: chunked\r\nContent-Length: %(all)d\r\n",
+    b"\nContent-Length: %(all)d\r\n",
+    b"\0Transfer-Encoding: chunked\r\nContent-Length: %(all)d\r\n",
+]
+# The sizes of a chunk, in ways that programs understand differently.
+SIZES = [
+    b"%x",
+    b"%x;\n",
+    b"+%x",
+    b"0x%x",
+    b"%x \t",
+    b"-%x",
+    b"fffffffffffffff%x",
+    b"%x\n",
+    b'%x;x="\r\n"',
+]
+
+
+# The first id of two valid requests.
+VALID = 1_000_000
+
+
+def attack(framing: bytes, size: bytes, first: int) -> bytes:
+    """Return a create request that may be understood as two, for two ids from the first one on."""
+    one = b'{"id":%d,"name":"Rose"}' % first
+    hidden = post(b'{"id":%d,"name":"Rose"}' % (first + 1))
+    body = (size % len(one)) + b"\r\n" + one + b"\r\n0\r\n\r\n" + hidden
+    head = post(b"").replace(
+        b"Content-Length: 0\r\n", framing % {b"one": len(one), b"all": len(body)}
+    )
+    return head + body
+
+
+@WAYS
+def test_malformed_framing(tmp_path: Path, way: OpenWay) -> None:
+    """Of a request whose size is ambiguous, at most one plant is stored; no response is a 500."""
+    url, first = f"sqlite:///{tmp_path}/plants.db", count(0, 10)
+    attacks = [(framing, b"%x") for framing in FRAMINGS]
+    attacks += [(b"Transfer-Encoding: chunked\r\n", size) for size in SIZES[1:]]
+    with way(url) as served:
+        for framing, size in attacks:
+            response = send(served, served.path(attack(framing, size, next(first))))
+            assert response is None or response.status < 500 or response.error == 50100
+        # Two valid requests in the same form: the service still serves, and both are stored.
+        with served.connect() as connection:
+            connection.send(served.path(attack(b"Transfer-Encoding: chunked\r\n", b"%x", VALID)))
+            assert [connection.receive().status for _ in range(2)] == [200, 200]
+    with open_store(url) as store:
+        stored = {plant.id for plant in store}
+    assert {id for id in stored if id % 10 == 1 and id - 1 in stored} == {VALID + 1}
+
+
+def send(way: Way, request: bytes) -> Response | None:
+    """Send a request; return the response, or None if the connection is closed without one."""
+    with suppress(ConnectionError, IndexError, TimeoutError), way.connect() as connection:
+        connection.limit(20)
+        connection.send_what_is_read(request)
+        connection.finish()
+        return connection.receive()
+    return None

@@ -1,0 +1,177 @@
+"""The sdist, the wheel and the bill of materials that the step `build` has made in dist/."""
+
+import re
+import shlex
+import subprocess
+import sys
+import tarfile
+from configparser import RawConfigParser
+from hashlib import sha256
+from pathlib import Path
+from zipfile import ZipFile
+
+import orjson
+import pytest
+from packaging.metadata import Metadata
+
+from plantstore import __version__
+from tests.support.fresh import ENVIRONMENT, copy_project, run
+from tests.support.serving import ROOT, Connection, free_port, listening, post
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.build
+
+NAME = f"plantstore-{__version__}"
+SDIST = ROOT / "dist" / f"{NAME}.tar.gz"
+WHEEL = ROOT / "dist" / f"{NAME}-py3-none-any.whl"
+MATERIALS = ROOT / "dist" / f"{NAME}.cdx.json"
+
+CONFIG = RawConfigParser()
+CONFIG.read(ROOT / "setup.cfg")
+PYTHONS = re.findall(r"Python :: (3\.\d+)", CONFIG["metadata"]["classifiers"])
+EXTRAS = ",".join(CONFIG["options.extras_require"])
+# The programs of this environment come first, also if it has not been activated.
+TOOLS = f"PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH"
+
+
+def committed(folder: str = ".") -> set[str]:
+    """Return the names of all files of the last commit in a folder."""
+    return set(run(f"git ls-tree -r --name-only HEAD {folder}", ROOT).splitlines())
+
+
+def hashes(folder: Path) -> dict[str, str]:
+    """Return the hash of each file in a folder."""
+    return {file.name: sha256(file.read_bytes()).hexdigest() for file in folder.iterdir()}
+
+
+def test_build_is_reproducible(tmp_path: Path) -> None:
+    """A later build of the same commit elsewhere, with other settings, has the same hashes."""
+    run(f"git clone -q {shlex.quote(str(ROOT))} copy", tmp_path)
+    run(f"{TOOLS}; umask 077; export LC_ALL=C TZ=Asia/Tokyo; copy/.ci/build", tmp_path)
+    built = hashes(ROOT / "dist")
+    assert set(built) == {SDIST.name, WHEEL.name, MATERIALS.name}
+    assert hashes(tmp_path / "copy" / "dist") == built
+
+
+def test_sdist_has_all_files() -> None:
+    """The sdist has every file of the repository: tests, documents, examples and benchmarks."""
+    with tarfile.open(SDIST) as sdist:
+        names = {name.removeprefix(f"{NAME}/") for name in sdist.getnames() if name != NAME}
+        files = {name for name in names if sdist.getmember(f"{NAME}/{name}").isfile()}
+    made = {name for name in files if name == "PKG-INFO" or name.startswith("plantstore.egg-info/")}
+    assert files - made == committed()
+
+
+def test_tests_run_from_the_sdist(tmp_path: Path) -> None:
+    """The fast tests can be run from the unpacked sdist: those that read most files pass."""
+    with tarfile.open(SDIST) as sdist:
+        sdist.extractall(tmp_path, filter="data")
+    python = f"{shlex.quote(sys.executable)} -m pytest -n 0 -p no:cacheprovider"
+    folder = tmp_path / NAME
+    assert " error" not in run(f"{python} -q --collect-only", folder).splitlines()[-1]
+    passed = run(f"{python} tests/documents/test_[acr]*.py -k 'not commands'", folder)
+    assert re.search(r"=+ \d+ passed.* in .* =+\n$", passed)
+
+
+def test_wheel_has_the_package_alone() -> None:
+    """The wheel has all files of the package, also py.typed and the page, and nothing else."""
+    with ZipFile(WHEEL) as wheel:
+        names = set(wheel.namelist())
+    about = {name for name in names if name.startswith(f"{NAME}.dist-info/")}
+    assert names - about == committed("plantstore")
+    assert f"{NAME}.dist-info/licenses/LICENSE" in about
+
+
+def metadata() -> Metadata:
+    """Return the metadata of the wheel, which must be valid."""
+    with ZipFile(WHEEL) as wheel:
+        return Metadata.from_email(wheel.read(f"{NAME}.dist-info/METADATA"))
+
+
+def test_metadata() -> None:
+    """The metadata name the licence as an SPDX expression, and each Python that is supported."""
+    about = metadata()
+    assert (about.license_expression, about.license_files) == ("MIT", ["LICENSE"])
+    assert not [name for name in about.classifiers or () if name.startswith("License ::")]
+    assert str(about.requires_python) == f">={PYTHONS[0]}"
+
+
+def links(description: str) -> list[str]:
+    """Return the links and pictures of a description, as a package index shows it."""
+    from readme_renderer import markdown
+
+    html = markdown.render(description)
+    anchors = re.findall(r' id="(.*?)"', html)
+    found = re.findall(r'(?:href|src)="(.*?)"', html)
+    return [link for link in found if link.removeprefix("#") not in anchors]
+
+
+def test_links_of_the_description() -> None:
+    """On a package index, each link of the README works; without an address, none is to a file."""
+    description = metadata().description
+    assert description is not None
+    assert "docs/quick-start.md" in description
+    assert [link for link in links(description) if not link.startswith("https://")] == []
+
+
+def test_links_with_an_address(tmp_path: Path) -> None:
+    """With the address of the repository in setup.py, links and the picture lead to its files."""
+    address = "https://forge.example/plants"
+    folder = copy_project(tmp_path)
+    setup = folder / "setup.py"
+    code = setup.read_text().replace('REPOSITORY = ""', f'REPOSITORY = "{address}"')
+    setup.write_text(code)
+    make = "from setuptools import build_meta; build_meta.prepare_metadata_for_build_wheel('made')"
+    run(f'mkdir made; {shlex.quote(sys.executable)} -c "{make}"', folder)
+    (file,) = folder.glob("made/*/METADATA")
+    about = Metadata.from_email(file.read_bytes())
+    assert about.project_urls == {"Source": address}
+    found = [link for link in links(about.description or "") if link.startswith(address)]
+    assert any(link.endswith("screenshot.png") for link in found)
+    for link in found:
+        kind, _, path = link.removeprefix(f"{address}/").partition("/HEAD/")
+        assert kind == ("raw" if path.endswith(".png") else "blob")
+        assert (ROOT / path.partition("#")[0]).exists()
+
+
+def test_bill_of_materials() -> None:
+    """The bill of materials is valid CycloneDX, and has what requirements.txt pins."""
+    from cyclonedx.schema import SchemaVersion
+    from cyclonedx.validation.json import JsonStrictValidator
+
+    text = MATERIALS.read_text()
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
+    materials = orjson.loads(text)
+    root = materials["metadata"]["component"]
+    assert (root["name"], root["version"]) == ("plantstore", __version__)
+    assert {f"{part['name']}=={part['version']}" for part in materials["components"]} == set(
+        (ROOT / "requirements.txt").read_text().split()
+    )
+
+
+@pytest.mark.parametrize("version", PYTHONS)
+def test_wheel_serves_on_each_python(version: str, tmp_path: Path) -> None:
+    """On each supported Python, the wheel with all extras fits together, and serves."""
+    # The first one may be a program of pyenv that only says which versions it has.
+    works = f"for python in $(which -a python{version}); do $python -m venv env && break; done"
+    if not run(f"{works} 2>/dev/null; ls env || true", tmp_path):
+        pytest.skip(f"install Python {version}")
+    run(f"env/bin/pip install -q {shlex.quote(f'{WHEEL}[{EXTRAS}]')}", tmp_path)
+    assert run("env/bin/pip check", tmp_path) == "No broken requirements found.\n"
+    assert run("env/bin/plantstore --version", tmp_path) == f"plantstore {__version__}\n"
+    port = free_port()
+    settings = {
+        "PLANTSTORE_TOKENS": "s3cret",
+        "PLANTSTORE_METRICS": "1",
+        "PLANTSTORE_STORE": "sqlite:///plants.db",
+    }
+    command = ["env/bin/plantstore", "serve", "--bind", f"127.0.0.1:{port}"]
+    with subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT | settings) as server:
+        try:
+            wait_until(lambda: server.poll() is not None or listening(port))
+            with Connection(port) as client:
+                client.send(post(b'{"id":1,"name":"Rose"}'))
+                assert client.receive().status == 200
+        finally:
+            server.terminate()
+    assert server.returncode == 0

@@ -1,0 +1,279 @@
+"""Connections: how many there are, and how long each stays open."""
+
+import os
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.support.reloading import workers
+from tests.support.serving import PATIENCE, Gunicorn, chunk, chunked, configured, post, promptly
+from tests.support.sites import TOKEN, new_rose
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.server
+
+CLOSE = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+
+
+def worker(**constants: float) -> str:
+    """Return lines of a configuration that change constants of the worker."""
+    lines = [f"_worker.{name} = {value}" for name, value in constants.items()]
+    return "\n".join(["from plantstore.server.worker import _worker", *lines])
+
+
+def test_body_that_is_not_discarded(server: Gunicorn) -> None:
+    """After a refused request whose body is too large to be discarded, the connection is closed."""
+    with server.connect() as connection:
+        refused = post(b" " * 500_000).replace(TOKEN.encode(), b"wrong")
+        connection.send_what_is_read(refused + post(new_rose()))
+        assert connection.receive().error == 40102
+        assert connection.closed()
+
+
+@pytest.mark.parametrize("cut", [1, 20, 130, -3, -1])
+def test_pipelined_request_in_pieces(server: Gunicorn, cut: int) -> None:
+    """A pipelined request that arrives in pieces, with others before and after it, is complete."""
+    with server.connect() as connection:
+        connection.limit(PATIENCE)
+        request, last = post(new_rose()), b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+        connection.send(post(new_rose()) + request[:cut])
+        assert connection.receive().status == 200
+        connection.send(request[cut:])
+        assert connection.receive().status == 200
+        connection.send(last)
+        assert connection.receive().status == 404
+
+
+def test_client_that_sends_nothing_more(server: Gunicorn) -> None:
+    """A client that ends its side of a connection gets the responses to all of its requests."""
+    with server.connect() as connection:
+        connection.send(post(new_rose()) + post(new_rose()))
+        connection.finish()
+        assert [connection.receive().status for _ in range(2)] == [200, 200]
+        assert connection.closed()
+
+
+def test_limit_of_connections(tmp_path: Path) -> None:
+    """At the limit of connections, the one that has waited for the longest time is closed.
+
+    Connections that have ended do not count, whoever has closed them.
+    """
+    limit = "worker_connections = 10"
+    with ExitStack() as opened, configured(tmp_path, limit, worker(_READ_TIMEOUT=1000)) as server:
+        for _ in range(10):
+            assert promptly(server, CLOSE).status == 404
+            assert promptly(server, post(new_rose())).status == 200
+            reset = server.connect()
+            reset.send(b"P")
+            reset.reset()
+        oldest, *others = [opened.enter_context(server.connect()) for _ in range(2)]
+        assert promptly(server, CLOSE).status == 404
+        oldest.send(b"P")  # What it sends does not make it younger.
+        assert promptly(server, CLOSE).status == 404
+        others += [opened.enter_context(server.connect()) for _ in range(8)]
+        assert oldest.has_response(PATIENCE)  # It is closed.
+        for connection in others:
+            connection.send(post(new_rose()))
+            assert connection.receive().status == 200
+
+
+def test_limit_of_file_descriptors(tmp_path: Path) -> None:
+    """The service has as many connections as the system lets it raise its limit."""
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (100, 1000))"
+    with ExitStack() as opened, configured(tmp_path, limit) as server:
+        first, *_ = [opened.enter_context(server.connect()) for _ in range(200)]
+        assert promptly(server, post(new_rose())).status == 200
+        assert not first.has_response(0)
+        first.send(post(new_rose()))
+        assert first.receive().status == 200
+
+
+def test_idle_connections_are_closed(tmp_path: Path) -> None:
+    """A connection on which no request arrives is closed after some time: a new and a used one."""
+    timeouts = ("keepalive = 1", worker(_READ_TIMEOUT=0.5))
+    with (
+        configured(tmp_path, *timeouts) as server,
+        server.connect() as new,
+        server.connect() as old,
+    ):
+        old.send(post(new_rose()))
+        assert old.receive().status == 200
+        for connection in (new, old):
+            connection.limit(PATIENCE)
+            assert connection.closed()
+
+
+def test_slow_request_on_a_used_connection(tmp_path: Path) -> None:
+    """A later request has as much time as the first one: for its head, and again for its body."""
+    timeouts = ("keepalive = 1", worker(_READ_TIMEOUT=6.5))
+    with configured(tmp_path, *timeouts) as server, server.connect() as connection:
+        connection.send(post(new_rose()))
+        assert connection.receive().status == 200
+        body = new_rose()
+        for part in (b"P", post(b"", length=len(body))[1:]):
+            connection.send(part)
+            assert not connection.has_response(4)
+        connection.send(body)
+        assert connection.receive().status == 200
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_long_bodies_wait_for_a_thread(tmp_path: Path, threads: int) -> None:
+    """Of two threads, one can wait for long bodies. Other long requests follow one by one."""
+    with ExitStack() as opened, configured(tmp_path, f"threads = {threads}") as server:
+        clients = [opened.enter_context(server.connect()) for _ in range(4)]
+        for connection in clients[:3]:
+            connection.send(chunked(chunk(new_rose())))
+        if threads == 2:
+            assert promptly(server, post(new_rose())).status == 200
+        for connection in clients[:3]:
+            connection.send(chunk(b""))
+        for connection in clients[:3]:
+            assert connection.receive().status == 200
+        clients[3].send(chunked(chunk(new_rose()), chunk(b"")))
+        assert clients[3].receive().status == 200
+
+
+def test_connection_that_is_open_for_long(tmp_path: Path) -> None:
+    """The longest time of a request does not limit the time between two requests."""
+    limits = ("keepalive = 60", worker(_LONGEST_REQUEST=0.1))
+    with configured(tmp_path, *limits) as server, server.connect() as connection:
+        connection.send(post(new_rose()))
+        assert connection.receive().status == 200
+        assert not connection.has_response(2.5)
+        connection.send(post(new_rose()))
+        assert connection.receive().status == 200
+
+
+# Small buffers for responses, so that a test can fill them.
+SMALL_BUFFERS = """
+from socket import SO_SNDBUF, SOL_SOCKET
+
+def when_ready(server):
+    for listener in server.LISTENERS:
+        listener.sock.setsockopt(SOL_SOCKET, SO_SNDBUF, 1)
+"""
+
+
+def test_response_that_is_read_slowly(tmp_path: Path) -> None:
+    """A client that reads a large response slowly does not occupy a thread for long."""
+    limits = (SMALL_BUFFERS, "threads = 1", worker(_LONGEST_REQUEST=0.1))
+    with (
+        configured(tmp_path, *limits, PLANTSTORE_MAX_BODY="2000000") as server,
+        server.connect(unread=1) as slow,
+        server.connect() as other,
+    ):
+        slow.send(post(b'{"id":1,"name":"%s"}' % (b"x" * 1_000_000)))
+        assert slow.receive_head().status == 200
+        other.send(post(new_rose()))
+        end = time.monotonic() + PATIENCE
+        while not other.has_response(0.01):
+            slow.receive_some(10)
+            assert time.monotonic() < end
+        assert other.receive().status == 200
+
+
+def test_stop_with_idle_connections(tmp_path: Path) -> None:
+    """SIGTERM ends the service within seconds although connections are idle, or send no body."""
+    with (
+        configured(tmp_path, worker(_READ_TIMEOUT=1000)) as server,
+        server.connect() as idle,
+        server.connect() as late,
+    ):
+        assert promptly(server, post(new_rose())).status == 200
+        server.process.terminate()
+        server.wait_for("Handling signal: term")
+        for connection in (idle, late):
+            connection.limit(PATIENCE)
+        late.send(post(b"", length=9))
+        assert late.receive().error == 40002
+        assert idle.closed()
+        wait_until(lambda: server.process.poll() is not None, PATIENCE)
+
+
+def test_client_that_does_not_close(tmp_path: Path) -> None:
+    """If a client does not close a connection that the service has closed, it is disconnected."""
+    with configured(tmp_path) as server, server.connect() as connection:
+        connection.send(CLOSE)
+        assert connection.receive().status == 404
+
+        def is_disconnected() -> bool:
+            try:
+                connection.send(b"x")
+            except ConnectionError:
+                return True
+            return False
+
+        wait_until(is_disconnected, PATIENCE)
+
+
+def test_endless_body_of_a_refused_request(server: Gunicorn) -> None:
+    """A client that sends a body without end after its refusal is disconnected."""
+    with server.connect() as connection:
+        connection.send(post(b"", length=10**15))
+        with pytest.raises(ConnectionError):
+            connection.send(b" " * (64 << 20))
+
+
+def test_closed_connections_use_no_resources(tmp_path: Path) -> None:
+    """When a client closes a connection, its file descriptor is free at once."""
+    with configured(tmp_path, worker(_LINGER_TIMEOUT=1000)) as server:
+
+        def files() -> int:
+            (process,) = workers(server)
+            return len(os.listdir(f"/proc/{process}/fd"))
+
+        assert promptly(server, CLOSE).status == 404
+        before = files()
+        for _ in range(5):
+            assert promptly(server, CLOSE).status == 404
+        wait_until(lambda: files() < before + 5, PATIENCE)
+
+
+# More than the threads of the service.
+CLIENTS = 16
+
+
+@pytest.mark.parametrize("part", [b"POST /pla", post(b"", length=500), chunked(b"5\r\nabc")])
+def test_clients_of_a_unix_socket_that_send_a_part(tmp_path: Path, part: bytes) -> None:
+    """Clients of a Unix socket that stop in the middle of a request do not block others."""
+    path = tmp_path / "socket"
+    with (
+        Gunicorn("--bind", f"unix:{path}", PLANTSTORE_TOKENS=TOKEN) as server,
+        ExitStack() as opened,
+    ):
+        for _ in range(CLIENTS):
+            opened.enter_context(server.connect(path=path)).send(part)
+        assert promptly(server, post(new_rose()), path=path).status == 200
+
+
+# An application that says how much of its five seconds is left for the store.
+WAITING = """
+import time
+from plantstore.stores.deadline import remaining
+
+def app(environ, start_response):
+    left = remaining(5)
+    time.sleep(float(environ["QUERY_STRING"]))
+    start_response("200 OK", [("Content-Length", "3")])
+    return [b"%.1f" % left]
+"""
+
+
+def test_time_for_which_a_request_has_waited(tmp_path: Path) -> None:
+    """A request that has waited for a thread has less time for the database."""
+    (tmp_path / "own.py").write_text(WAITING)
+    arguments = ("--threads", "1", "--pythonpath", str(tmp_path), "own:app")
+    slow = b"GET /?1 HTTP/1.1\r\nHost: x\r\n\r\n"
+    with (
+        Gunicorn(*arguments) as server,
+        server.connect() as first,
+        server.connect() as second,
+    ):
+        for connection in (first, second):
+            connection.send(slow)
+        left = sorted(float(connection.receive().body) for connection in (first, second))
+        assert left[0] < 4.2 < left[1]
+        assert float(server.request(slow.replace(b"?1", b"?0")).body) > 4.2
