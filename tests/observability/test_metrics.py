@@ -327,21 +327,27 @@ def test_full_disk(tmp_path: Path) -> None:
     environment = {"PLANTSTORE_TOKENS": "s3cret", "PLANTSTORE_METRICS": "1"}
     try:
         with served(tmp_path, TMPDIR=str(folder), **environment) as server:
-            assert [status(server, "s3cret") for _ in range(20)] == [200] * 20
+            wait_until(lambda: status(server, "s3cret") == 200 and len(files(folder)) == 2)
+            created = read(server)[CREATED]
             fill(folder / "other")
             for request in (GET, b"PUT /plants HTTP/1.1\r\nHost: x\r\n\r\n") * 20:
                 server.request(request)  # These have other series.
             assert [status(server, "s3cret") for _ in range(20)] == [200] * 20
-            assert read(server)[CREATED] == 40
+            assert read(server)[CREATED] == created + 20
             assert "Worker" not in server.log.split("Booting worker")[-1]
             kill_workers(server)
             fill(folder / "another")
             assert [status(server, "s3cret") for _ in range(20)] == [200] * 20
             fault = f"This process has no metrics: {os.strerror(28)}"
             assert 1 <= server.log.count(fault) <= 2
-            assert read(server)[CREATED] == 40  # Those of the earlier workers.
+            assert read(server)[CREATED] == created + 20  # Those of the earlier workers.
     finally:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def files(folder: Path) -> list[Path]:
+    """Return the files of the workers that have metrics."""
+    return [*folder.rglob("histogram_*.db")]
 
 
 def fill(path: Path) -> None:
