@@ -25,9 +25,17 @@ INSTALLATION = 900
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a copy of the project in which the README's commands run."""
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a copy of the project, in which packages are installed once for all tests."""
     return copy_project(tmp_path_factory.mktemp("project"))
+
+
+@pytest.fixture
+def folder(copy: Path) -> Path:
+    """Return the copy of the project without plants, in which the README's commands run."""
+    for file in copy.glob("plants.db*"):
+        file.unlink()
+    return copy
 
 
 @pytest.fixture

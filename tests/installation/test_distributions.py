@@ -110,7 +110,7 @@ def test_links_of_the_description() -> None:
     """On a package index, each link of the README works; without an address, none is to a file."""
     description = metadata().description
     assert description is not None
-    assert "docs/quick-start.md" in description
+    assert "docs/index.md has all pages" in description
     assert [link for link in links(description) if not link.startswith("https://")] == []
 
 
@@ -127,7 +127,7 @@ def test_links_with_an_address(tmp_path: Path) -> None:
     about = Metadata.from_email(file.read_bytes())
     assert about.project_urls == {"Source": address}
     found = [link for link in links(about.description or "") if link.startswith(address)]
-    assert any(link.endswith("screenshot.png") for link in found)
+    assert any(link.endswith("docs/page.png") for link in found)
     for link in found:
         kind, _, path = link.removeprefix(f"{address}/").partition("/HEAD/")
         assert kind == ("raw" if path.endswith(".png") else "blob")
