@@ -144,6 +144,8 @@ class SiteConnections:
         if not self._first_use.acquire(timeout=remaining(TIMEOUT)):
             raise StoreUnavailable("the first use of the database has not finished yet")
         try:
+            self._initialize()
+            # An event listener of the site may have used another store meanwhile.
             own = self._own or self._make_engine()
             connection = own.connect()
             self._own = own
@@ -151,13 +153,16 @@ class SiteConnections:
             self._first_use.release()
         return connection
 
+    def _initialize(self) -> None:
+        """Initialize the engine of the site: with a copy of its pool, that would happen again."""
+        if not self._is_shared and self._site.dialect.server_version_info is None:
+            with self._site.connect() as connection:
+                connection.detach()  # The connection is closed, and not kept in the pool.
+
     def _make_engine(self) -> Engine:
         site = self._site
         if self._is_shared:
             return site.execution_options(**_AUTOCOMMIT)
-        if site.dialect.server_version_info is None:
-            with site.connect() as connection:  # A copy of the pool would initialize the engine.
-                connection.detach()  # The connection is closed, and not kept in the pool.
         return create_engine(
             site.url,
             module=site.dialect.loaded_dbapi,

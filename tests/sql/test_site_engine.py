@@ -438,6 +438,7 @@ def test_concurrent_imports_into_a_database_in_memory() -> None:
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(import_some, range(0, 30_000, 1000)))
     assert len(store) == 30 * 300
+    engine.dispose()
 
 
 def test_import_that_reads_a_database_in_memory() -> None:
