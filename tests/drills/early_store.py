@@ -7,6 +7,7 @@ from threading import Thread
 from typing import Any
 
 from plantstore import Plant, SQLStore
+from plantstore.blueprint import OPERATIONS
 from plantstore.sql.engines import make_engine
 from tests.support.sites import make_site
 
@@ -26,7 +27,10 @@ class EarlyStore(SQLStore):
     def _store_all(self) -> None:
         while True:
             time.sleep(0.2)
-            self.add_all([self._waiting.get() for _ in range(self._waiting.qsize())])
+            waiting = [self._waiting.get() for _ in range(self._waiting.qsize())]
+            self.add_all(waiting, skip_existing=True)
 
 
-app = make_site(store=EarlyStore(make_engine(os.environ["PLANTSTORE_STORE"])))
+app = make_site(
+    store=EarlyStore(make_engine(os.environ["PLANTSTORE_STORE"])), operations=[*OPERATIONS]
+)

@@ -1,0 +1,157 @@
+"""Concurrent creates, reads and deletes of few ids, also while a worker is killed."""
+
+import random
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection, HTTPException
+from itertools import count
+
+import orjson
+import pytest
+
+from plantstore.blueprint import OPERATIONS
+from tests.drills.test_kill import kill_oldest_worker
+from tests.support.clients import HEADERS
+from tests.support.databases import FILES, SERVERS, Place, memory, only
+from tests.support.history import Operation, is_linearizable
+from tests.support.serving import LIMIT, Gunicorn
+from tests.support.sql import environment
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.drill
+
+CLIENTS, IDS = 8, 4
+OPERATIONS_OF_CLIENT = 150
+METHODS = {"create": "POST", "read": "GET", "delete": "DELETE"}
+
+History = dict[int, list[Operation]]
+
+
+class Gardeners:
+    """Clients that create, read and delete plants with few ids, and record the outcomes."""
+
+    def __init__(self, port: int) -> None:
+        self.history: History = defaultdict(list)
+        self.statuses: list[int] = []
+        self._port, self._names = port, count()
+
+    def work(self, meanwhile: Callable[["Gardeners"], None]) -> None:
+        """Let all clients work, and call a function meanwhile."""
+        with ThreadPoolExecutor(CLIENTS) as threads:
+            working = [threads.submit(self._work) for _ in range(CLIENTS)]
+            meanwhile(self)
+        for one in working:
+            one.result()
+
+    def _work(self) -> None:
+        connection = HTTPConnection("127.0.0.1", self._port, timeout=LIMIT)
+        for _ in range(OPERATIONS_OF_CLIENT):
+            id, kind = random.randrange(IDS), random.choice([*METHODS])
+            name = f"plant {next(self._names)}" if kind == "create" else None
+            operation = Operation(kind, name, time.monotonic(), 0)
+            try:
+                status, stored = self._send(connection, id, operation)
+            except (OSError, HTTPException):  # The worker was killed.
+                connection.close()
+            else:
+                self.statuses.append(status)
+                if status != 503:  # After this status too, a create or a delete may be executed.
+                    name = stored if kind == "read" else name
+                    operation = operation._replace(name=name, status=status, end=time.monotonic())
+            if kind != "read" or operation.status:
+                self.history[id].append(operation)
+        connection.close()
+
+    def _send(
+        self, connection: HTTPConnection, id: int, operation: Operation
+    ) -> tuple[int, str | None]:
+        """Return the status, and the name in the response if it has a plant."""
+        path, body = f"/plants/{id}", None
+        if operation.kind == "create":
+            path, body = "/plants", orjson.dumps({"id": id, "name": operation.name})
+        connection.request(METHODS[operation.kind], path, body, HEADERS)
+        response = connection.getresponse()
+        content = response.read()
+        return response.status, orjson.loads(content)["name"] if response.status == 200 else None
+
+
+def run(
+    place: Place,
+    app: str = "wsgi:app",
+    meanwhile: Callable[[int, Gardeners], None] = lambda *_: None,
+) -> Gardeners:
+    """Let clients work with a service, and return them.
+
+    :param meanwhile: called with the process id of the service and the clients.
+    """
+    settings = environment(place) | {"PLANTSTORE_OPERATIONS": " ".join(OPERATIONS)}
+    workers = "1" if place.url == "memory://" else "2"
+    with Gunicorn("-w", workers, app, **settings) as server:
+        clients = Gardeners(server.port)
+        clients.work(lambda clients: meanwhile(server.process.pid, clients))
+    return clients
+
+
+def kill_two_workers(process: int, clients: Gardeners) -> None:
+    """Kill a worker twice, each time after more operations."""
+    for _ in range(2):
+        enough = len(clients.statuses) + 100
+        wait_until(lambda enough=enough: len(clients.statuses) >= enough)  # type: ignore[misc]
+        kill_oldest_worker(process)
+
+
+@only(memory, *FILES, *SERVERS)
+def test_operations_are_linearizable(place: Place, long: bool) -> None:
+    """Concurrent creates, reads and deletes look as if they happened one after the other.
+
+    Each of them happens between its request and its response.
+    """
+    for _ in range(5 if long else 1):
+        clients = run(place)
+        assert {*clients.statuses} == {200, 204, 400, 404}
+        assert all(map(is_linearizable, clients.history.values()))
+
+
+@only(*FILES, *SERVERS)
+def test_operations_are_linearizable_when_workers_are_killed(place: Place, long: bool) -> None:
+    """Operations without a response may have happened or not; all others are linearizable."""
+    for _ in range(5 if long else 1):
+        clients = run(place, meanwhile=kill_two_workers)
+        assert all(map(is_linearizable, clients.history.values()))
+
+
+CREATED = Operation("create", "Rose", 0, 200, 1)
+READ = Operation("read", "Rose", 2, 200, 3)
+DELETED = Operation("delete", None, 4, 204, 5)
+IMPOSSIBLE = {
+    "two creates succeed": [CREATED, CREATED._replace(name="Lily")],
+    "no plant exists": [CREATED._replace(status=400)],
+    "a read before the create": [CREATED._replace(start=4, end=5), READ],
+    "a read of another name": [CREATED, READ._replace(name="Lily")],
+    "a plant is lost": [CREATED, READ._replace(name=None, status=404)],
+    "a read after the delete": [CREATED, DELETED, READ._replace(start=6, end=7)],
+    "two deletes succeed": [CREATED, DELETED, DELETED],
+}
+
+
+@pytest.mark.parametrize("history", IMPOSSIBLE.values(), ids=IMPOSSIBLE.keys())
+def test_drill_detects_an_impossible_history(history: list[Operation]) -> None:
+    """The drill fails for responses that no order of the operations explains."""
+    assert not is_linearizable(history)
+
+
+def test_drill_accepts_operations_that_overlap() -> None:
+    """The drill accepts responses that one order explains, and a create without a response."""
+    assert is_linearizable([CREATED, READ, DELETED])
+    assert is_linearizable([CREATED, READ._replace(start=0, status=404, name=None), DELETED])
+    assert is_linearizable([Operation("create", "Rose", 0, 0), READ])
+    assert is_linearizable([Operation("create", "Rose", 0, 0)])
+
+
+@only(*FILES)
+def test_drill_detects_a_store_a_store_that_acknowledges_early(place: Place) -> None:
+    """The drill fails for a store that acknowledges plants before it stores them."""
+    clients = run(place, "tests.drills.early_store:app")
+    assert not all(map(is_linearizable, clients.history.values()))
