@@ -86,6 +86,7 @@ def run(
 
     :param meanwhile: called with the process id of the service and the clients.
     """
+    place.clear()
     settings = environment(place) | {"PLANTSTORE_OPERATIONS": " ".join(OPERATIONS)}
     workers = "1" if place.url == "memory://" else "2"
     with Gunicorn("-w", workers, app, **settings) as server:

@@ -1,5 +1,6 @@
 """SQLite files under load: locks of other processes, a full disk, commands, and backups."""
 
+import os
 import resource
 import signal
 import sqlite3
@@ -8,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from sqlalchemy import make_url
 
 from plantstore import Plant, open_store
 from tests.support.clients import Clients, Record
-from tests.support.databases import FILES, Place, children, only
+from tests.support.databases import FILES, MODES, Place, children, only
 from tests.support.serving import LIMIT, Gunicorn, post
 from tests.support.sql import environment, open_sql
 from tests.support.waiting import wait_until
@@ -200,6 +201,53 @@ def test_drill_detects_a_store_that_acknowledges_early(
     early = loaded(place, "tests.drills.early_store:app")
     with pytest.raises(AcknowledgedEarly), early as load:
         fault(load, tmp_path)
+
+
+@contextmanager
+def disk(folder: Path) -> Iterator[Path]:
+    """Provide a disk with two megabytes."""
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", folder], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", folder], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount a small disk")
+@pytest.mark.parametrize("mode", MODES)
+def test_full_disk(tmp_path: Path, mode: str, record: Record) -> None:
+    """While a disk is full, creates are 503; when it has room again, they succeed."""
+    with disk(tmp_path) as folder:
+        place, ballast = (
+            Place(f"sqlite:///{folder}/plants.db?journal_mode={mode}"),
+            folder / "other",
+        )
+        with loaded(place, "wsgi:app") as load:
+            for _ in range(ROUNDS // 3):
+                with suppress(OSError):
+                    ballast.write_bytes(bytes(2 << 20))
+                load.wait_for_refusals()
+                load.check(load.stored)
+                ballast.unlink()
+                load.clients.wait_for_creations()
+        record(load.stored(), load.clients)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount a disk that is read-only")
+@pytest.mark.parametrize("mode", MODES)
+def test_read_only_disk(tmp_path: Path, mode: str) -> None:
+    """While a disk is read-only, creates are 503; when it is writable again, they succeed."""
+    with disk(tmp_path) as folder:
+        place = Place(f"sqlite:///{folder}/plants.db?journal_mode={mode}")
+        with open_sql(place.url) as store:
+            store.add(Plant(0, "Rose"))
+        subprocess.run(["mount", "-o", "remount,ro", folder], check=True)
+        with Gunicorn("-w", "2", **environment(place)) as server:
+            assert server.request(post(b'{"id":1,"name":"Rose"}')).status == 503
+            subprocess.run(["mount", "-o", "remount,rw", folder], check=True)
+            wait_until(lambda: server.request(post(b'{"id":1,"name":"Rose"}')).status != 503)
+        with open_sql(place.url) as store:
+            assert [plant.id for plant in store] == [0, 1]
 
 
 @only(*FILES)

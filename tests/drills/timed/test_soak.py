@@ -1,0 +1,62 @@
+"""A service at full load for a long time, with reloads."""
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from plantstore import open_store
+from tests.support.clients import Clients, Record
+from tests.support.databases import FILES, Place, children, only
+from tests.support.serving import Gunicorn
+from tests.support.sql import environment
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.drill
+
+# How often the service is reloaded, and the seconds before each reload.
+RELOADS, LONG = (7, 4), (10, 60)
+# After this number of reloads, memory is constant.
+WARM = 3
+
+
+def memory(process: int) -> int:
+    """Return the bytes of memory that a service uses, shared memory divided by its users."""
+    return sum(map(_proportional, [process, *children(process)]))
+
+
+def _proportional(process: int) -> int:
+    lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:"))
+
+
+def descriptors(process: int) -> int:
+    """Return the number of open files of a process."""
+    return len([*Path(f"/proc/{process}/fd").iterdir()])
+
+
+@only(FILES[1])
+def test_soak(place: Place, long: bool, record: Record) -> None:
+    """At full load with a reload each minute, no request fails, and memory stays constant.
+
+    No file stays open.
+    """
+    reloads, seconds = LONG if long else RELOADS
+    used, opened = list[int](), list[int]()
+    with Gunicorn("-w", "2", **environment(place)) as server, Clients(server.port) as clients:
+        process = server.process.pid
+        for _ in range(reloads):
+            time.sleep(seconds)  # The load itself is the test.
+            used.append(memory(process))
+            opened.append(descriptors(process))
+            workers = {*children(process)}
+            server.signal(signal.SIGHUP)
+            wait_until(lambda workers=workers: not workers & {*children(process)})  # type: ignore[misc]
+        clients.wait_for_creations()
+    assert (clients.refused, clients.unanswered) == (0, 0)
+    assert max(used[WARM:]) < 1.05 * used[WARM], used
+    assert {*opened[WARM:]} == {opened[WARM]}, opened
+    print(used)
+    with open_store(place.url) as store:
+        record(set(store), clients)
