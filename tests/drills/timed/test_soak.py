@@ -57,6 +57,5 @@ def test_soak(place: Place, long: bool, record: Record) -> None:
     assert (clients.refused, clients.unanswered) == (0, 0)
     assert max(used[WARM:]) < 1.05 * used[WARM], used
     assert {*opened[WARM:]} == {opened[WARM]}, opened
-    print(used)
     with open_store(place.url) as store:
         record(set(store), clients)
