@@ -17,7 +17,7 @@ _GROUP_SIZE, _GROUP_WEIGHT = 100, 1_000_000
 _PAUSE = 0.00005
 # The seconds after which an operation in progress is stuck: another thread may be started.
 _STUCK = 1.0
-# If so many operations have no response, the database does not respond.
+# If so many operations have had no response, the database does not respond.
 _FEW = 4
 # The seconds after which a caller looks again whether it may wait.
 _INTERVAL = 0.5
@@ -77,6 +77,8 @@ class Workers:
         self._queue: _Operations = SimpleQueue()
         self._workers: list[_Worker] = []
         self._responded = 0.0
+        # How often the database has not responded since then.
+        self._failed = 0
         # While the database does not respond, this operation tries whether it does again.
         self._attempt: Operation | None = None
 
@@ -160,8 +162,8 @@ class Workers:
         latest = now - self._patience
         if self._responded > latest:
             return False
-        stuck = [len(it.operations) for it in [*self._workers] if it.began <= latest]
-        return sum(stuck) >= min(self._usual, _FEW)
+        stuck = sum(len(it.operations) for it in [*self._workers] if it.began <= latest)
+        return stuck + self._failed >= _FEW or stuck >= self._usual
 
     def _start_worker(self) -> None:
         """Start a thread if none is idle, and if there may be another one."""
@@ -190,8 +192,11 @@ class Workers:
     def _serve_next(self, worker: _Worker, first: Operation, queue: _Operations) -> None:
         worker.began = time.monotonic()
         worker.operations = _take(first, queue, worker.began)
-        if worker.operations and self._execute(worker.connection, worker.operations):
-            self._responded = time.monotonic()
+        if worker.operations:
+            if self._execute(worker.connection, worker.operations):
+                self._responded, self._failed = time.monotonic(), 0
+            else:
+                self._failed += 1
         was_group = len(worker.operations) > 1
         worker.operations = []
         if was_group:

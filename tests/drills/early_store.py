@@ -13,7 +13,7 @@ from tests.support.sites import make_site
 
 
 class EarlyStore(SQLStore):
-    """A store that stores each plant about 0.2 seconds after it acknowledged it."""
+    """A store that stores each plant about a second after it acknowledged it."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -26,7 +26,7 @@ class EarlyStore(SQLStore):
 
     def _store_all(self) -> None:
         while True:
-            time.sleep(0.2)
+            time.sleep(1)
             waiting = [self._waiting.get() for _ in range(self._waiting.qsize())]
             self.add_all(waiting, skip_existing=True)
 

@@ -62,7 +62,7 @@ def test_outage_delays_no_other_request(place: Place) -> None:
                 end, healths = time.monotonic() + OUTAGE - NOTICED, []
                 while time.monotonic() < end:
                     response, seconds = timed(lambda: server.request(get("/healthz")))
-                    healths.append((response.status, seconds < 2))
+                    healths.append((response.status, seconds < 1))
                     is_over.wait(0.2)
         finally:
             is_over.set()
