@@ -17,8 +17,6 @@ pytestmark = pytest.mark.drill
 
 # How often the service is reloaded, and the seconds before each reload.
 RELOADS, LONG = (7, 4), (10, 60)
-# After this number of reloads, memory is constant.
-WARM = 3
 
 
 def memory(process: int) -> int:
@@ -38,7 +36,7 @@ def descriptors(process: int) -> int:
 
 @only(FILES[1])
 def test_soak(place: Place, long: bool, record: Record) -> None:
-    """At full load with a reload each minute, no request fails, and memory stays constant.
+    """At full load with a reload each minute, no request fails, and memory does not grow.
 
     No file stays open.
     """
@@ -55,7 +53,9 @@ def test_soak(place: Place, long: bool, record: Record) -> None:
             wait_until(lambda workers=workers: not workers & {*children(process)})  # type: ignore[misc]
         clients.wait_for_creations()
     assert (clients.refused, clients.unanswered) == (0, 0)
-    assert max(used[WARM:]) < 1.05 * used[WARM], used
-    assert {*opened[WARM:]} == {opened[WARM]}, opened
+    # It differs between generations of workers, depending on what they share.
+    half = reloads // 2
+    assert max(used[half:]) < 1.05 * max(used[:half]), used
+    assert max(opened[half:]) <= max(opened[:half]), opened
     with open_store(place.url) as store:
         record(set(store), clients)
