@@ -1,15 +1,11 @@
 """Durability when workers are killed under load."""
 
-import os
-import signal
-
 import pytest
 
 from plantstore import Plant, open_store
 from tests.support.clients import Clients, Record
-from tests.support.databases import FILES, Place, children, only
+from tests.support.databases import FILES, Place, kill_oldest_worker, only
 from tests.support.serving import Gunicorn
-from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.drill
 
@@ -28,13 +24,6 @@ def kill_workers(place: Place, app: str) -> tuple[set[Plant], Clients]:
     stored = set(store)
     store.close()
     return stored, clients
-
-
-def kill_oldest_worker(master: int) -> None:
-    """Kill the worker with the lowest process id, and return when it has ended."""
-    worker = min(children(master))
-    os.kill(worker, signal.SIGKILL)
-    wait_until(lambda: worker not in children(master))
 
 
 def test_kill_workers(place: Place, record: Record) -> None:

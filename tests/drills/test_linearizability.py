@@ -12,9 +12,8 @@ import orjson
 import pytest
 
 from plantstore.blueprint import OPERATIONS
-from tests.drills.test_kill import kill_oldest_worker
 from tests.support.clients import HEADERS
-from tests.support.databases import FILES, SERVERS, Place, memory, only
+from tests.support.databases import FILES, SERVERS, Place, kill_oldest_worker, memory, only
 from tests.support.history import Operation, is_linearizable
 from tests.support.serving import LIMIT, Gunicorn
 from tests.support.sql import environment

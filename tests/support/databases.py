@@ -17,6 +17,7 @@ import pytest
 from sqlalchemy import create_engine, make_url, text
 
 from tests.support.serving import LIMIT, free_port
+from tests.support.waiting import wait_until
 
 # Debian installs servers in /usr/sbin, which is not on the PATH of ordinary users.
 PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin"])
@@ -262,6 +263,13 @@ def children(parent: int) -> list[int]:
             if int(stat.read_text().rpartition(")")[2].split()[1]) == parent:
                 found.append(int(stat.parent.name))
     return found
+
+
+def kill_oldest_worker(master: int) -> None:
+    """Kill the worker with the lowest process id, and return when it has ended."""
+    worker = min(children(master))
+    os.kill(worker, signal.SIGKILL)
+    wait_until(lambda: worker not in children(master))
 
 
 OpenPlace = Callable[[], AbstractContextManager[Place]]
