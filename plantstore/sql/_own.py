@@ -164,7 +164,8 @@ class OwnConnections:
         except Exception as error:  # noqa: BLE001  # The callers get it.
             for operation in operations:
                 operation.finish(self._failures.explain(error, operation.statements.table))
-            return self._failures.is_response(error)
+            # A server to which a connection was opened has responded, although too late.
+            return self._failures.is_response(error) or error.args == (_TOO_LATE,)
         return True
 
     def _perform(self, held: HeldConnection, operations: list[Operation]) -> None:
