@@ -164,7 +164,7 @@ class OwnConnections:
         except Exception as error:  # noqa: BLE001  # The callers get it.
             for operation in operations:
                 operation.finish(self._failures.explain(error, operation.statements.table))
-            # A server to which a connection was opened has responded, although too late.
+            # The server has opened a connection, although too late: this is a response, too.
             return self._failures.is_response(error) or error.args == (_TOO_LATE,)
         return True
 

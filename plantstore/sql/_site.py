@@ -145,7 +145,7 @@ class SiteConnections:
             raise StoreUnavailable("the first use of the database has not finished yet")
         try:
             self._initialize()
-            # An event listener of the site may have used another store meanwhile.
+            # Its connection can call an event listener of the site, which may use another store.
             own = self._own or self._make_engine()
             connection = own.connect()
             self._own = own
@@ -154,10 +154,10 @@ class SiteConnections:
         return connection
 
     def _initialize(self) -> None:
-        """Initialize the engine of the site: with a copy of its pool, that would happen again."""
+        """Connect once, so that SQLAlchemy initializes the engine before its pool is copied."""
         if not self._is_shared and self._site.dialect.server_version_info is None:
             with self._site.connect() as connection:
-                connection.detach()  # The connection is closed, and not kept in the pool.
+                connection.detach()  # It is closed, and not returned to the pool.
 
     def _make_engine(self) -> Engine:
         site = self._site

@@ -17,7 +17,7 @@ _GROUP_SIZE, _GROUP_WEIGHT = 100, 1_000_000
 _PAUSE = 0.00005
 # The seconds after which an operation in progress is stuck: another thread may be started.
 _STUCK = 1.0
-# If so many operations have had no response, the database does not respond.
+# After this number of operations without a response, the database is said not to respond.
 _FEW = 4
 # The seconds after which a caller looks again whether it may wait.
 _INTERVAL = 0.5
@@ -77,7 +77,7 @@ class Workers:
         self._queue: _Operations = SimpleQueue()
         self._workers: list[_Worker] = []
         self._responded = 0.0
-        # How often the database has not responded since then.
+        # The number of failures without a response since then.
         self._failed = 0
         # While the database does not respond, this operation tries whether it does again.
         self._attempt: Operation | None = None

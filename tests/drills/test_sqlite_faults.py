@@ -218,10 +218,8 @@ def disk(folder: Path) -> Iterator[Path]:
 def test_full_disk(tmp_path: Path, mode: str, record: Record) -> None:
     """While a disk is full, creates are 503; when it has room again, they succeed."""
     with disk(tmp_path) as folder:
-        place, ballast = (
-            Place(f"sqlite:///{folder}/plants.db?journal_mode={mode}"),
-            folder / "other",
-        )
+        place = Place(f"sqlite:///{folder}/plants.db?journal_mode={mode}")
+        ballast = folder / "ballast"
         with loaded(place, "wsgi:app") as load:
             for _ in range(ROUNDS // 3):
                 with suppress(OSError):

@@ -145,8 +145,8 @@ class Worker(ThreadWorker):
         self._received = bytearray(MAX_HEAD + MAX_BODY)
         super().init_process()
 
-    def accept(self, listener: socket.socket) -> None:
-        """Accept a connection, unless the system has no resources for it."""
+    def accept(self, listener: socket.socket) -> bool:
+        """Accept a connection, and return whether there was one that the system could accept."""
         try:
             sock, client = listener.accept()
         except OSError as error:
@@ -154,7 +154,7 @@ class Worker(ThreadWorker):
                 self._exhausted = error.strerror
                 if not self._close_oldest():
                     time.sleep(0.1)  # The listener stays readable: the main loop does not pause.
-            return
+            return False
         self.nr_conns += 1
         conn = _Connection(self.cfg, sock, client, listener.getsockname())
         _set_timeout(sock, socket.SO_RCVTIMEO, _READ_TIMEOUT)
@@ -163,6 +163,7 @@ class Worker(ThreadWorker):
         if self.nr_conns >= self.worker_connections:
             self._close_oldest()
         self.enqueue_req(conn)
+        return True
 
     def enqueue_req(self, conn: _Connection) -> None:
         """Let a thread handle a connection, as soon as a request has arrived."""
@@ -269,10 +270,8 @@ class Worker(ThreadWorker):
         for conn in self._waiting:
             conn.deadline = min(conn.deadline, deadline)
         for listener in self.sockets:
-            known = -1
-            while known < self.nr_conns:  # The system would reset what it has accepted.
-                known = self.nr_conns
-                self.accept(listener)
+            while self.accept(listener):
+                pass  # At the close, the system resets the connections that are left.
             listener.close()
 
     def _has_request(self, conn: _Connection) -> bool:
