@@ -1,6 +1,7 @@
 """Connections: how many there are, and how long each stays open."""
 
 import os
+import signal
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -191,6 +192,26 @@ def test_stop_with_idle_connections(tmp_path: Path) -> None:
         assert late.receive().error == 40002
         assert idle.closed()
         wait_until(lambda: server.process.poll() is not None, PATIENCE)
+
+
+def test_stop_with_connections_that_are_not_yet_accepted(tmp_path: Path) -> None:
+    """After SIGTERM, requests get their responses whose connections the worker has not accepted."""
+    with ExitStack() as opened, configured(tmp_path) as server:
+        (process,) = workers(server)
+        os.kill(process, signal.SIGSTOP)
+        clients = [opened.enter_context(server.connect()) for _ in range(5)]
+        for connection in clients:
+            connection.send(post(new_rose()))
+        server.process.terminate()
+        wait_until(lambda: is_pending(signal.SIGTERM, process))
+        os.kill(process, signal.SIGCONT)
+        assert [connection.receive().status for connection in clients] == [200] * 5
+
+
+def is_pending(number: signal.Signals, process: int) -> bool:
+    """Return whether a process has not yet handled a signal that was sent to it."""
+    status = Path(f"/proc/{process}/status").read_text()
+    return bool(int(status.partition("ShdPnd:")[2].split()[0], 16) & 1 << number - 1)
 
 
 def test_client_that_does_not_close(tmp_path: Path) -> None:
