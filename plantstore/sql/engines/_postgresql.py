@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 from sqlalchemy import URL, Connection, Engine, Table, event, exc, select, text
 
 from ...stores.base import Plant, StoreUnavailable
-from ...text import one_line
 from ._backend import (
     CONNECT_TIMEOUT,
     Backend,
@@ -54,6 +53,8 @@ _DEFAULTS = {
 }
 # With several servers, each has less time, and only one that can store plants is used.
 _DEFAULTS_OF_SEVERAL = {"connect_timeout": 2, "target_session_attrs": "read-write"}
+# A message of libpq about an option. The value may be a part of a password.
+_WRONG_VALUE = re.compile(r'(connection is bad: (?!connection)(invalid "\w+")?[^"]*)".*"')
 # The types of the options that libpq does not check before it connects.
 _TYPES: dict[str, Callable[[str], Any]] = {
     "client_encoding": one_of("utf8", "UTF8"),
@@ -184,8 +185,11 @@ class PostgreSQL(Backend):
         return super().is_refusal(error) or _code(error) in _REFUSALS
 
     def describe(self, error: Exception, url: URL) -> str:
-        """Return the message of an error in one line, with the option that PgBouncer needs."""
-        message = super().describe(error, url)
+        """Return the message of an error in one line, with the option that PgBouncer needs.
+
+        The wrong value of an option is masked.
+        """
+        message = _WRONG_VALUE.sub(r'\1"***"', super().describe(error, url))
         return f"{message} ({_FOR_PGBOUNCER})" if "startup parameter" in message else message
 
     def is_rolled_back(self, error: exc.DBAPIError) -> bool:
@@ -205,16 +209,15 @@ def _insert_new(connection: Connection, table: Table, plants: Sequence[Plant]) -
 
 
 def _options(url: URL) -> dict[str, Any]:
-    """Return the arguments of psycopg.
+    """Return the arguments of psycopg. libpq checks most values when it connects.
 
-    :raises ValueError: if psycopg or libpq refuses an option.
+    :raises ValueError: if an option is unknown, or if its value has the wrong type.
     """
     from psycopg import pq
 
     known = {option.keyword.decode(): str for option in pq.Conninfo.get_defaults()}
     arguments = _arguments(url)
     arguments |= convert({name: arguments[name] for name in url.query}, {**known, **_TYPES})
-    _check_values({name: value for name, value in arguments.items() if name in known})
     several = "," in f"{arguments.get('hostaddr') or arguments.get('host')}"
     return {**_DEFAULTS, **(_DEFAULTS_OF_SEVERAL if several else {}), **arguments}
 
@@ -245,32 +248,6 @@ def _arguments(url: URL) -> dict[str, Any]:
         raise ValueError(
             "the URL has invalid options host and port: use host=a,b&port=1,2 or host=a:1&host=b:2"
         ) from None
-
-
-def _check_values(options: Mapping[str, Any]) -> None:
-    """Raise ValueError for a value that libpq refuses."""
-    problems = _problems(options) - _problems({})
-    if problems:
-        reason = one_line("; ".join(sorted(problems)))
-        raise ValueError(f"the URL has an option with an invalid value: {reason}")
-
-
-def _problems(options: Mapping[str, Any]) -> set[str]:
-    """Return what libpq reports for the options, without their values. It does not connect."""
-    from psycopg import pq
-    from psycopg.conninfo import make_conninfo
-
-    # An empty option is not replaced by the service or the environment.
-    options = {"host": "", "port": "", **options}
-    # libpq checks the other options first, and then refuses these addresses.
-    hosts = options.get("hostaddr") or options.get("host") or ""
-    addresses = ",".join("-" for _ in hosts.split(","))
-    attempt = pq.PGconn.connect_start(make_conninfo(**{**options, "hostaddr": addresses}).encode())
-    message = attempt.get_error_message()
-    attempt.finish()
-    # libpq quotes values, but does not escape the quotes in them.
-    quoted = '".*"' if any('"' in f"{value}" for value in options.values()) else '"[^"]*"'
-    return {*re.sub(quoted, '"***"', message, flags=re.DOTALL).splitlines()}
 
 
 def _code(error: exc.DBAPIError) -> Any:
