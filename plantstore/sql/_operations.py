@@ -1,6 +1,7 @@
 """The operations that the threads of a store execute."""
 
 from collections.abc import Callable
+from queue import Empty, SimpleQueue
 from threading import Lock
 from typing import Any
 
@@ -8,6 +9,11 @@ from sqlalchemy import Connection
 
 from ..stores.base import Plant
 from ._statements import Statements
+
+# The maximum number of adds in one transaction, and the approximate number of their characters.
+_GROUP_SIZE, _GROUP_WEIGHT = 100, 1_000_000
+# The seconds in which another add must arrive, while a thread waits for a group of adds.
+_PAUSE = 0.001
 
 
 class Operation:
@@ -61,3 +67,35 @@ class Add(Operation):
     def belongs_to(self, other: "Add") -> bool:
         """Return whether both may be executed together."""
         return self.statements is other.statements and not self.is_alone and not other.is_alone
+
+
+class WaitingOperations(SimpleQueue[Operation | None]):
+    """The operations that wait for a thread. ``None`` ends the threads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._turn = Lock()
+
+    def take(self, expected: int) -> list[Operation]:
+        """Return the next operation, or a group of adds. The list is empty at the end.
+
+        Threads take turns: while one waits for a group, no other thread takes an add of it.
+
+        :param expected: the number of adds for which the thread waits while they arrive.
+        """
+        with self._turn:
+            first = self.get()
+            if first is None:
+                return []
+            taken, weight = [first], 0
+            while isinstance(first, Add) and len(taken) < _GROUP_SIZE and weight < _GROUP_WEIGHT:
+                try:
+                    other = self.get(len(taken) < expected, _PAUSE)
+                except Empty:
+                    break
+                if not isinstance(other, Add) or not other.belongs_to(first):
+                    self.put(other)  # For another thread.
+                    break
+                taken.append(other)
+                weight += other.plant.characters
+            return taken

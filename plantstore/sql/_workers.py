@@ -3,18 +3,17 @@
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from queue import Empty, SimpleQueue
+from queue import Empty
 from threading import Lock, Thread
 from typing import Any
 
 from ..stores.base import StoreUnavailable
 from ._held import HeldConnection
-from ._operations import Add, Operation
+from ._operations import Add, Operation, WaitingOperations
 
-# The maximum number of adds in one transaction, and the approximate number of their characters.
-_GROUP_SIZE, _GROUP_WEIGHT = 100, 1_000_000
-# The pause in seconds after a group. Its callers can add again, so that the next one is as large.
-_PAUSE = 0.00005
+# If a commit takes longer than these seconds, several threads commit at the same time. Otherwise,
+# large groups are faster.
+_SHORT = 0.001
 # The seconds after which an operation in progress is stuck: another thread may be started.
 _STUCK = 1.0
 # After this number of operations without a response, the database is said not to respond.
@@ -26,7 +25,6 @@ _NOT_IN_TIME = "the database has not responded in time"
 
 #: Executes operations with a connection, and returns whether the database has responded.
 Execute = Callable[[HeldConnection, list[Operation]], bool]
-_Operations = SimpleQueue[Operation | None]
 
 
 class _Worker:
@@ -74,8 +72,10 @@ class Workers:
         self._patience = patience
         # No operation is put into the queue of threads that a close is ending.
         self._changing = Lock()
-        self._queue: _Operations = SimpleQueue()
+        self._queue = WaitingOperations()
         self._workers: list[_Worker] = []
+        # The number of adds that the next group probably has.
+        self._expected = 1
         self._responded = 0.0
         # The number of failures without a response since then.
         self._failed = 0
@@ -133,7 +133,7 @@ class Workers:
         """Close the idle connections. Those in use are closed when their operations end."""
         with self._changing:
             workers, self._workers = self._workers, []
-            queue, self._queue = self._queue, SimpleQueue()
+            queue, self._queue = self._queue, WaitingOperations()
             queue.put(None)
         for worker in workers:
             if worker.thread is not None and worker.is_free():
@@ -179,44 +179,27 @@ class Workers:
             return
         self._workers.append(worker)
 
-    def _serve(self, worker: _Worker, queue: _Operations) -> None:
+    def _serve(self, worker: _Worker, queue: WaitingOperations) -> None:
         """Execute operations until the store is closed."""
-        while (first := queue.get()) is not None:
-            self._serve_next(worker, first, queue)
+        while operations := queue.take(self._expected):
+            self._serve_next(worker, operations)
         with suppress(Empty):
             while True:  # What is left is for the threads that are started after the close.
                 self._put(queue.get_nowait())
         queue.put(None)  # For the next thread.
         worker.connection.close()
 
-    def _serve_next(self, worker: _Worker, first: Operation, queue: _Operations) -> None:
-        worker.began = time.monotonic()
-        worker.operations = _take(first, queue, worker.began)
+    def _serve_next(self, worker: _Worker, operations: list[Operation]) -> None:
+        worker.began = began = time.monotonic()
+        worker.operations = [one for one in operations if one.expires > began]
         if worker.operations:
             if self._execute(worker.connection, worker.operations):
                 self._responded, self._failed = time.monotonic(), 0
             else:
                 self._failed += 1
-        was_group = len(worker.operations) > 1
         worker.operations = []
-        if was_group:
-            time.sleep(_PAUSE)
-
-
-def _take(first: Operation, queue: _Operations, now: float) -> list[Operation]:
-    """Return an operation, or a group of adds. Those whose callers have given up are left out."""
-    taken, weight = [first], 0
-    while isinstance(first, Add) and len(taken) < _GROUP_SIZE and weight < _GROUP_WEIGHT:
-        try:
-            other = queue.get_nowait()
-        except Empty:
-            break
-        if not isinstance(other, Add) or not other.belongs_to(first):
-            queue.put(other)  # For another thread.
-            break
-        taken.append(other)
-        weight += other.plant.characters
-    return [operation for operation in taken if operation.expires > now]
+        is_large = self._usual == 1 or time.monotonic() - began < _SHORT
+        self._expected = max(len(operations), self._expected - 1) if is_large else 1
 
 
 def start_thread(function: Callable[..., None], *arguments: Any) -> Thread:
