@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from plantstore import Plant
-from tests.support.clients import Clients, Record
+from tests.support.clients import Clients, Record, Row
 
 COLUMNS = (
     "drill",
@@ -31,24 +31,36 @@ def long(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest.fixture
-def record(request: pytest.FixtureRequest) -> Record:
+def row(request: pytest.FixtureRequest) -> Row:
+    """Return a function that adds a row to the table. Its arguments are the cells of COLUMNS."""
+
+    def row(*counts: int, slowest: float | None = None, outage: float | None = None) -> None:
+        name = request.node.name.removeprefix("test_")
+        seconds = ["" if time is None else f"{time:.2f} s" for time in (slowest, outage)]
+        cells = [name, *map(str, counts), *seconds]
+        request.node.user_properties.append(("drill", cells))
+
+    return row
+
+
+@pytest.fixture
+def record(row: Row) -> Record:
     """Return a function that compares what is stored with what clients know, for the table."""
 
     def record(stored: set[Plant], *clients: Clients) -> None:
         sent = set[Plant]().union(*(one.sent for one in clients))
         acknowledged = set[Plant]().union(*(one.acknowledged for one in clients))
-        row = [
-            request.node.name.removeprefix("test_"),
+        lost = acknowledged - stored
+        row(
             len(sent),
             len(acknowledged),
             len(stored),
-            len(acknowledged - stored),
+            len(lost),
             sum(one.refused + one.unanswered for one in clients),
-            f"{max(one.slowest() for one in clients):.2f} s",
-            f"{max(one.outage() for one in clients):.2f} s",
-        ]
-        request.node.user_properties.append(("drill", [str(cell) for cell in row]))
-        assert acknowledged - stored == set()
+            slowest=max(one.slowest() for one in clients),
+            outage=max(one.outage() for one in clients),
+        )
+        assert lost == set()
         assert stored - sent == set()
 
     return record

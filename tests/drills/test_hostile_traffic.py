@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from plantstore import open_store
+from tests.support.clients import Row
 from tests.support.front import NGINX, front
 from tests.support.serving import Connection, Gunicorn, Response, post
 from tests.support.sites import TOKEN, new_rose
@@ -71,7 +72,7 @@ WAYS = pytest.mark.parametrize("way", [direct, through_nginx])
 
 
 @WAYS
-def test_slow_clients(tmp_path: Path, way: OpenWay) -> None:
+def test_slow_clients(tmp_path: Path, way: OpenWay, row: Row) -> None:
     """With 1,000 clients that send a part of a request, 99 of 100 others are served in a second."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 8192), most))
@@ -82,19 +83,29 @@ def test_slow_clients(tmp_path: Path, way: OpenWay) -> None:
         connection.send(way.path(HALVES[next(numbers) % 2]))
         return connection
 
-    def create(way: Way) -> float:
+    def create(way: Way, id: int) -> float:
         start = time.monotonic()
         with way.connect() as connection:
-            connection.send(way.path(post(new_rose())))
+            connection.send(way.path(post(b'{"id":%d,"name":"Rose"}' % id)))
             assert connection.receive().status == 200
         return time.monotonic() - start
 
+    url, ids = f"sqlite:///{tmp_path}/plants.db", {*range(200)}
     with ExitStack() as running, ThreadPoolExecutor(8) as threads:
-        served = running.enter_context(way(f"sqlite:///{tmp_path}/plants.db"))
+        served = running.enter_context(way(url))
         for slow in threads.map(open_slow, [served] * SLOW):
             running.enter_context(slow)
-        seconds = sorted(create(served) for _ in range(200))
-        assert seconds[197] < P99, seconds[190:]
+        seconds = sorted(create(served, id) for id in ids)
+    stored = stored_ids(url)
+    row(len(ids), len(ids), len(stored), len(ids - stored), 0, slowest=seconds[-1])
+    assert stored == ids
+    assert seconds[197] < P99, seconds[190:]
+
+
+def stored_ids(url: str) -> set[int]:
+    """Return the ids that are stored."""
+    with open_store(url) as store:
+        return {plant.id for plant in store}
 
 
 # What determines the size of a body, in ways that programs understand differently.
@@ -149,29 +160,40 @@ def attack(framing: bytes, size: bytes, first: int) -> bytes:
 
 
 @WAYS
-def test_malformed_framing(tmp_path: Path, way: OpenWay) -> None:
+def test_malformed_framing(tmp_path: Path, way: OpenWay, row: Row) -> None:
     """Of a request whose size is ambiguous, at most one plant is stored; no response is a 500."""
     url, first = f"sqlite:///{tmp_path}/plants.db", count(0, 10)
+    acknowledged, slowest = {VALID, VALID + 1}, 0.0
     attacks = [(framing, b"%x") for framing in FRAMINGS]
     attacks += [(b"Transfer-Encoding: chunked\r\n", size) for size in SIZES[1:]]
     with way(url) as served:
         for framing, size in attacks:
-            response = send(served, served.path(attack(framing, size, next(first))))
-            assert response is None or response.status < 500 or response.error == 50100
+            id = next(first)
+            request = served.path(attack(framing, size, id))
+            start = time.monotonic()
+            for number, response in enumerate(send(served, request)):
+                assert response.status < 500 or response.error == 50100
+                if response.status == 200:
+                    acknowledged.add(id + number)
+            slowest = max(slowest, time.monotonic() - start)
         # Two valid requests in the same form: the service still serves, and both are stored.
         with served.connect() as connection:
             connection.send(served.path(attack(b"Transfer-Encoding: chunked\r\n", b"%x", VALID)))
             assert [connection.receive().status for _ in range(2)] == [200, 200]
-    with open_store(url) as store:
-        stored = {plant.id for plant in store}
+    stored, lost = stored_ids(url), acknowledged - stored_ids(url)
+    requests, failed = len(attacks) + 2, len(attacks) + 2 - len(acknowledged)
+    row(requests, len(acknowledged), len(stored), len(lost), failed, slowest=slowest)
+    assert lost == set()
     assert {id for id in stored if id % 10 == 1 and id - 1 in stored} == {VALID + 1}
 
 
-def send(way: Way, request: bytes) -> Response | None:
-    """Send a request; return the response, or None if the connection is closed without one."""
+def send(way: Way, request: bytes) -> list[Response]:
+    """Send a request; return the responses until the connection is closed."""
+    responses: list[Response] = []
     with suppress(ConnectionError, IndexError, TimeoutError), way.connect() as connection:
         connection.limit(20)
         connection.send_what_is_read(request)
         connection.finish()
-        return connection.receive()
-    return None
+        while True:
+            responses.append(connection.receive())
+    return responses

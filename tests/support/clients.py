@@ -97,7 +97,9 @@ class Clients:
         connection.close()
 
 
-# A function that compares what is stored with what clients know, for the table of the drills.
+# Functions that add a row to the table of the drills: one that is given its cells, and one that
+# compares what is stored with what clients know.
+Row = Callable[..., None]
 Record = Callable[..., None]
 
 # The seconds after which a response is too late. The store promises five; the rest is for a busy
