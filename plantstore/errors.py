@@ -106,7 +106,7 @@ class ErrorResponse(JSONResponse):
     :param headers: more headers, as pairs of name and value.
     :param reason: the reason in the log. It must not contain a part of the request. By default, it
         is the message of :data:`ERRORS`.
-    :param fault: for a 5xx, the exception whose traceback is in the log.
+    :param fault: the unexpected exception whose traceback is in the log.
     """
 
     def __init__(
@@ -122,10 +122,9 @@ class ErrorResponse(JSONResponse):
         data = {"error": number, "message": text if message is None else message}
         super().__init__(data, number // 100, [*own_headers.items(), *headers])
         self.number = number
-        if fault is None:
-            log(REFUSED, logging.INFO, "%d: %s", number, reason or text)
-        else:
-            log(current_app.logger, logging.ERROR, "%d: %s", number, reason or text, error=fault)
+        is_fault = number >= 50000
+        logger, level = (current_app.logger, logging.ERROR) if is_fault else (REFUSED, logging.INFO)
+        log(logger, level, "%d: %s", number, reason or text, error=fault)
 
 
 def site_error_response(refusal: HTTPException) -> JSONResponse | HTTPException:
@@ -177,24 +176,16 @@ def service_failed(error: InternalServerError) -> ErrorResponse:
 
 
 def _store_misconfigured(error: StoreMisconfigured) -> ErrorResponse:
-    reason = f"The store is not set up for plants: {one_line(error)}"
-    return ErrorResponse(50303, reason=reason, fault=_without_cause(error))
+    return ErrorResponse(50303, reason=f"The store is not set up for plants: {one_line(error)}")
 
 
 def _store_unavailable(error: StoreUnavailable) -> ErrorResponse:
-    reason = f"The store is unavailable: {error!r}"
-    return ErrorResponse(50301, reason=reason, fault=_without_cause(error))
+    # An outage causes many of these lines, so they have no traceback.
+    return ErrorResponse(50301, reason=f"The store is unavailable: {one_line(error)}")
 
 
 def _refused(error: Refused) -> ErrorResponse:
-    fault = error if error.number >= 50000 else None
-    return ErrorResponse(error.number, error.message, reason=error.reason, fault=fault)
-
-
-def _without_cause(error: Exception) -> Exception:
-    # The cause is an error of a driver, whose text may have the values of a plant.
-    error.__cause__, error.__suppress_context__ = None, True
-    return error
+    return ErrorResponse(error.number, error.message, reason=error.reason)
 
 
 def log(

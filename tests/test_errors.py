@@ -89,7 +89,7 @@ def test_store_unavailable_has_retry_after(caplog: pytest.LogCaptureFixture) -> 
     assert int(response.headers["Retry-After"]) > 0
     (record,) = caplog.records
     assert record.levelno == logging.ERROR
-    assert r"refused\nby x" in record.getMessage()
+    assert record.getMessage().startswith("50301: The store is unavailable: refused by x (")
 
 
 def test_store_misconfigured_is_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -113,6 +113,7 @@ def test_address_and_id_in_each_log(service: Gunicorn, proxy: Front) -> None:
         "/garden/plants/%2e%2e/metrics",
         "/garden/%2e/metrics",
         "/readyz",
+        "/garden",
         "/",
     ],
 )

@@ -49,7 +49,8 @@ def environment(folder: Path, port: int) -> dict[str, str]:
     text = text.replace("/etc/plantstore/", f"{folder}/").replace(":8000", f":{port}")
     text = text.replace("/var/lib/plantstore/", f"{folder}/state/")
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
-    return {"PATH": os.environ["PATH"]} | dict(line.split("=", 1) for line in lines)
+    values = [shlex.split(line)[0] for line in lines]  # As systemd and a shell read a line.
+    return {"PATH": os.environ["PATH"]} | dict(value.split("=", 1) for value in values)
 
 
 def command(name: str, folder: Path) -> list[str]:

@@ -191,6 +191,30 @@ def test_client_creates_a_plant_once(
     assert waits == expected
 
 
+def test_client_can_create_a_plant_again(store: MemoryStore, waits: list[float]) -> None:
+    """The Python client can be called again with the same plant: it is stored once."""
+    with client(store) as names:
+        for _ in range(2):
+            names["create"](ROSE)
+    assert list(store) == [ROSE_PLANT]
+
+
+def test_client_creates_many_plants_once(
+    store: MemoryStore, waits: list[float], tmp_path: Path
+) -> None:
+    """The program for many plants, when it is started again, creates each plant once."""
+    source, plan = tmp_path / "plants.csv", tmp_path / "plan.jsonl"
+    source.write_text("name,tag\n" + "".join(f"plant {id},indoor\n" for id in range(20)))
+    with client(store, *[Response.from_app, lost] * 5, *[lost] * 6) as names:
+        exec(block("http-many", ERROR_PAGE), names)
+        with pytest.raises(names["requests"].RequestException):
+            names["create_all"](source, plan)
+        names["create_all"](source, plan)
+    assert sorted(plant.name for plant in store) == sorted(f"plant {id}" for id in range(20))
+    planned = [json.loads(line) for line in plan.read_text().splitlines()]
+    assert {plant["id"] for plant in planned} == {plant.id for plant in store}
+
+
 @pytest.mark.parametrize("faults", [[], [unavailable], [lost]])
 @pytest.mark.parametrize("other", [{"name": "Fern"}, {"tag": None}])
 def test_client_reports_that_an_id_is_taken(

@@ -28,14 +28,19 @@ def commands(name: str) -> str:
 
 
 def test_commands_that_replace_a_token(tmp_path: Path) -> None:
-    """The commands of docs/tokens.md append a token, replace it, and list the rest."""
+    """The commands of docs/tokens.md append a token, replace it, and make one that may read."""
     token = run(commands("append"), tmp_path)
     assert re.fullmatch("plt_[0-9A-Za-z]{49}\\n", token)
     assert "plt_[0-9A-Za-z]{49}" in (ROOT / "docs" / "tokens.md").read_text()
     (tokens,) = read_tokens((tmp_path / "tokens.txt").read_text())
     assert (tokens.client, str(tokens.expires)) == ("kiosk", "9999-01-31 00:00:00+00:00")
-    *_, last = run(commands("rotate"), tmp_path).splitlines()
+    run(commands("rotate"), tmp_path)
+    assert len(read_tokens((tmp_path / "tokens.txt").read_text())) == 2
+    *_, last = run(commands("revoke"), tmp_path).splitlines()
     assert last == "kiosk-2\tnever\tall"
+    run(commands("reader"), tmp_path)
+    _, reader = read_tokens((tmp_path / "tokens.txt").read_text())
+    assert (reader.client, reader.operations) == ("reader", ("read",))
 
 
 def test_example_of_a_file_of_tokens() -> None:

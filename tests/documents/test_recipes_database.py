@@ -328,8 +328,9 @@ def create_as(names: dict[str, Any], token: str) -> int:
 USER_HEADER = """
 @app.after_request
 def add_header(response):
-    if "plantstore_client" in g:
-        response.headers["X-User"] = plantstore_user().name
+    user = plantstore_user()
+    if user is not None:
+        response.headers["X-User"] = user.name
     return response
 """
 
@@ -347,6 +348,14 @@ def test_users_recipe(run_site: RunSite) -> None:
     for other in (digest, token[:-1], f"{token}x", "None", "s3cret"):
         assert create_as(names, other) == 401
     assert token not in str(read(names, "SELECT * FROM user"))
+
+
+def test_users_that_cannot_be_read(run_site: RunSite) -> None:
+    """If the users cannot be read, a client gets 50301, and sends the request again later."""
+    names = run_site(garden=recipe("users") + VERIFY_TOKEN_PASSED)
+    assert create_as(names, "s3cret") == 503
+    create_tables(names)
+    assert create_as(names, "s3cret") == 401
 
 
 def test_verify_token_must_return_a_name(
