@@ -75,6 +75,8 @@ class WaitingOperations(SimpleQueue[Operation | None]):
     def __init__(self) -> None:
         super().__init__()
         self._turn = Lock()
+        # What has ended the last group is the next one.
+        self._next: list[Operation | None] = []
 
     def take(self, expected: int) -> list[Operation]:
         """Return the next operation, or a group of adds. The list is empty at the end.
@@ -84,7 +86,7 @@ class WaitingOperations(SimpleQueue[Operation | None]):
         :param expected: the number of adds for which the thread waits while they arrive.
         """
         with self._turn:
-            first = self.get()
+            first = self._next.pop() if self._next else self.get()
             if first is None:
                 return []
             taken, weight = [first], 0
@@ -94,7 +96,7 @@ class WaitingOperations(SimpleQueue[Operation | None]):
                 except Empty:
                     break
                 if not isinstance(other, Add) or not other.belongs_to(first):
-                    self.put(other)  # For another thread.
+                    self._next.append(other)
                     break
                 taken.append(other)
                 weight += other.plant.characters

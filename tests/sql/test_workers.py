@@ -112,6 +112,18 @@ def test_waiting_adds_are_one_transaction(store: SQLStore, file: Path) -> None:
     ]
 
 
+def test_removal_is_not_postponed_by_adds(store: SQLStore, file: Path) -> None:
+    """A removal is executed before the adds that came after it, however many they are."""
+    statements: list[str] = []
+    listen(store, "connect", lambda it, _: it.set_trace_callback(statements.append))
+    adds = [partial(store.add, plant) for plant in GROUP]
+    operations = [*adds[:2], partial(store.remove, FIRST.id), *adds[2:]]
+    assert call_together(store, file, operations) == [None] * 6
+    assert list(store) == GROUP
+    changes = [it.split()[0] for it in statements if it.startswith(("INSERT", "DELETE"))]
+    assert changes == ["INSERT", "INSERT", "DELETE", "INSERT"]
+
+
 def test_group_of_large_plants(store: SQLStore, file: Path) -> None:
     """Adds of large plants are committed in smaller groups, so no statement becomes too large."""
     statements: list[str] = []
