@@ -2,7 +2,7 @@
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
@@ -48,7 +48,7 @@ def add_together(store: SQLStore, file: Path, plants: list[Plant]) -> list[BaseE
 
 
 def call_together(
-    store: SQLStore, file: Path, adds: list[Callable[[], None]]
+    store: SQLStore, file: Path, adds: Sequence[Callable[[], None]]
 ) -> list[BaseException | None]:
     """Call functions that add plants in one group; return the exception of each, or None."""
     waiting: list[Future[None]] = []
