@@ -53,7 +53,7 @@ class Failures:
         """Return whether the adds of a group that has failed may be repeated."""
         if isinstance(error, exc.DBAPIError):
             return not error.connection_invalidated and self._backend.is_rolled_back(error)
-        return self.is_response(error)
+        return isinstance(error, StoreMisconfigured)
 
     def breaks_connection(self, error: BaseException) -> bool:
         """Return whether a connection must be replaced after an error.
@@ -62,7 +62,7 @@ class Failures:
         """
         if isinstance(error, exc.IntegrityError | exc.DataError) or self.is_conflict(error):
             return False
-        return isinstance(error, self._errors) and not isinstance(error, StoreMisconfigured)
+        return not isinstance(error, StoreMisconfigured)
 
     def explain(self, error: Exception, table: Table) -> Exception:
         """Return the exception that a caller gets for an error."""

@@ -3,10 +3,15 @@
 import os
 import socket
 from contextlib import suppress
+from threading import local
+from typing import Any
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, event
 
-from .engines import Backend, close, driver_of
+from .engines import Backend, close
+
+# What the current thread opens.
+_opening = local()
 
 
 class HeldConnection:
@@ -32,12 +37,16 @@ class HeldConnection:
         if connection is not None and not self._is_closed(connection):
             return connection, False
         self.close()
-        self._connection = connection = self._engine.connect()
-        descriptor = self._backend.descriptor(driver_of(connection))
-        if descriptor is not None:
-            self._socket = _duplicate(descriptor)
-        self._backend.watch(connection)
-        return connection, True
+        try:
+            return self._open(), True
+        except BaseException:  # It must not be used in part.
+            self.close()
+            raise
+
+    @property
+    def is_opening(self) -> bool:
+        """Whether the driver has connected, and SQLAlchemy has not yet prepared the connection."""
+        return self._connection is None and self._socket is not None
 
     @property
     def server(self) -> object:
@@ -64,6 +73,17 @@ class HeldConnection:
         if other is not None:
             other.close()
 
+    def note_socket(self, descriptor: int) -> None:
+        """Keep the socket of the connection that is being opened."""
+        if self._socket is None:
+            self._socket = _duplicate(descriptor)
+
+    def _open(self) -> Connection:
+        _opening.held = self
+        self._connection = connection = self._engine.connect()
+        self._backend.watch(connection)
+        return connection
+
     def _is_closed(self, connection: Connection) -> bool:
         if connection.invalidated:
             return True
@@ -75,6 +95,25 @@ class HeldConnection:
         except OSError as error:
             return not isinstance(error, BlockingIOError)
         return True
+
+
+def note_sockets(engine: Engine, backend: Backend) -> None:
+    """Let held connections know their sockets before SQLAlchemy sends its first statement.
+
+    :param engine: the engine.
+    :param backend: the entry of the engine.
+    """
+
+    def note(driver: Any, record: object) -> None:
+        held, descriptor = getattr(_opening, "held", None), backend.descriptor(driver)
+        if held is not None and descriptor is not None:
+            try:
+                held.note_socket(descriptor)
+            except OSError:  # There are too many open files. SQLAlchemy would leave it open.
+                driver.close()
+                raise
+
+    event.listen(engine, "connect", note, insert=True)
 
 
 def _duplicate(descriptor: int) -> socket.socket:

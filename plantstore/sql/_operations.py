@@ -64,9 +64,13 @@ class Add(Operation):
         #: Whether it must not be executed with others.
         self.is_alone = False
 
-    def belongs_to(self, other: "Add") -> bool:
-        """Return whether both may be executed together."""
-        return self.statements is other.statements and not self.is_alone and not other.is_alone
+    def belongs_to(self, first: "Add", room: int) -> bool:
+        """Return whether it may be executed in the group of another add.
+
+        :param room: the number of characters that the group may still have.
+        """
+        is_same = self.statements is first.statements and self.plant.characters <= room
+        return is_same and not self.is_alone and not first.is_alone
 
 
 class WaitingOperations(SimpleQueue[Operation | None]):
@@ -77,6 +81,10 @@ class WaitingOperations(SimpleQueue[Operation | None]):
         self._turn = Lock()
         # What has ended the last group is the next one.
         self._next: list[Operation | None] = []
+
+    def empty(self) -> bool:
+        """Return whether no operation waits."""
+        return super().empty() and not self._next
 
     def take(self, expected: int) -> list[Operation]:
         """Return the next operation, or a group of adds. The list is empty at the end.
@@ -89,15 +97,19 @@ class WaitingOperations(SimpleQueue[Operation | None]):
             first = self._next.pop() if self._next else self.get()
             if first is None:
                 return []
-            taken, weight = [first], 0
-            while isinstance(first, Add) and len(taken) < _GROUP_SIZE and weight < _GROUP_WEIGHT:
-                try:
-                    other = self.get(len(taken) < expected, _PAUSE)
-                except Empty:
-                    break
-                if not isinstance(other, Add) or not other.belongs_to(first):
-                    self._next.append(other)
-                    break
-                taken.append(other)
-                weight += other.plant.characters
-            return taken
+            return self._group(first, expected) if isinstance(first, Add) else [first]
+
+    def _group(self, first: Add, expected: int) -> list[Operation]:
+        group: list[Operation] = [first]
+        room = _GROUP_WEIGHT - first.plant.characters
+        while len(group) < _GROUP_SIZE:
+            try:
+                other = self.get(len(group) < expected, _PAUSE)
+            except Empty:
+                break
+            if not isinstance(other, Add) or not other.belongs_to(first, room):
+                self._next.append(other)
+                break
+            group.append(other)
+            room -= other.plant.characters
+        return group

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine
 from ..stores.base import Plant, PlantExists, StoreUnavailable
 from ..stores.deadline import remaining
 from ._failures import Failures, Session
-from ._held import HeldConnection
+from ._held import HeldConnection, note_sockets
 from ._operations import Add, Operation
 from ._statements import Statements
 from ._tables import dropped
@@ -54,6 +54,7 @@ class OwnConnections:
         self.backend = backend
         self.timeout = timeout
         self._failures = Failures(engine, backend)
+        note_sockets(engine, backend)
         self._inherited: list[Workers] = []
         self._reset()
 
@@ -62,7 +63,8 @@ class OwnConnections:
         self._writing = self._workers(*((1, 1) if one_writer else (_WRITING, MOST_WRITING)))
         self._reading = self._workers(*[_READING_FILE if one_writer else READING] * 2)
         self._next_check = 0.0
-        self._is_probing = False
+        self._probing: HeldConnection | None = None
+        self._probe_began = 0.0
 
     def _workers(self, usual: int, most: int) -> Workers:
         # A file that is locked is not one that has failed.
@@ -153,7 +155,14 @@ class OwnConnections:
         kinds = self._writing, self._reading
         for held in chain.from_iterable(workers.lost(_CERTAINLY_LOST) for workers in kinds):
             held.shut_down()
-        if not self._is_probing and any(workers.are_stuck(_LOST) for workers in kinds):
+        # SQLAlchemy prepares the first connection, and all others wait for it.
+        for held in chain.from_iterable(workers.stuck(_LOST) for workers in kinds):
+            if held.is_opening:
+                held.shut_down()
+        if self._probing is not None:
+            if time.monotonic() - self._probe_began > _LOST:
+                self._probing.shut_down()
+        elif any(workers.are_stuck(_LOST) for workers in kinds):
             with suppress(RuntimeError):  # The next check tries again.
                 start_thread(self._probe)
 
@@ -237,8 +246,8 @@ class OwnConnections:
 
     def _probe(self) -> None:
         """Open one more connection while all threads are stuck. It may lead to another server."""
-        self._is_probing = True
-        held = self._connection()
+        self._probe_began = time.monotonic()
+        self._probing = held = self._connection()
         with suppress(Exception):  # The next probe tries again.
             self._connect(held).exec_driver_sql("SELECT 1")
             # The server responds, so reads that have had no response have lost their connections.
@@ -246,7 +255,7 @@ class OwnConnections:
             self._shut_down(None, self._reading)
             self._writing.allow_attempt()
         held.close()
-        self._is_probing = False
+        self._probing = None
 
     def _shut_down(self, server: object, *workers: Workers) -> None:
         """Shut down connections without a response for long that do not lead to a server.

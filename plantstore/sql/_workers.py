@@ -18,8 +18,9 @@ _SHORT = 0.001
 _STUCK = 1.0
 # After this number of operations without a response, the database is said not to respond.
 _FEW = 4
-# The seconds after which a caller looks again whether it may wait.
-_INTERVAL = 0.5
+# The seconds after which a caller looks whether another thread is needed, and then again and again
+# whether it may wait.
+_SOON, _INTERVAL = 0.01, 0.5
 _NO_RESPONSE = "the database does not respond"
 _NOT_IN_TIME = "the database has not responded in time"
 
@@ -91,13 +92,15 @@ class Workers:
         with self._changing:
             self._start_worker()
             self._queue.put(operation)
-        while not operation.wait(min(_INTERVAL, operation.expires - time.monotonic())):
-            now = time.monotonic()
+        interval = _SOON
+        while not operation.wait(min(interval, operation.expires - time.monotonic())):
+            interval, now = _INTERVAL, time.monotonic()
             if now >= operation.expires or not self._may_wait(operation, now):
                 operation.expires = now
                 raise StoreUnavailable(_NOT_IN_TIME)
-            with self._changing:
-                self._start_worker()
+            if not self._queue.empty():
+                with self._changing:
+                    self._start_worker()
         if operation.error is not None:
             raise operation.error
 

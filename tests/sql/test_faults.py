@@ -1,5 +1,6 @@
 """Faults of a database under a running store: each is an error that a client can repeat."""
 
+import errno
 import os
 import socket
 import sqlite3
@@ -153,6 +154,20 @@ def test_file_that_is_lost_under_a_store(
             store.add(Plant(3, "Tulip"))
     with open_sql(f"sqlite:///{file}") as again:
         assert Plant(3, "Tulip") in list(again)
+
+
+def test_file_that_is_lost_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Each time that an SQLite file is deleted, the log has one ERROR, also for the same inode."""
+    file = tmp_path / "plants.db"
+    with open_sql(f"sqlite:///{file}") as store:
+        for times in range(1, 4):
+            store.add(LILY)
+            file.unlink()
+            with pytest.raises(StoreUnavailable):
+                store.add(ROSE_PLANT)
+            lines = [it.getMessage() for it in caplog.records if it.levelname == "ERROR"]
+            assert len(lines) == times
+            assert lines[-1].startswith("The SQLite file was deleted or replaced")
 
 
 def test_read_of_a_file_that_was_deleted(tmp_path: Path) -> None:
@@ -313,6 +328,42 @@ def test_lost_connection_is_closed(place: Place, monkeypatch: pytest.MonkeyPatch
             return not lost & gate.clients
 
         wait_until(is_closed_after_an_add)
+
+
+@only(*SERVERS)
+def test_first_connection_without_a_response(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the first connection hangs after its login, the next one is used some time later."""
+    monkeypatch.setattr(_own, "_LOST", 0.5)
+    with proxy(place) as gate, open_sql(gate.url) as store:
+        engine, ids = own_connections(store).engine, count()
+        event.listen(engine, "connect", lambda *_: gate.silence(), once=True, insert=True)
+
+        def succeeds() -> bool:
+            with deadline(0.2), suppress(StoreUnavailable):
+                store.add(Plant(next(ids), ""))
+                return True
+            return False
+
+        assert not succeeds()
+        wait_until(succeeds)
+
+
+@only(*SERVERS)
+def test_connection_that_is_not_complete(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If a new connection fails in a later step, it is not used, and the next one is complete."""
+    with open_sql(place.url) as store:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "dup", raise_too_many_files)
+            with pytest.raises(StoreUnavailable, match="Too many open files"):
+                store.add(ROSE_PLANT)
+        for plant in (ROSE_PLANT, LILY):
+            store.add(plant)
+        assert list(store) == [ROSE_PLANT, LILY]
+
+
+def raise_too_many_files(descriptor: int) -> int:
+    """Fail as os.dup does when there are too many open files."""
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
 def test_one_attempt_at_a_time_while_there_is_no_response() -> None:

@@ -128,11 +128,11 @@ def test_group_of_large_plants(store: SQLStore, file: Path) -> None:
     """Adds of large plants are committed in smaller groups, so no statement becomes too large."""
     statements: list[str] = []
     listen(store, "connect", lambda it, _: it.set_trace_callback(statements.append))
-    large = [plant._replace(name="x" * 600_000) for plant in GROUP]
+    large = [plant._replace(name="x" * 400_000) for plant in GROUP]
     assert add_together(store, file, large) == [None] * 5
     assert list(store) == [FIRST, *large]
     inserts = [it.count("(") - 1 for it in statements if it.startswith("INSERT")]
-    assert inserts == [1, 3, 2]
+    assert inserts == [1, 2, 2, 1]
 
 
 def test_duplicate_in_a_group_refuses_only_itself(store: SQLStore, file: Path) -> None:
@@ -212,6 +212,23 @@ def test_unknown_outcome_of_a_commit(store: SQLStore, file: Path) -> None:
     assert all("not known whether the commit has failed" in str(it) for it in outcomes)
     event.remove(own_connections(store).engine, "do_connect", connect)
     store.close()
+    check_still_works(store, file)
+
+
+def test_unexpected_exception_after_a_commit(
+    store: SQLStore, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an unexpected exception, no add of a group is repeated: it may have been committed."""
+    backend = own_connections(store).backend
+    checks = iter([None])
+
+    def check(_: object) -> None:
+        next(checks)  # Only the first add succeeds.
+
+    monkeypatch.setattr(backend, "check_commits", check)
+    outcomes = add_together(store, file, GROUP)
+    monkeypatch.undo()
+    assert {type(it) for it in outcomes} == {StopIteration}
     check_still_works(store, file)
 
 

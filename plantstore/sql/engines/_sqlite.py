@@ -41,7 +41,7 @@ _WAL_WARNING = (
 )
 # What a connection knows of its file, in the dict of SQLAlchemy.
 _IDENTITY = "plantstore_file"
-_LOST = "the SQLite file was deleted or replaced while it was in use"
+_LOST = "SQLite file was deleted or replaced while it was in use"
 # The temporary table of an import.
 _NEW = "temp.plantstore_import"
 _ROWS = "(id INTEGER PRIMARY KEY, name TEXT NOT NULL, tag TEXT)"
@@ -83,9 +83,8 @@ def _warn_of_wal_reset_bug() -> None:
     _log.warning(_WAL_WARNING, sqlite3.sqlite_version)
 
 
-@cache  # One line for each file, although each thread notices it.
-def _log_lost(file: str, identity: object) -> None:
-    _log.error("%s: %s. Plants that were added to it may be lost.", _LOST.capitalize(), file)
+# The lost files that are in the log: one line for each, although each thread notices it.
+_logged: set[object] = set()
 
 
 def _identity(file: str) -> tuple[int, int] | None:
@@ -174,14 +173,18 @@ class SQLite(Backend):
         """Note which file the connection has open."""
         file = self.file(connection.engine.url)
         if file not in {"", ":memory:"}:
-            connection.info.setdefault(_IDENTITY, (os.path.abspath(file), _identity(file)))
+            known = os.path.abspath(file), _identity(file)
+            if connection.info.setdefault(_IDENTITY, known) is known:
+                _logged.discard(known)  # A new file can have the identity of a lost one.
 
     def check_commits(self, connection: Connection) -> None:
         """Check that the file has been neither deleted nor replaced: its plants would be lost."""
-        file, identity = connection.info.get(_IDENTITY, (None, None))
+        file, identity = known = connection.info.get(_IDENTITY, (None, None))
         if file is not None and _identity(file) != identity:
-            _log_lost(file, identity)
-            raise StoreUnavailable(f"{_LOST}: {file}")
+            if known not in _logged:
+                _logged.add(known)
+                _log.error("The %s: %s. Plants that were added to it may be lost.", _LOST, file)
+            raise StoreUnavailable(f"the {_LOST}: {file}")
 
     def _insert_atomically(
         self, connection: Connection, table: Table, plants: Sequence[Plant]
