@@ -205,8 +205,9 @@ def test_client_creates_many_plants_once(
     """The program for many plants, when it is started again, creates each plant once."""
     source, plan = tmp_path / "plants.csv", tmp_path / "plan.jsonl"
     source.write_text("name,tag\n" + "".join(f"plant {id},indoor\n" for id in range(20)))
-    faults: list[Fault] = [Response.from_app, lost] * 5 + [lost] * 6
-    with client(store, *faults) as names:
+    served: Fault = Response.from_app
+    fault: Fault = lost
+    with client(store, *[served, fault] * 5, *[fault] * 6) as names:
         exec(block("http-many", ERROR_PAGE), names)
         with pytest.raises(names["requests"].RequestException):
             names["create_all"](source, plan)
