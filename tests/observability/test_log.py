@@ -23,23 +23,33 @@ def lines_of(log: str) -> list[str]:
     return re.split(r"\n(?!  )", log.rstrip("\n"))
 
 
+# An application whose store fails in a way that nothing expects.
+BROKEN = """
+from plantstore import MemoryStore, create_app
+class Broken(MemoryStore):
+    def add(self, plant):
+        raise ZeroDivisionError
+app = create_app(store=Broken())
+"""
+
+
 @pytest.mark.server
 def test_one_format(tmp_path: Path) -> None:
     """Each line of gunicorn, of the access log and of the service has time, process and level."""
-    arguments = ("--access-logfile", "-", "--log-level", "debug")
+    (tmp_path / "own.py").write_text(BROKEN)
+    arguments = ("--access-logfile", "-", "--log-level", "debug", "--pythonpath", str(tmp_path))
     environment = {"PLANTSTORE_TOKENS": TOKEN, "TZ": "Asia/Tokyo"}
-    url = f"sqlite:///{tmp_path}/missing/plants.db"
-    with Gunicorn(*arguments, **environment, PLANTSTORE_STORE=url) as server:
+    with Gunicorn(*arguments, "own:app", **environment) as server:
         response = server.request(post(new_rose(), "X-Request-ID: abc-1"))
-        assert response.error == 50301
-        server.wait_for('"POST /plants HTTP/1.1" 503 .* abc-1')
+        assert response.error == 50001
+        server.wait_for('"POST /plants HTTP/1.1" 500 .* abc-1')
         forged = post(b"").replace(b"/plants", b"/%0a[2026]%1b")
         assert server.request(forged).status == 404
         server.wait_for(r'"POST /\\n\[2026\]\\u001b HTTP/1.1" 404')
         log = server.log
     lines = lines_of(log)
     assert all(LINE.match(line) for line in lines), log
-    (line,) = [line for line in lines if "] [ERROR] 50301: " in line]
+    (line,) = [line for line in lines if "] [ERROR] 50001: " in line]
     assert "request: abc-1)\n  Traceback (most recent call last):\n" in line
     assert TOKEN not in log
     assert any(" Booting worker " in line for line in lines)
@@ -48,27 +58,27 @@ def test_one_format(tmp_path: Path) -> None:
 @pytest.mark.server
 def test_json_lines(tmp_path: Path) -> None:
     """With PLANTSTORE_LOG=json, each line is a JSON object, also a traceback and an access."""
-    url = f"sqlite:///{tmp_path}/missing/plants.db"
+    (tmp_path / "own.py").write_text(BROKEN)
     with Gunicorn(
         *("--access-logfile", "-", "--env", "PLANTSTORE_LOG=json"),
+        *("--pythonpath", str(tmp_path), "own:app"),
         PLANTSTORE_TOKENS=TOKEN,
-        PLANTSTORE_STORE=url,
     ) as server:
-        assert server.request(post(new_rose(), "X-Request-ID: abc-1")).error == 50301
-        server.wait_for("POST /plants HTTP/1.1.* 503 .* abc-1")
+        assert server.request(post(new_rose(), "X-Request-ID: abc-1")).error == 50001
+        server.wait_for("POST /plants HTTP/1.1.* 500 .* abc-1")
         assert server.request(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").status == 404
         server.wait_for("GET / HTTP/1.1.* 404 ")
         lines = [json.loads(line) for line in server.log.splitlines()]
     for line in lines:
         assert {"time", "process", "level", "message"} <= {*line}
         assert line["time"].endswith("+00:00")
-    (line,) = [line for line in lines if line["message"].startswith("50301: ")]
+    (line,) = [line for line in lines if line["message"].startswith("50001: ")]
     assert line["level"] == "ERROR"
     about = {"client": "token-1", "address": "127.0.0.1", "request_id": "abc-1"}
     assert about.items() <= line.items()
     access, other = [line for line in lines if "status" in line]
     assert (other["status"], other.get("client")) == (404, None)
-    request = {"method": "POST", "path": "/plants", "status": 503}
+    request = {"method": "POST", "path": "/plants", "status": 500}
     assert (about | request).items() <= access.items()
     assert 0 < access["seconds"] < LIMIT
     assert line["traceback"].startswith("Traceback (most recent call last):\n")

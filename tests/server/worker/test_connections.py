@@ -197,6 +197,7 @@ def test_stop_with_idle_connections(tmp_path: Path) -> None:
 def test_stop_with_connections_that_are_not_yet_accepted(tmp_path: Path) -> None:
     """After SIGTERM, requests get their responses whose connections the worker has not accepted."""
     with ExitStack() as opened, configured(tmp_path) as server:
+        assert promptly(server, post(new_rose())).status == 200
         (process,) = workers(server)
         os.kill(process, signal.SIGSTOP)
         clients = [opened.enter_context(server.connect()) for _ in range(5)]
