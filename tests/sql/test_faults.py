@@ -349,6 +349,30 @@ def test_first_connection_without_a_response(place: Place, monkeypatch: pytest.M
 
 
 @only(*SERVERS)
+def test_another_connection_without_a_response(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If a connection is lost, and the one that is opened instead hangs, a third one is used."""
+    for name, value in (("_LOST", 0.5), ("_WRITING", 1), ("MOST_WRITING", 2)):
+        monkeypatch.setattr(_own, name, value)
+    with proxy(place) as gate, open_sql(gate.url) as store:
+        ids = count()
+        store.add(Plant(next(ids), ""))
+        gate.silence()
+        engine = own_connections(store).engine
+        event.listen(engine, "connect", lambda *_: gate.silence(), once=True, insert=True)
+
+        def succeeds() -> bool:
+            with deadline(0.2), suppress(StoreUnavailable):
+                store.add(Plant(next(ids), ""))
+                return True
+            return False
+
+        assert not succeeds()
+        wait_until(succeeds)
+
+
+@only(*SERVERS)
 def test_connection_that_is_not_complete(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """If a new connection fails in a later step, it is not used, and the next one is complete."""
     with open_sql(place.url) as store:

@@ -124,6 +124,16 @@ def test_removal_is_not_postponed_by_adds(store: SQLStore, file: Path) -> None:
     assert changes == ["INSERT", "INSERT", "DELETE", "INSERT"]
 
 
+def test_group_has_at_most_a_hundred_plants(store: SQLStore, file: Path) -> None:
+    """At most a hundred adds are committed together, so no transaction becomes too long."""
+    statements: list[str] = []
+    listen(store, "connect", lambda it, _: it.set_trace_callback(statements.append))
+    many = [Plant(id, "") for id in range(1, 103)]
+    assert add_together(store, file, many) == [None] * 102
+    assert list(store) == [FIRST, *many]
+    assert [it.count("(") - 1 for it in statements if it.startswith("INSERT")] == [1, 100, 2]
+
+
 def test_group_of_large_plants(store: SQLStore, file: Path) -> None:
     """Adds of large plants are committed in smaller groups, so no statement becomes too large."""
     statements: list[str] = []
