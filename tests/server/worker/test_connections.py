@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -63,6 +63,8 @@ def test_limit_of_connections(tmp_path: Path) -> None:
     """
     limit = "worker_connections = 10"
     with ExitStack() as opened, configured(tmp_path, limit, worker(_READ_TIMEOUT=1000)) as server:
+        server.wait_for("The store can be used")
+        idle = sockets(server)
         for _ in range(10):
             assert promptly(server, CLOSE).status == 404
             assert promptly(server, post(new_rose())).status == 200
@@ -73,11 +75,22 @@ def test_limit_of_connections(tmp_path: Path) -> None:
         assert promptly(server, CLOSE).status == 404
         oldest.send(b"P")  # What it sends does not make it younger.
         assert promptly(server, CLOSE).status == 404
+        wait_until(lambda: sockets(server) == idle + 2)  # The others have ended.
         others += [opened.enter_context(server.connect()) for _ in range(8)]
         assert oldest.has_response(PATIENCE)  # It is closed.
         for connection in others:
             connection.send(post(new_rose()))
             assert connection.receive().status == 200
+
+
+def sockets(server: Gunicorn) -> int:
+    """Return the number of sockets that the only worker has open."""
+    (process,) = workers(server)
+    links = []
+    for file in Path(f"/proc/{process}/fd").iterdir():
+        with suppress(FileNotFoundError):  # It has just been closed.
+            links.append(str(file.readlink()))
+    return sum(link.startswith("socket:") for link in links)
 
 
 def test_limit_of_file_descriptors(tmp_path: Path) -> None:
