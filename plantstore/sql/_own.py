@@ -31,8 +31,8 @@ _READING_FILE = 4
 _PATIENCE = 2.0
 # The seconds after which a connection without a response may be lost, and between two checks.
 _LOST, _INTERVAL = 5.0, 1.0
-# The seconds after which it is lost if other operations have been executed since. On a slow
-# network, it may take so long to connect, and to check the table.
+# The seconds after which it is lost if other operations have been executed since, or if it is not
+# ready. On a slow network, it may take so long to connect, and to check the table.
 _CERTAINLY_LOST = 30.0
 _NO_TIME = "the request has waited too long for a thread of the server"
 _CONNECTION_LOST = "the connection was lost"
@@ -156,11 +156,11 @@ class OwnConnections:
         for held in chain.from_iterable(workers.lost(_CERTAINLY_LOST) for workers in kinds):
             held.shut_down()
         # SQLAlchemy prepares the first connection, and all others wait for it.
-        for held in chain.from_iterable(workers.stuck(_LOST) for workers in kinds):
+        for held in chain.from_iterable(workers.stuck(_CERTAINLY_LOST) for workers in kinds):
             if held.is_opening:
                 held.shut_down()
         if self._probing is not None:
-            if time.monotonic() - self._probe_began > _LOST:
+            if time.monotonic() - self._probe_began > _CERTAINLY_LOST:
                 self._probing.shut_down()
         elif any(workers.are_stuck(_LOST) for workers in kinds):
             with suppress(RuntimeError):  # The next check tries again.

@@ -333,7 +333,7 @@ def test_lost_connection_is_closed(place: Place, monkeypatch: pytest.MonkeyPatch
 @only(*SERVERS)
 def test_first_connection_without_a_response(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the first connection hangs after its login, the next one is used some time later."""
-    monkeypatch.setattr(_own, "_LOST", 0.5)
+    monkeypatch.setattr(_own, "_CERTAINLY_LOST", 0.5)
     with proxy(place) as gate, open_sql(gate.url) as store:
         engine, ids = own_connections(store).engine, count()
         event.listen(engine, "connect", lambda *_: gate.silence(), once=True, insert=True)
@@ -353,7 +353,8 @@ def test_another_connection_without_a_response(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If a connection is lost, and the one that is opened instead hangs, a third one is used."""
-    for name, value in (("_LOST", 0.5), ("_WRITING", 1), ("MOST_WRITING", 2)):
+    short = {"_LOST": 0.5, "_CERTAINLY_LOST": 0.5}
+    for name, value in {**short, "_WRITING": 1, "MOST_WRITING": 2}.items():
         monkeypatch.setattr(_own, name, value)
     with proxy(place) as gate, open_sql(gate.url) as store:
         ids = count()
