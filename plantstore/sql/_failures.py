@@ -60,7 +60,9 @@ class Failures:
 
         Its state may be unknown. And a server may remember in it that a permission was missing.
         """
-        if isinstance(error, exc.IntegrityError | exc.DataError) or self.is_conflict(error):
+        if isinstance(error, exc.DBAPIError) and self.is_conflict(error):
+            return self._backend.is_unready(error)
+        if isinstance(error, exc.IntegrityError | exc.DataError):
             return False
         return not isinstance(error, StoreMisconfigured)
 

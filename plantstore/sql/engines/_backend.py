@@ -159,6 +159,10 @@ class Backend(ABC):
         """Return whether an operation was rolled back because of a concurrent transaction."""
         return False
 
+    def is_unready(self, error: exc.DBAPIError) -> bool:
+        """Return whether another server may execute an operation that this one refuses."""
+        return False
+
     def is_refusal(self, error: exc.DBAPIError) -> bool:
         """Return whether an operation fails until an operator has corrected something."""
         return isinstance(error, exc.IntegrityError | exc.DataError)

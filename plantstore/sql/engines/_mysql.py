@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
-from sqlalchemy import URL, Connection, Engine, ExceptionContext, Table, event, exc, text
+from sqlalchemy import URL, Connection, Engine, Table, event, exc, text
 from sqlalchemy.dialects.mysql import LONGTEXT
 from sqlalchemy.util import asbool
 
@@ -134,7 +134,6 @@ class MySQL(Backend):
 
         _check_files(engine, connect, arguments)
         event.listen(engine, "do_connect", _Connect(connect, servers))
-        event.listen(engine, "handle_error", _leave_unready)
         return engine
 
     def descriptor(self, driver: Any) -> int:
@@ -168,6 +167,10 @@ class MySQL(Backend):
         """Return whether the server rolled back a statement that can be retried."""
         return _code(error) in _CONFLICTS
 
+    def is_unready(self, error: exc.DBAPIError) -> bool:
+        """Return whether a node of Galera is not ready."""
+        return bool(_code(error) == _NOT_READY)
+
     def is_refusal(self, error: exc.DBAPIError) -> bool:
         """Return whether it is a violated constraint, a missing permission or a trigger."""
         return super().is_refusal(error) or _code(error) in _REFUSALS
@@ -176,7 +179,7 @@ class MySQL(Backend):
         """Return whether the server says that the statement has failed, and not its commit."""
         code = _code(error)
         is_of_server = isinstance(code, int) and not 2000 <= code < 3000
-        return is_of_server and code != _FAILED_COMMIT
+        return is_of_server and code not in {_FAILED_COMMIT, _NOT_READY}
 
     def message(self, error: Exception) -> str:
         """Return the message of the driver without the code of the error."""
@@ -268,13 +271,6 @@ def _check_writable(connection: Any) -> None:
     except connection.Error:
         connection.close()
         raise
-
-
-def _leave_unready(context: ExceptionContext) -> None:
-    """Let a connection to a node of Galera that is not ready be replaced."""
-    error = context.sqlalchemy_exception
-    if isinstance(error, exc.DBAPIError) and _code(error) == _NOT_READY:
-        context.is_disconnect = True
 
 
 def _check_files(engine: Engine, connect: Callable[..., Any], arguments: dict[str, Any]) -> None:
