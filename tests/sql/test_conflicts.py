@@ -244,13 +244,14 @@ conflicts = pytest.mark.parametrize(
 
 
 @only(mariadb)
-def test_node_that_is_not_ready_is_left(store: SQLStore, engine: Engine) -> None:
+def test_node_that_is_not_ready_is_left(place: Place, engine: Engine) -> None:
     """If a node of Galera is not ready, an add is repeated on a new connection, to any node."""
     opened: list[object] = []
-    store.add(LILY)  # Its connection has also checked the table.
-    event.listen(own_connections(store).engine, "connect", lambda *_: opened.append(1))
-    raise_conflicts(engine, "1047", "n < 2")
-    store.add(ROSE_PLANT)
+    with open_sql(place.url) as store:
+        store.add(LILY)  # Its connection has also checked the table.
+        event.listen(own_connections(store).engine, "connect", lambda *_: opened.append(1))
+        raise_conflicts(engine, "1047", "n < 2")
+        store.add(ROSE_PLANT)
     assert len(opened) == 1
 
 
