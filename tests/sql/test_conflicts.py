@@ -244,6 +244,7 @@ conflicts = pytest.mark.parametrize(
 
 
 @only(mariadb)
+@pytest.mark.usefixtures("store")  # It removes what raise_conflicts creates.
 def test_node_that_is_not_ready_is_left(place: Place, engine: Engine) -> None:
     """If a node of Galera is not ready, an add is repeated on a new connection, to any node."""
     opened: list[object] = []
