@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine, event
 
 from .engines import Backend, close
 
-# What the current thread opens.
+# Its attribute ``held`` is the held connection that the current thread opens.
 _opening = local()
 
 
@@ -39,7 +39,7 @@ class HeldConnection:
         self.close()
         try:
             return self._open(), True
-        except BaseException:  # It must not be used in part.
+        except BaseException:  # A connection that is not complete must not be used.
             self.close()
             raise
 

@@ -79,7 +79,7 @@ class WaitingOperations(SimpleQueue[Operation | None]):
     def __init__(self) -> None:
         super().__init__()
         self._turn = Lock()
-        # What has ended the last group is the next one.
+        # The operation that did not fit into the last group. It is the next one.
         self._next: list[Operation | None] = []
 
     def empty(self) -> bool:

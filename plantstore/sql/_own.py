@@ -31,8 +31,8 @@ _READING_FILE = 4
 _PATIENCE = 2.0
 # The seconds after which a connection without a response may be lost, and between two checks.
 _LOST, _INTERVAL = 5.0, 1.0
-# The seconds after which it is lost if other operations have been executed since, or if it is not
-# ready. On a slow network, it may take so long to connect, and to check the table.
+# The seconds after which a connection is lost if others have had a response since, or if it is not
+# ready yet. On a slow network, it may take so long to connect, and to check the table.
 _CERTAINLY_LOST = 30.0
 _NO_TIME = "the request has waited too long for a thread of the server"
 _CONNECTION_LOST = "the connection was lost"

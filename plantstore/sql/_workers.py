@@ -11,8 +11,8 @@ from ..stores.base import StoreUnavailable
 from ._held import HeldConnection
 from ._operations import Add, Operation, WaitingOperations
 
-# If a commit takes longer than these seconds, several threads commit at the same time. Otherwise,
-# large groups are faster.
+# If a commit takes longer than this number of seconds, several threads commit at the same time.
+# Otherwise, one thread waits for a large group, which takes less processor time.
 _SHORT = 0.001
 # The seconds after which an operation in progress is stuck: another thread may be started.
 _STUCK = 1.0

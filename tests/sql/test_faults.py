@@ -31,7 +31,7 @@ from tests.support.databases import (
     sqlite,
     sqlite_wal,
 )
-from tests.support.proxy import proxy
+from tests.support.proxy import Proxy, proxy
 from tests.support.serving import LIMIT
 from tests.support.sites import LILY, ROSE_PLANT
 from tests.support.sql import (
@@ -335,17 +335,7 @@ def test_first_connection_without_a_response(place: Place, monkeypatch: pytest.M
     """If the first connection hangs after its login, the next one is used some time later."""
     monkeypatch.setattr(_own, "_CERTAINLY_LOST", 0.5)
     with proxy(place) as gate, open_sql(gate.url) as store:
-        engine, ids = own_connections(store).engine, count()
-        event.listen(engine, "connect", lambda *_: gate.silence(), once=True, insert=True)
-
-        def succeeds() -> bool:
-            with deadline(0.2), suppress(StoreUnavailable):
-                store.add(Plant(next(ids), ""))
-                return True
-            return False
-
-        assert not succeeds()
-        wait_until(succeeds)
+        check_hanging_connection(store, gate)
 
 
 @only(*SERVERS)
@@ -357,20 +347,24 @@ def test_another_connection_without_a_response(
     for name, value in {**short, "_WRITING": 1, "MOST_WRITING": 2}.items():
         monkeypatch.setattr(_own, name, value)
     with proxy(place) as gate, open_sql(gate.url) as store:
-        ids = count()
-        store.add(Plant(next(ids), ""))
+        store.add(ROSE_PLANT)
         gate.silence()
-        engine = own_connections(store).engine
-        event.listen(engine, "connect", lambda *_: gate.silence(), once=True, insert=True)
+        check_hanging_connection(store, gate)
 
-        def succeeds() -> bool:
-            with deadline(0.2), suppress(StoreUnavailable):
-                store.add(Plant(next(ids), ""))
-                return True
-            return False
 
-        assert not succeeds()
-        wait_until(succeeds)
+def check_hanging_connection(store: SQLStore, gate: Proxy) -> None:
+    """Let the next connection hang after its login, and wait until an add succeeds on another."""
+    engine, ids = own_connections(store).engine, count(10)
+    event.listen(engine, "connect", lambda *_: gate.silence(), once=True, insert=True)
+
+    def succeeds() -> bool:
+        with deadline(0.2), suppress(StoreUnavailable):
+            store.add(Plant(next(ids), ""))
+            return True
+        return False
+
+    assert not succeeds()
+    wait_until(succeeds)
 
 
 @only(*SERVERS)

@@ -83,7 +83,7 @@ def _warn_of_wal_reset_bug() -> None:
     _log.warning(_WAL_WARNING, sqlite3.sqlite_version)
 
 
-# The lost files that are in the log: one line for each, although each thread notices it.
+# The lost files that the log has named. Each has one line, although each thread notices it.
 _logged: set[object] = set()
 
 
