@@ -19,10 +19,12 @@ _WORKER = (
     "handle_request",
     "init_process",
     "log",
+    "method_queue",
     "murder_pending",
     "nr_conns",
     "poller",
     "sockets",
+    "tpool",
     "worker_connections",
 )
 _CONNECTION = ("client", "close", "data_ready", "initialized", "parser", "sock")

@@ -7,11 +7,11 @@ import socket
 import struct
 import sys
 import time
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from selectors import EVENT_READ, EVENT_WRITE
-from typing import Any
+from typing import Any, ClassVar
 
 from gunicorn.http import errors
 from gunicorn.workers.gthread import TConn, ThreadWorker
@@ -67,6 +67,8 @@ class _Connection(TConn):
         self.is_long: bool = False
         #: Whether its body has not arrived in time.
         self.is_late: bool = False
+        #: Whether it must not wait for other requests.
+        self.is_health: bool = False
 
     def set_low_water(self, size: int) -> None:
         """Set the least number of bytes that make the socket readable."""
@@ -98,6 +100,10 @@ class Worker(ThreadWorker):
     The number of connections is limited by that of file descriptors. With TLS, the connections are
     handled as gunicorn does it.
     """
+
+    #: Requests that begin with one of these have two threads of their own: they report the health
+    #: of the service, also while all other threads are busy.
+    health: ClassVar[tuple[bytes, ...]] = ()
 
     nr_conns: int
     worker_connections: int
@@ -143,6 +149,7 @@ class Worker(ThreadWorker):
         self._next_check = 0.0
         self._exhausted: str | None = None  # Why a connection could not be accepted.
         self._received = bytearray(MAX_HEAD + MAX_BODY)
+        self._health_threads = ThreadPoolExecutor(2)
         super().init_process()
 
     def accept(self, listener: socket.socket) -> bool:
@@ -321,6 +328,7 @@ class Worker(ThreadWorker):
                 return 1
         body = body_size(self._received, conn.head)
         conn.is_long = body is None
+        conn.is_health = body == 0 and self._received.startswith(self.health)
         return max(0, conn.head + (body or 0) - conn.received)
 
     def _submit(self, conn: _Connection) -> None:
@@ -328,7 +336,11 @@ class Worker(ThreadWorker):
         self._stop_waiting(conn)
         self._long += conn.is_long
         conn.enqueued = time.monotonic()
-        super().enqueue_req(conn)
+        threads = self._health_threads if conn.is_health else self.tpool
+        future = threads.submit(self.handle, conn)
+        future.add_done_callback(
+            lambda future: self.method_queue.defer(self.finish_request, conn, future)
+        )
 
     def _begin_long(self) -> None:
         """Let a thread wait for the body of the next long request."""
