@@ -8,13 +8,17 @@ from contextlib import contextmanager, suppress
 
 import click
 
-from ..stores.urls import back_up, database_file, existing
+from ..stores.urls import existing
 from ..text import printable
 from ._parameters import examples, opened, with_url, wrong_url
 from ._replacing import replacing
 
 # What SQLite adds to the name of a database, for the files that belong to it.
 _BESIDE = ("-wal", "-shm", "-journal")
+_ONLY_SQLITE = (
+    "this command copies only an SQLite file. Use pg_dump or mariadb-dump for a database server,"
+    " and export for another store."
+)
 
 
 @click.command(epilog=examples("plantstore backup copy.db --store sqlite:///plants.db"))
@@ -34,17 +38,13 @@ def backup(url: str, file: str) -> None:
     """
     url = existing(url)
     with opened(url):  # It checks the URL, and reports the errors of the store.
-        _refuse_in_use(file, _source(url))
+        if not url.startswith("sqlite:"):
+            raise wrong_url(_ONLY_SQLITE)
+        from ..sql import back_up, database_file
+
+        _refuse_in_use(file, database_file(url))
         with _progress() as progress, replacing(file) as copy:
             back_up(url, copy.name, progress)
-
-
-def _source(url: str) -> str:
-    """Return the path of the database."""
-    try:
-        return database_file(url)
-    except ValueError as error:
-        raise wrong_url(error) from None
 
 
 def _refuse_in_use(file: str, source: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from .. import __version__
 from ..settings import MAX_BODY, SETTINGS, STORE, Setting, Settings, SettingsError
 from ..stores.base import StoreUnavailable
-from ..stores.urls import existing, is_new, open_store, public_url
+from ..stores.urls import existing, open_store, public_url
 from ..text import one_line
 
 # Returns a line of the report, or raises an exception whose text is the line.
@@ -60,7 +60,7 @@ def _value(setting: Setting[Any], settings: Settings) -> str:
 def _store(settings: Settings) -> str:
     settings.open_store().close()
     url, name = settings[STORE], public_url(settings[STORE])
-    if is_new(url):
+    if url.startswith("sqlite:") and _is_new(url):
         return f"Store: {name} can be used (the first plant creates the file)"
     try:
         # Opened with its own URL, the store could change the journal mode of an SQLite file.
@@ -69,3 +69,9 @@ def _store(settings: Settings) -> str:
     except StoreUnavailable as error:
         raise StoreUnavailable(f"Store: {name} cannot be used now: {error}") from error
     return f"Store: {name} can be used"
+
+
+def _is_new(url: str) -> bool:
+    from ..sql import is_new
+
+    return is_new(url)

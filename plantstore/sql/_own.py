@@ -147,22 +147,22 @@ class OwnConnections:
         now = time.monotonic()
         if now >= self._next_check:
             self._next_check = now + _INTERVAL
-            self._check_connections()
+            self._check_connections(now)
         workers.call(operation)
 
-    def _check_connections(self) -> None:
+    def _check_connections(self, now: float) -> None:
         """Shut down connections that are lost. If all may be, open another one."""
         kinds = self._writing, self._reading
-        for held in chain.from_iterable(workers.lost(_CERTAINLY_LOST) for workers in kinds):
-            held.shut_down()
-        # SQLAlchemy prepares the first connection, and all others wait for it.
-        for held in chain.from_iterable(workers.stuck(_CERTAINLY_LOST) for workers in kinds):
-            if held.is_opening:
-                held.shut_down()
+        for workers in kinds:
+            lost = workers.waiting_since(workers.responded - _CERTAINLY_LOST)
+            for held in workers.waiting_since(now - _CERTAINLY_LOST):
+                # SQLAlchemy prepares the first connection, and all others wait for it.
+                if held.is_opening or held in lost:
+                    held.shut_down()
         if self._probing is not None:
-            if time.monotonic() - self._probe_began > _CERTAINLY_LOST:
+            if self._probe_began < now - _CERTAINLY_LOST:
                 self._probing.shut_down()
-        elif any(workers.are_stuck(_LOST) for workers in kinds):
+        elif any(workers.are_stuck(now - _LOST) for workers in kinds):
             with suppress(RuntimeError):  # The next check tries again.
                 start_thread(self._probe)
 
@@ -262,10 +262,10 @@ class OwnConnections:
 
         :param server: the address of the server.
         """
-        for some in workers:
-            for held in some.stuck(_LOST):
-                if held.server != server:
-                    held.shut_down()
+        moment = time.monotonic() - _LOST
+        for held in chain.from_iterable(some.waiting_since(moment) for some in workers):
+            if held.server != server:
+                held.shut_down()
 
 
 def _finish(

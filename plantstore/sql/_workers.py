@@ -11,9 +11,6 @@ from ..stores.base import StoreUnavailable
 from ._held import HeldConnection
 from ._operations import Add, Operation, WaitingOperations
 
-# If a commit takes longer than this number of seconds, several threads commit at the same time.
-# Otherwise, one thread waits for a large group, which takes less processor time.
-_SHORT = 0.001
 # The seconds after which an operation in progress is stuck: another thread may be started.
 _STUCK = 1.0
 # After this number of operations without a response, the database is said not to respond.
@@ -75,9 +72,8 @@ class Workers:
         self._changing = Lock()
         self._queue = WaitingOperations()
         self._workers: list[_Worker] = []
-        # The number of adds that the next group probably has.
-        self._expected = 1
-        self._responded = 0.0
+        #: When the database has responded last, by the monotonic clock.
+        self.responded = 0.0
         # The number of failures without a response since then.
         self._failed = 0
         # While the database does not respond, this operation tries whether it does again.
@@ -88,7 +84,8 @@ class Workers:
 
         :raises StoreUnavailable: after the deadline, or if the database does not respond to others.
         """
-        self._enter(operation, time.monotonic())
+        if not self._may_wait(operation, time.monotonic()):
+            raise StoreUnavailable(_NO_RESPONSE)
         with self._changing:
             self._start_worker()
             self._queue.put(operation)
@@ -110,23 +107,16 @@ class Workers:
             add.is_alone = True
             self._put(add)
 
-    def stuck(self, seconds: float) -> list[HeldConnection]:
-        """Return the connections whose operation has been in progress for some time."""
-        latest = time.monotonic() - seconds
-        workers = [*self._workers]
-        return [it.connection for it in workers if it.operations and it.began <= latest]
+    def waiting_since(self, moment: float) -> list[HeldConnection]:
+        """Return the connections whose operation has been in progress since some time.
 
-    def are_stuck(self, seconds: float) -> bool:
-        """Return whether no thread is left, since all have been in progress for some time."""
-        return len(self._workers) == self._allowed == len(self.stuck(seconds))
+        :param moment: the time, by the monotonic clock.
+        """
+        return [it.connection for it in [*self._workers] if it.operations and it.began <= moment]
 
-    def lost(self, seconds: float) -> list[HeldConnection]:
-        """Return the connections without a response for some time, although others have had one."""
-        return [
-            it.connection
-            for it in [*self._workers]
-            if it.operations and it.began <= self._responded - seconds
-        ]
+    def are_stuck(self, moment: float) -> bool:
+        """Return whether no thread is left, since all have been in progress since some time."""
+        return len(self._workers) == self._allowed == len(self.waiting_since(moment))
 
     def allow_attempt(self) -> None:
         """Allow one more thread, which tries whether the database executes operations again."""
@@ -146,31 +136,27 @@ class Workers:
         with self._changing:
             self._queue.put(operation)
 
-    def _enter(self, operation: Operation, now: float) -> None:
-        if self._is_stalled(now):
-            attempt = self._attempt
-            if attempt is not None and not attempt.is_finished and attempt.expires > now:
-                raise StoreUnavailable(_NO_RESPONSE)
-            self._attempt = operation
-
     def _may_wait(self, operation: Operation, now: float) -> bool:
-        """Return whether a caller may go on waiting: only a few may if there is no response."""
-        if operation is self._attempt or not self._is_stalled(now):
+        """Return whether a caller may wait: only one at a time may while there is no response."""
+        if not self._is_stalled(now):
             return True
-        in_progress = [one for worker in [*self._workers] for one in worker.operations]
-        return any(one is operation for one in in_progress[:_FEW])
+        attempt = self._attempt
+        if attempt is None or attempt.is_finished or attempt.expires <= now:
+            self._attempt = attempt = operation
+        return attempt is operation
 
     def _is_stalled(self, now: float) -> bool:
         """Return whether the database has not responded to several operations for some time."""
         latest = now - self._patience
-        if self._responded > latest:
+        if self.responded > latest:
             return False
         stuck = sum(len(it.operations) for it in [*self._workers] if it.began <= latest)
         return stuck + self._failed >= _FEW or stuck >= self._usual
 
     def _start_worker(self) -> None:
         """Start a thread if none is idle, and if there may be another one."""
-        most = min(self._allowed, self._usual + len(self.stuck(_STUCK)))
+        stuck = self.waiting_since(time.monotonic() - _STUCK)
+        most = min(self._allowed, self._usual + len(stuck))
         if any(worker.is_free() for worker in self._workers) or len(self._workers) >= most:
             return
         worker = _Worker(self._connection())
@@ -184,7 +170,7 @@ class Workers:
 
     def _serve(self, worker: _Worker, queue: WaitingOperations) -> None:
         """Execute operations until the store is closed."""
-        while operations := queue.take(self._expected):
+        while operations := queue.take():
             self._serve_next(worker, operations)
         with suppress(Empty):
             while True:  # What is left is for the threads that are started after the close.
@@ -197,12 +183,10 @@ class Workers:
         worker.operations = [one for one in operations if one.expires > began]
         if worker.operations:
             if self._execute(worker.connection, worker.operations):
-                self._responded, self._failed = time.monotonic(), 0
+                self.responded, self._failed = time.monotonic(), 0
             else:
                 self._failed += 1
         worker.operations = []
-        is_large = self._usual == 1 or time.monotonic() - began < _SHORT
-        self._expected = max(len(operations), self._expected - 1) if is_large else 1
 
 
 def start_thread(function: Callable[..., None], *arguments: Any) -> Thread:

@@ -112,42 +112,6 @@ def existing(url: str) -> str:
     return f"{file}?{'&'.join(options)}"
 
 
-def is_new(url: str) -> bool:
-    """Return whether the first plant creates the database: an SQLite file that does not exist.
-
-    :param url: a URL that :func:`open_store` accepts.
-    """
-    if not url.startswith("sqlite:"):
-        return False
-    return cast(bool, _sql_package().is_new(url))
-
-
-def database_file(url: str) -> str:
-    """Return the path of the SQLite file that a URL names.
-
-    :param url: a URL that :func:`open_store` accepts.
-    :raises ValueError: if it is the URL of another store. The message says how to back it up.
-    """
-    if url.partition("://")[0] not in _OPENERS:
-        raise ValueError("this command copies only an SQLite file. Use export for this store.")
-    return cast(str, _sql_package().database_file(url))
-
-
-def back_up(url: str, file: str, progress: Callable[[int, int], None]) -> None:
-    """Copy a whole SQLite file, as it is at one moment, while others read it and write to it.
-
-    The copy needs no other file. The caller must sync it to the disk.
-
-    :param url: a URL that :func:`database_file` accepts.
-    :param file: the path of the copy. It is an empty file.
-    :param progress: is called after each step with the number of pages that are copied, and the
-        number of all pages. An exception that it raises ends the copy.
-    :raises StoreUnavailable: if the database cannot be read.
-    :raises OSError: if the copy cannot be written. ``filename`` is its path.
-    """
-    _sql_package().back_up(url, file, progress)
-
-
 def public_url(url: str) -> str:
     """Return the URL of a store without anything secret, for a message.
 

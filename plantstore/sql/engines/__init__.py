@@ -2,7 +2,7 @@
 
 import re
 from contextlib import suppress
-from urllib.parse import unquote
+from urllib.parse import parse_qsl, unquote
 
 from sqlalchemy import URL, Engine, exc
 
@@ -53,7 +53,7 @@ def make_engine(url: str) -> Engine:
     :raises ImportError: if the driver is not installed.
     """
     parsed = _parse(url)
-    _check_complete(url, parsed)
+    _check_complete(url)
     return _BACKENDS[parsed.get_backend_name()].make_engine(parsed)
 
 
@@ -113,11 +113,10 @@ def _is_certain(url: str) -> bool:
     return "@" not in rest or _CREDENTIALS.fullmatch(rest) is not None
 
 
-def _check_complete(url: str, parsed: URL) -> None:
+def _check_complete(url: str) -> None:
     """Raise ValueError for an option without a value. SQLAlchemy ignores such options."""
-    with_values = parse_url(re.sub("(?<=[?&])([^=&]+)=?(?=&|$)", r"\1=-", url))
-    empty = sorted(with_values.query.keys() - parsed.query.keys())
-    if empty:
-        raise ValueError(
-            f"the URL has an option without a value: {shown(empty[0], with_values.query)}"
-        )
+    options = parse_qsl(url.rpartition("@")[2].partition("?")[2], keep_blank_values=True)
+    for name, value in options:
+        if not value:
+            shown_name = shown(name, dict(options))
+            raise ValueError(f"the URL has an option without a value: {shown_name}")

@@ -46,8 +46,6 @@ class Backend(ABC):
     text_types: ClassVar[tuple[type[TypeEngine[Any]], ...]] = (Text, VARCHAR)
     #: The name of the type of the columns name and tag.
     text_name: ClassVar[str] = "TEXT"
-    #: The program of a database server with which a database is backed up.
-    backup_program: ClassVar[str] = ""
     #: What else can be wrong with a table, with a query that returns a row if it is wrong. They
     #: are executed also if the table is missing.
     table_checks: ClassVar[Mapping[str, str]] = {}
@@ -177,15 +175,6 @@ class Backend(ABC):
     def is_new(self, url: URL) -> bool:
         """Return whether the first connection would create the database. Only SQLite does that."""
         return False
-
-    def file(self, url: URL) -> str:
-        """Return the path of the file that has the database.
-
-        :raises ValueError: if a server has it. The message says how to back it up.
-        """
-        raise ValueError(
-            f"this command copies only an SQLite file. Use {self.backup_program} for this database."
-        )
 
     def check_writable(self, url: URL) -> None:  # noqa: B027  # Only SQLite has a file.
         """Check the permission to write, as far as this is possible without a change.

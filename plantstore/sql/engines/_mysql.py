@@ -100,7 +100,6 @@ class MySQL(Backend):
 
     text_types: ClassVar[tuple[type[Any], ...]] = (LONGTEXT,)
     text_name: ClassVar[str] = "LONGTEXT"
-    backup_program: ClassVar[str] = "mariadb-dump"
     table_checks: ClassVar[Mapping[str, str]] = {
         "its storage engine must be InnoDB": (
             "SELECT 1 FROM information_schema.tables"
@@ -133,7 +132,13 @@ class MySQL(Backend):
         )
 
         _check_files(engine, connect, arguments)
-        event.listen(engine, "do_connect", _Connect(connect, servers))
+
+        def do_connect(dialect: object, record: object, arguments: Any, options: Any) -> Any:
+            if servers:
+                return _open_first(connect, servers, **options)
+            return _open(connect, **options)
+
+        event.listen(engine, "do_connect", do_connect)
         return engine
 
     def descriptor(self, driver: Any) -> int:
@@ -187,19 +192,6 @@ class MySQL(Backend):
         text = original.args[-1] if original.args else ""
         # A missing file is only in the whole message.
         return super().message(error) if isinstance(original, OSError) or not text else str(text)
-
-
-class _Connect:
-    """Opens the connections of an engine, instead of SQLAlchemy."""
-
-    def __init__(self, connect: Any, servers: Sequence[Mapping[str, Any]]) -> None:
-        self._connect = connect
-        self._servers = servers
-
-    def __call__(self, dialect: object, record: object, arguments: Any, options: Any) -> Any:
-        if self._servers:
-            return _open_first(self._connect, self._servers, **options)
-        return _open(self._connect, **options)
 
 
 def _servers(url: URL, options: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -85,7 +85,6 @@ _REMOVALS = 10
 class PostgreSQL(Backend):
     """PostgreSQL, with psycopg. The engine of a site may have another driver."""
 
-    backup_program: ClassVar[str] = "pg_dump"
     table_checks: ClassVar[Mapping[str, str]] = {
         # SQL_ASCII stores the bytes of UTF-8 unchanged.
         "the encoding of the database must be UTF8": (

@@ -11,7 +11,7 @@ def parse_url(url: str) -> URL:
     """Return a URL. If it names several servers, they become its options ``host`` and ``port``.
 
     :param url: the URL. Its only ``@`` is that before its servers.
-    :raises ValueError: if the URL is invalid, or if it names its servers twice.
+    :raises ValueError: if the URL is invalid.
     :raises sqlalchemy.exc.ArgumentError: if it is not a URL.
     """
     before, servers, after = _split(url)
@@ -19,7 +19,7 @@ def parse_url(url: str) -> URL:
         return make_url(url)
     parsed = make_url(before + after)
     if parsed.query.keys() & {"host", "port"}:
-        raise ValueError("the URL names its servers twice, also in its options")
+        raise ValueError  # It names its servers twice.
     hosts, ports = zip(*map(_parse_server, servers.split(",")), strict=True)
     return parsed.update_query_dict({"host": ",".join(hosts), "port": ",".join(ports)})
 

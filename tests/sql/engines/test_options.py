@@ -44,7 +44,7 @@ INVALID = [
     (POSTGRESQL + "port=x", "port"),
     (POSTGRESQL + "host=a:x&host=b", "port"),
     (POSTGRESQL + "host=a,b&port=1,2,3", "port"),
-    ("postgresql://me:hunter2@a,b/db?host=", "twice"),
+    ("postgresql://me:hunter2@a,b/db?host=", "'host'"),
     (MYSQL + "host=a,b&port=1,2,3", "port"),
     (MYSQL + "host=a,b&port=1", "port"),
     (MYSQL + "host=a,b&port=1,99999", "port"),
