@@ -8,7 +8,7 @@ from math import inf
 from sqlalchemy import exc
 
 from ..stores.base import StoreUnavailable
-from .engines import backend_of, driver_of, make_engine
+from .engines import backend_of, driver_of, file_of, make_engine
 
 #: Is called after each step with the number of pages that are copied, and the number of all pages.
 Progress = Callable[[int, int], None]
@@ -26,12 +26,8 @@ class _ChangedTooOften(Exception):
 
 
 def database_file(url: str) -> str:
-    """Return the path of the SQLite file that a URL names.
-
-    :raises ValueError: if it is the URL of another database. The message says how to back it up.
-    """
-    engine = make_engine(url)
-    return backend_of(engine).file(engine.url)
+    """Return the path of the SQLite file that a URL names."""
+    return file_of(make_engine(url).url)
 
 
 def back_up(url: str, file: str, progress: Progress) -> None:

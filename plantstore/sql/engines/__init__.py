@@ -11,9 +11,18 @@ from ._mysql import MySQL
 from ._options import shown
 from ._postgresql import PostgreSQL
 from ._servers import parse_url
-from ._sqlite import SQLite
+from ._sqlite import SQLite, file_of
 
-__all__ = ["Backend", "backend_of", "close", "driver_of", "is_new", "make_engine", "public_url"]
+__all__ = [
+    "Backend",
+    "backend_of",
+    "close",
+    "driver_of",
+    "file_of",
+    "is_new",
+    "make_engine",
+    "public_url",
+]
 
 # What may follow the scheme in the URL of a server with credentials. The password may contain
 # separators. But in me:1234/db@host, 1234 may be a password or a port: such a URL is refused.

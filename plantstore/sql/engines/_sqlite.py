@@ -87,6 +87,12 @@ def _warn_of_wal_reset_bug() -> None:
 _logged: set[object] = set()
 
 
+def file_of(url: URL) -> str:
+    """Return the path of the file that a URL names. The database of the URL may be a URI."""
+    database = url.database or ""
+    return unquote(urlsplit(database).path) if database.startswith("file:") else database
+
+
 def _identity(file: str) -> tuple[int, int] | None:
     try:
         status = os.stat(file)
@@ -171,7 +177,7 @@ class SQLite(Backend):
 
     def watch(self, connection: Connection) -> None:
         """Note which file the connection has open."""
-        file = self.file(connection.engine.url)
+        file = file_of(connection.engine.url)
         if file not in {"", ":memory:"}:
             known = os.path.abspath(file), _identity(file)
             if connection.info.setdefault(_IDENTITY, known) is known:
@@ -258,26 +264,21 @@ class SQLite(Backend):
                 raise StoreMisconfigured(f"table {table.name}: a trigger drops plants")
         return len(existing)
 
-    def file(self, url: URL) -> str:
-        """Return the path of the file. The database of a URL may be a URI."""
-        database = url.database or ""
-        return unquote(urlsplit(database).path) if database.startswith("file:") else database
-
     def is_new(self, url: URL) -> bool:
         """Return whether the file does not exist, and the URL and this user can create it."""
-        file = self.file(url)
+        file = file_of(url)
         can_create = url.query.get("mode") == "rwc" and _folder_is_writable(file)
         return can_create and not os.path.exists(file)
 
     def check_writable(self, url: URL) -> None:
         """Check that this user can write to the file, if it exists, and to its folder."""
-        file = self.file(url)
+        file = file_of(url)
         if os.path.exists(file) and not (os.access(file, os.W_OK) and _folder_is_writable(file)):
             raise StoreUnavailable(f"attempt to write a readonly database: {file}")
 
     def describe(self, error: Exception, url: URL) -> str:
         """Return the message of an error in one line, with the file or the cause."""
-        message, file = super().describe(error, url), self.file(url)
+        message, file = super().describe(error, url), file_of(url)
         code = getattr(getattr(error, "orig", error), "sqlite_errorcode", 0) & 0xFF
         if "is locked" in message:
             is_own = "mode" in url.query
