@@ -10,8 +10,7 @@ from sqlalchemy import Connection, Engine, Table, exc
 
 from ..stores.base import StoreMisconfigured, StoreUnavailable
 from ._statements import Statements
-from ._tables import misconfigured
-from .engines import Backend
+from .engines import Backend, misconfigured
 
 #: Executes a function with a connection, the same for each call.
 Session = Callable[[Callable[[Connection], Any]], Any]
@@ -61,7 +60,7 @@ class Failures:
         Its state may be unknown. And a server may remember in it that a permission was missing.
         """
         if isinstance(error, exc.DBAPIError) and self.is_conflict(error):
-            return self._backend.is_unready(error)
+            return self._backend.code(error) in self._backend.unready
         if isinstance(error, exc.IntegrityError | exc.DataError):
             return False
         return not isinstance(error, StoreMisconfigured)

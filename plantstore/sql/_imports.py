@@ -12,8 +12,7 @@ from ..stores.base import Plant, PlantExists, StoreUnavailable
 from ._executors import Executor
 from ._failures import Session
 from ._statements import Statements
-from ._tables import dropped
-from .engines import Backend
+from .engines import Backend, dropped
 
 #: The maximum number of plants in memory.
 PAGE = 100

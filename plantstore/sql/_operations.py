@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from threading import Lock
-from typing import Any
+from typing import Any, TypeGuard
 
 from sqlalchemy import Connection
 
@@ -51,7 +51,7 @@ class Operation:
 
 
 class Add(Operation):
-    """The add of a plant. Adds that wait are executed together.
+    """The add of a plant. Adds of different ids that wait are executed together.
 
     :param statements: the statements of its table.
     :param plant: the new plant.
@@ -63,14 +63,6 @@ class Add(Operation):
         self.plant = plant
         #: Whether it must not be executed with others.
         self.is_alone = False
-
-    def belongs_to(self, first: "Add", room: int) -> bool:
-        """Return whether it may be executed in the group of another add.
-
-        :param room: the number of characters that the group may still have.
-        """
-        is_same = self.statements is first.statements and self.plant.characters <= room
-        return is_same and not self.is_alone and not first.is_alone
 
 
 class WaitingOperations(SimpleQueue[Operation | None]):
@@ -101,17 +93,30 @@ class WaitingOperations(SimpleQueue[Operation | None]):
             return self._group(first) if isinstance(first, Add) else [first]
 
     def _group(self, first: Add) -> list[Operation]:
-        group: list[Operation] = [first]
+        group: dict[int, Operation] = {first.plant.id: first}
         room = _GROUP_WEIGHT - first.plant.characters
-        while len(group) < _GROUP_SIZE:
+        while len(group) < _GROUP_SIZE and not first.is_alone:
             try:
                 other = self.get(len(group) < self._expected, _PAUSE)
             except Empty:
                 break
-            if not isinstance(other, Add) or not other.belongs_to(first, room):
+            if not _may_join(other, first, room) or other.plant.id in group:
                 self._next.append(other)
                 break
-            group.append(other)
+            group[other.plant.id] = other
             room -= other.plant.characters
         self._expected = max(len(group), self._expected - 1)
-        return group
+        return [*group.values()]
+
+
+def _may_join(other: Operation | None, first: Add, room: int) -> TypeGuard[Add]:
+    """Return whether an operation is an add that may be executed together with another one.
+
+    :param room: the number of characters that it may have.
+    """
+    return (
+        isinstance(other, Add)
+        and other.statements is first.statements
+        and other.plant.characters <= room
+        and not other.is_alone
+    )

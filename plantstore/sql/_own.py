@@ -1,7 +1,7 @@
 """An engine of our own: threads of the store execute the operations."""
 
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain
@@ -15,9 +15,8 @@ from ._failures import Failures, Session
 from ._held import HeldConnection, note_sockets
 from ._operations import Add, Operation
 from ._statements import Statements
-from ._tables import dropped
 from ._workers import Workers, start_thread
-from .engines import Backend
+from .engines import Backend, dropped
 
 # The number of threads that write at a time.
 _WRITING = 4
@@ -187,24 +186,26 @@ class OwnConnections:
             operation.finish()
 
     def _add(self, held: HeldConnection, adds: list[Add]) -> None:
-        """Insert the plants of adds. Of those with one id, only the first can be new."""
-        firsts: dict[int, Add] = {}
-        for add in adds:
-            firsts.setdefault(add.plant.id, add)
-        plants = [firsts[id].plant for id in sorted(firsts)]  # Groups in one order cannot deadlock.
-        insert = partial(adds[0].statements.insert, plants=plants)
+        """Insert the plants of adds, which have different ids."""
+        # In the order of the ids, so that groups cannot deadlock.
+        insert = partial(adds[0].statements.insert, plants=sorted(add.plant for add in adds))
+        is_alone = len(adds) == 1
         try:
-            if len(adds) == 1:
+            if is_alone:
                 added, existing = self._retry(held, adds[0], insert)
             else:
                 added, existing = self._attempt(held, adds[-1], insert)
         except Exception as error:
-            if len(adds) == 1 or not self._failures.is_rolled_back(error):
+            if is_alone or not self._failures.is_rolled_back(error):
                 raise
             added, existing = (), ()
         for add in adds:
-            is_first = firsts[add.plant.id] is add
-            _finish(add, added, existing, is_first=is_first, is_alone=len(adds) == 1)
+            if add.plant.id in added:
+                add.finish()
+            elif add.plant.id in existing:
+                add.finish(PlantExists(add.plant.id))
+            elif is_alone:
+                add.finish(dropped(add.statements.table))
         self._writing.repeat([add for add in adds if not add.is_finished])
 
     def _retry(
@@ -266,16 +267,3 @@ class OwnConnections:
         for held in chain.from_iterable(some.waiting_since(moment) for some in workers):
             if held.server != server:
                 held.shut_down()
-
-
-def _finish(
-    add: Add, added: Collection[int], existing: Collection[int], *, is_first: bool, is_alone: bool
-) -> None:
-    """Finish an add if its outcome is known."""
-    id = add.plant.id
-    if id in added and is_first:
-        add.finish()
-    elif id in added or id in existing:
-        add.finish(PlantExists(id))
-    elif is_alone:
-        add.finish(dropped(add.statements.table))

@@ -15,8 +15,7 @@ from ..stores.base import Plant, PlantExists, StoreUnavailable
 from ..stores.deadline import TIMEOUT, remaining
 from ._failures import Failures, Session
 from ._statements import Statements
-from ._tables import dropped
-from .engines import Backend, close
+from .engines import Backend, close, dropped
 
 #: The maximum number of connections of a process to the database of a site.
 CONNECTIONS = 5

@@ -20,7 +20,7 @@ from sqlalchemy.engine.interfaces import ReflectedColumn
 
 from ..stores.base import Plant, StoreMisconfigured
 from ..text import one_line, type_error
-from .engines import Backend
+from .engines import Backend, misconfigured
 
 # In MySQL and MariaDB, TEXT is limited to 65,535 bytes.
 _TEXT = Text().with_variant(LONGTEXT(charset="utf8mb4"), "mysql", "mariadb")
@@ -100,16 +100,6 @@ def check_table(connection: Connection, table: Table, backend: Backend) -> None:
         problems.append(one_line(error))
     if problems:
         raise misconfigured(table, "; ".join(problems))
-
-
-def misconfigured(table: Table, problem: str) -> StoreMisconfigured:
-    """Return the exception for a table that cannot store plants."""
-    return StoreMisconfigured(f"table {table.name}: {problem}")
-
-
-def dropped(table: Table) -> StoreMisconfigured:
-    """Return the exception for a table from which a new plant is missing."""
-    return misconfigured(table, "a rule, a trigger or a constraint drops plants")
 
 
 def table_missing(table: Table) -> TableMissing:

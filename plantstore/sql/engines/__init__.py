@@ -6,7 +6,7 @@ from urllib.parse import parse_qsl, unquote
 
 from sqlalchemy import URL, Engine, exc
 
-from ._backend import Backend, close, driver_of
+from ._backend import Backend, close, driver_of, dropped, misconfigured
 from ._mysql import MySQL
 from ._options import shown
 from ._postgresql import PostgreSQL
@@ -18,9 +18,11 @@ __all__ = [
     "backend_of",
     "close",
     "driver_of",
+    "dropped",
     "file_of",
     "is_new",
     "make_engine",
+    "misconfigured",
     "public_url",
 ]
 

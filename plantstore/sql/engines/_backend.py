@@ -50,6 +50,13 @@ class Backend(ABC):
     #: are executed also if the table is missing.
     table_checks: ClassVar[Mapping[str, str]] = {}
 
+    #: The codes of errors after which an operation can be repeated.
+    conflicts: ClassVar[Collection[object]] = ()
+    #: The codes of errors after which it can be repeated, perhaps with another server.
+    unready: ClassVar[Collection[object]] = ()
+    #: The codes of errors that an operator must correct, beside violated constraints.
+    refusals: ClassVar[Collection[object]] = ()
+
     @abstractmethod
     def make_engine(self, url: URL) -> Engine:
         """Return an engine that commits each statement.
@@ -125,7 +132,7 @@ class Backend(ABC):
             return
         inserted = execute_insert(connection, table, plants).rowcount
         if inserted != len(plants):
-            raise StoreMisconfigured(f"table {table.name}: a trigger or a constraint drops plants")
+            raise dropped(table)
 
     def _existing(self, connection: Connection, table: Table, ids: Collection[int]) -> set[int]:
         found = select(table.c.id).where(table.c.id.in_(ids)).with_for_update(read=True)
@@ -155,15 +162,16 @@ class Backend(ABC):
 
     def is_conflict(self, error: exc.DBAPIError) -> bool:
         """Return whether an operation was rolled back because of a concurrent transaction."""
-        return False
-
-    def is_unready(self, error: exc.DBAPIError) -> bool:
-        """Return whether another server may execute an operation that this one refuses."""
-        return False
+        return self.code(error) in self.conflicts
 
     def is_refusal(self, error: exc.DBAPIError) -> bool:
         """Return whether an operation fails until an operator has corrected something."""
-        return isinstance(error, exc.IntegrityError | exc.DataError)
+        is_of_data = isinstance(error, exc.IntegrityError | exc.DataError)
+        return is_of_data or self.code(error) in self.refusals
+
+    def code(self, error: exc.DBAPIError) -> Any:
+        """Return the code that the server has given an error, or ``None``."""
+        return None
 
     @abstractmethod
     def is_rolled_back(self, error: exc.DBAPIError) -> bool:
@@ -189,6 +197,16 @@ class Backend(ABC):
     def message(self, error: Exception) -> str:
         """Return the message of the driver."""
         return str(getattr(error, "orig", None) or error)
+
+
+def misconfigured(table: Table, problem: str) -> StoreMisconfigured:
+    """Return the exception for a table that cannot store plants."""
+    return StoreMisconfigured(f"table {table.name}: {problem}")
+
+
+def dropped(table: Table) -> StoreMisconfigured:
+    """Return the exception for a table from which a new plant is missing."""
+    return misconfigured(table, "a rule, a trigger or a constraint drops plants")
 
 
 def driver_of(connection: Connection) -> Any:

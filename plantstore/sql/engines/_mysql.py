@@ -5,7 +5,7 @@ import os
 import socket
 import ssl
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar
@@ -33,11 +33,6 @@ _NO_SERVER = 2003
 _READ_ONLY = 1290
 _FAILED_COMMIT = 1180  # Other nodes may have the plants.
 _NOT_READY = 1047  # A node of Galera that is not in the cluster, or not yet.
-# A lock timeout, a deadlock, and a node of Galera that refuses statements.
-_CONFLICTS = {1205, 1213, _NOT_READY}
-# A violated CHECK constraint of MySQL or of MariaDB, a missing permission for the database, the
-# table or a column, and an error that a trigger raises.
-_REFUSALS = {3819, 4025, 1044, 1142, 1143, 1644}
 _LONGER_LOCK_TIMEOUT = "SET innodb_lock_wait_timeout=4"
 _BEGIN = ("SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "BEGIN")
 # Without strict mode, MariaDB truncates long strings. The lock timeouts are short, because the
@@ -100,6 +95,12 @@ class MySQL(Backend):
 
     text_types: ClassVar[tuple[type[Any], ...]] = (LONGTEXT,)
     text_name: ClassVar[str] = "LONGTEXT"
+    # A lock timeout, a deadlock, and a node of Galera that refuses statements.
+    conflicts: ClassVar[Collection[object]] = {1205, 1213, _NOT_READY}
+    unready: ClassVar[Collection[object]] = {_NOT_READY}
+    # A violated CHECK constraint of MySQL or of MariaDB, a missing permission for the database, the
+    # table or a column, and an error that a trigger raises.
+    refusals: ClassVar[Collection[object]] = {3819, 4025, 1044, 1142, 1143, 1644}
     table_checks: ClassVar[Mapping[str, str]] = {
         "its storage engine must be InnoDB": (
             "SELECT 1 FROM information_schema.tables"
@@ -168,21 +169,14 @@ class MySQL(Backend):
             connection.exec_driver_sql(statement)
         return True
 
-    def is_conflict(self, error: exc.DBAPIError) -> bool:
-        """Return whether the server rolled back a statement that can be retried."""
-        return _code(error) in _CONFLICTS
-
-    def is_unready(self, error: exc.DBAPIError) -> bool:
-        """Return whether a node of Galera is not ready."""
-        return bool(_code(error) == _NOT_READY)
-
-    def is_refusal(self, error: exc.DBAPIError) -> bool:
-        """Return whether it is a violated constraint, a missing permission or a trigger."""
-        return super().is_refusal(error) or _code(error) in _REFUSALS
+    def code(self, error: exc.DBAPIError) -> Any:
+        """Return the number of an error."""
+        original: Any = error.orig
+        return getattr(original, "errno", None) or (original.args or [None])[0]
 
     def is_rolled_back(self, error: exc.DBAPIError) -> bool:
         """Return whether the server says that the statement has failed, and not its commit."""
-        code = _code(error)
+        code = self.code(error)
         is_of_server = isinstance(code, int) and not 2000 <= code < 3000
         return is_of_server and code not in {_FAILED_COMMIT, _NOT_READY}
 
@@ -277,8 +271,3 @@ def _check_files(engine: Engine, connect: Callable[..., Any], arguments: dict[st
         raise ValueError(
             "the option read_default_file of the URL is not the name of a valid file"
         ) from None
-
-
-def _code(error: exc.DBAPIError) -> Any:
-    original: Any = error.orig
-    return getattr(original, "errno", None) or (original.args or [None])[0]

@@ -73,9 +73,6 @@ _TYPES: dict[str, Callable[[str], Any]] = {
     ),
 }
 # The codes of errors (SQLSTATE).
-_CONFLICTS = {"40001", "40P01", "55P03"}  # A serialization failure, a deadlock, a lock timeout.
-# A missing permission, an error that a trigger raises, a rule that replaces inserts.
-_REFUSALS = {"42501", "P0001", "0A000"}
 # What a proxy reports if it has lost the server, and an unknown outcome.
 _UNKNOWN_OUTCOMES = ("08", "40003")
 # How often other clients may remove a plant while it is added.
@@ -85,6 +82,10 @@ _REMOVALS = 10
 class PostgreSQL(Backend):
     """PostgreSQL, with psycopg. The engine of a site may have another driver."""
 
+    # A serialization failure, a deadlock, and a lock timeout.
+    conflicts: ClassVar[Collection[object]] = {"40001", "40P01", "55P03"}
+    # A missing permission, an error that a trigger raises, and a rule that replaces inserts.
+    refusals: ClassVar[Collection[object]] = {"42501", "P0001", "0A000"}
     table_checks: ClassVar[Mapping[str, str]] = {
         # SQL_ASCII stores the bytes of UTF-8 unchanged.
         "the encoding of the database must be UTF8": (
@@ -175,13 +176,15 @@ class PostgreSQL(Backend):
         connection.exec_driver_sql("ROLLBACK")
         return False
 
-    def is_conflict(self, error: exc.DBAPIError) -> bool:
-        """Return whether the server asks to retry the transaction."""
-        return _code(error) in _CONFLICTS
-
-    def is_refusal(self, error: exc.DBAPIError) -> bool:
-        """Return whether it is a violated constraint, a missing permission or a trigger."""
-        return super().is_refusal(error) or _code(error) in _REFUSALS
+    def code(self, error: exc.DBAPIError) -> Any:
+        """Return the SQLSTATE of an error."""
+        original: Any = error.orig
+        if hasattr(original, "sqlstate"):
+            return original.sqlstate
+        if hasattr(original, "pgcode"):  # psycopg2
+            return original.pgcode
+        fields = original.args[0] if original.args else None  # pg8000 has a dict.
+        return fields.get("C") if isinstance(fields, dict) else None
 
     def describe(self, error: Exception, url: URL) -> str:
         """Return the message of an error in one line, with the option that PgBouncer needs.
@@ -193,7 +196,7 @@ class PostgreSQL(Backend):
 
     def is_rolled_back(self, error: exc.DBAPIError) -> bool:
         """Return whether the server says that the statement has failed."""
-        code = _code(error)
+        code = self.code(error)
         return code is not None and not code.startswith(_UNKNOWN_OUTCOMES)
 
 
@@ -247,14 +250,3 @@ def _arguments(url: URL) -> dict[str, Any]:
         raise ValueError(
             "the URL has invalid options host and port: use host=a,b&port=1,2 or host=a:1&host=b:2"
         ) from None
-
-
-def _code(error: exc.DBAPIError) -> Any:
-    """Return the SQLSTATE of an error."""
-    original: Any = error.orig
-    if hasattr(original, "sqlstate"):
-        return original.sqlstate
-    if hasattr(original, "pgcode"):  # psycopg2
-        return original.pgcode
-    fields = original.args[0] if original.args else None  # pg8000 has a dict.
-    return fields.get("C") if isinstance(fields, dict) else None

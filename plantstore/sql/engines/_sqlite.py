@@ -26,9 +26,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
-from ...stores.base import Plant, PlantExists, StoreMisconfigured, StoreUnavailable
+from ...stores.base import Plant, PlantExists, StoreUnavailable
 from ...stores.deadline import TIMEOUT
-from ._backend import Backend, driver_of, own_engine, qualified_name
+from ._backend import Backend, driver_of, dropped, own_engine, qualified_name
 from ._options import convert, one_of
 
 _log = logging.getLogger("plantstore")
@@ -261,7 +261,7 @@ class SQLite(Backend):
                 f" WHERE NOT {taken}"
             ).rowcount
             if copied != staged - len(existing):
-                raise StoreMisconfigured(f"table {table.name}: a trigger drops plants")
+                raise dropped(table)
         return len(existing)
 
     def is_new(self, url: URL) -> bool:
