@@ -181,6 +181,30 @@ def test_refused_plant_in_a_group_refuses_only_itself(
     assert list(store) == [FIRST, *GROUP[:2], *GROUP[3:]]
 
 
+def test_refused_group_is_repeated_one_by_one(store: SQLStore, file: Path) -> None:
+    """After a group was refused, each of its adds is executed alone, also if other adds wait."""
+    execute(file, REFUSALS["ABORT, 'no'"])
+    refused = GROUP[2]._replace(name="first")
+    inserts, later = list[int](), iter(GROUP[3:])
+    with ThreadPoolExecutor(2) as threads:
+
+        def note(*arguments: Any) -> None:
+            statement = arguments[2]
+            if statement.startswith("INSERT"):
+                inserts.append(statement.count("(") - 1)
+                if len(inserts) in {2, 4}:  # While the group, and then another add, is executed.
+                    waiting = queue.qsize()
+                    threads.submit(store.add, next(later))
+                    wait_until(lambda: queue.qsize() > waiting)
+
+        listen(store, "before_cursor_execute", note)
+        queue = own_connections(store)._writing._queue  # noqa: SLF001
+        outcomes = add_together(store, file, [*GROUP[:2], refused])
+    assert [type(it) for it in outcomes] == [type(None), type(None), StoreMisconfigured]
+    # What was refused was tried again without the ids that exist.
+    assert inserts == [1, 3, 3, *[1] * 6]
+
+
 def test_full_disk_in_a_group(store: SQLStore, file: Path) -> None:
     """A full disk refuses the plants of a group that do not fit; all the others are stored."""
     listen(store, "connect", lambda it, _: it.execute("PRAGMA max_page_count = 20").close())
