@@ -67,8 +67,8 @@ class _Connection(TConn):
         self.is_long: bool = False
         #: Whether its body has not arrived in time.
         self.is_late: bool = False
-        #: Whether it must not wait for other requests.
-        self.is_health: bool = False
+        #: The threads for its path, if it must not wait for other requests.
+        self.threads: ThreadPoolExecutor | None = None
 
     def set_low_water(self, size: int) -> None:
         """Set the least number of bytes that make the socket readable."""
@@ -101,8 +101,8 @@ class Worker(ThreadWorker):
     handled as gunicorn does it.
     """
 
-    #: Requests that begin with one of these have two threads of their own: they report the health
-    #: of the service, also while all other threads are busy.
+    #: The beginnings of requests for the health of the service. For each of them, there are two
+    #: threads, so that they are answered while all other threads are busy.
     health: ClassVar[tuple[bytes, ...]] = ()
 
     nr_conns: int
@@ -149,7 +149,7 @@ class Worker(ThreadWorker):
         self._next_check = 0.0
         self._exhausted: str | None = None  # Why a connection could not be accepted.
         self._received = bytearray(MAX_HEAD + MAX_BODY)
-        self._health_threads = ThreadPoolExecutor(2)
+        self._health = {start: ThreadPoolExecutor(2) for start in self.health}
         super().init_process()
 
     def accept(self, listener: socket.socket) -> bool:
@@ -328,7 +328,9 @@ class Worker(ThreadWorker):
                 return 1
         body = body_size(self._received, conn.head)
         conn.is_long = body is None
-        conn.is_health = body == 0 and self._received.startswith(self.health)
+        if body == 0:
+            starts = (start for start in self._health if self._received.startswith(start))
+            conn.threads = self._health.get(next(starts, b""))
         return max(0, conn.head + (body or 0) - conn.received)
 
     def _submit(self, conn: _Connection) -> None:
@@ -336,7 +338,7 @@ class Worker(ThreadWorker):
         self._stop_waiting(conn)
         self._long += conn.is_long
         conn.enqueued = time.monotonic()
-        threads = self._health_threads if conn.is_health else self.tpool
+        threads = conn.threads or self.tpool
         future = threads.submit(self.handle, conn)
         future.add_done_callback(
             lambda future: self.method_queue.defer(self.finish_request, conn, future)

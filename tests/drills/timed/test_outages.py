@@ -27,9 +27,9 @@ pytestmark = pytest.mark.drill
 CLIENTS = 40
 # The seconds that an outage lasts.
 OUTAGE = 12
-# The statuses of the requests for the health of the service, and the seconds in which they must be
-# answered.
-HEALTH = {"/healthz": (200, 1), "/readyz": (503, 2.5)}
+# The requests for the health of the service, also several at the same time: their status, and the
+# seconds in which they must be answered.
+HEALTH = [("/healthz", 200, 1.0), *[("/readyz", 503, 2.5)] * 4]
 IMPORTED = 300_000
 
 
@@ -53,23 +53,26 @@ def test_outage_delays_no_other_request(place: Place) -> None:
             is_over.wait(0.2 * (response.status != 200))
         return responses
 
+    def check_health(server: Gunicorn, path: str, status: int, limit: float) -> bool:
+        end, is_right = time.monotonic() + OUTAGE, True
+        while time.monotonic() < end:
+            response, seconds = timed(lambda: server.request(get(path)))
+            is_right &= response.status == status and seconds < limit
+            is_over.wait(0.2)
+        return is_right
+
     with (
         Gunicorn("-w", "1", **environment(place)) as server,
-        ThreadPoolExecutor(CLIENTS) as threads,
+        ThreadPoolExecutor(CLIENTS + len(HEALTH)) as threads,
     ):
         assert server.request(post(b'{"id":0,"name":"Rose"}')).status == 200
         clients = [threads.submit(create_until_the_end, server) for _ in range(CLIENTS)]
         try:
             with place.server.frozen():
-                end, healths = time.monotonic() + OUTAGE, set()
-                while time.monotonic() < end:
-                    for path, (status, limit) in HEALTH.items():
-                        response, seconds = timed(lambda path=path: server.request(get(path)))  # type: ignore[misc]
-                        healths.add((path, response.status == status, seconds < limit))
-                    is_over.wait(0.2)
+                checks = [threads.submit(check_health, server, *it) for it in HEALTH]
+                assert [check.result() for check in checks] == [True] * len(HEALTH)
         finally:
             is_over.set()
-        assert healths == {(path, True, True) for path in HEALTH}
         responses = [one for client in clients for one in client.result()]
         assert {status for status, _ in responses} == {200, 503}
         assert max(seconds for _, seconds in responses) < LATEST
