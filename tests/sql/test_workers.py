@@ -112,6 +112,14 @@ def test_waiting_adds_are_one_transaction(store: SQLStore, file: Path) -> None:
     ]
 
 
+def test_group_is_inserted_in_the_order_of_its_ids(store: SQLStore, file: Path) -> None:
+    """Adds that are committed together are in the order of their ids, so no groups can deadlock."""
+    parameters: list[Any] = []
+    listen(store, "before_cursor_execute", lambda *arguments: parameters.append(arguments[3]))
+    assert add_together(store, file, GROUP[::-1]) == [None] * 5
+    assert (1, 2, 3, 4, 5) in [one[::3] for one in parameters]
+
+
 def test_removal_is_not_postponed_by_adds(store: SQLStore, file: Path) -> None:
     """A removal is executed before the adds that came after it, however many they are."""
     statements: list[str] = []
