@@ -7,7 +7,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import unquote, urlsplit
@@ -172,7 +172,9 @@ class SQLite(Backend):
         url = url.set(drivername="sqlite", database=uri, query=query)
         engine = own_engine(url, {}, timeout)
         new_mode = wanted or ("truncate" if buggy or access == "rw" else "wal")
-        event.listen(engine, "connect", _Setup(lock_timeout, new_mode, wanted))
+        event.listen(engine, "connect", partial(_set_up, lock_timeout, new_mode))
+        if wanted:
+            event.listen(engine, "connect", partial(_check_mode, wanted), once=True)
         return engine
 
     def watch(self, connection: Connection) -> None:
@@ -292,51 +294,48 @@ class SQLite(Backend):
         return True
 
 
-class _Setup:
-    """Sets the lock timeout, the syncs and the journal mode of every new connection.
+def _set_up(
+    lock_timeout: float, new_mode: str, connection: sqlite3.Connection, record: object
+) -> None:
+    """Set the lock timeout, the journal mode and the syncs of a new connection.
 
     :param lock_timeout: the seconds to wait for a lock.
     :param new_mode: the journal mode of a new file.
-    :param wanted: the journal mode in the URL, or ``None``.
     """
+    try:
+        connection.execute(f"PRAGMA busy_timeout={int(lock_timeout * 1000)}")
+        _set_mode(connection, new_mode, time.monotonic() + lock_timeout)
+        connection.execute("PRAGMA synchronous=FULL")
+    except BaseException:
+        connection.close()  # Older versions of SQLAlchemy leave it open.
+        raise
 
-    def __init__(self, lock_timeout: float, new_mode: str, wanted: str | None) -> None:
-        self._lock_timeout = lock_timeout
-        self._new_mode = new_mode
-        self._wanted = wanted
-        self._logged = ""  # The mode that the log has named last.
 
-    def __call__(self, connection: sqlite3.Connection, record: Any) -> None:
+def _set_mode(connection: sqlite3.Connection, new_mode: str, end: float) -> None:
+    """Set the journal mode, unless the file has a write-ahead log.
+
+    A journal that is deleted instead of truncated can reappear after a power failure and undo a
+    commit. The file does not keep the mode ``truncate``: that is one of the connection.
+    """
+    while True:
         try:
-            connection.execute(f"PRAGMA busy_timeout={int(self._lock_timeout * 1000)}")
-            mode = self._set_mode(connection)
-            connection.execute("PRAGMA synchronous=FULL")
-        except BaseException:
-            connection.close()  # Older versions of SQLAlchemy leave it open.
-            raise
-        if mode not in {self._wanted, self._logged} and self._wanted:
-            _log.warning("The SQLite file keeps its journal mode, which is %s.", mode)
-        self._logged = mode
-
-    def _set_mode(self, connection: sqlite3.Connection) -> str:
-        """Set the journal mode, and return the mode in force.
-
-        A journal that is deleted instead of truncated can reappear after a power failure and undo a
-        commit. The file does not keep the mode ``truncate``: that is one of the connection.
-        """
-        end = time.monotonic() + self._lock_timeout
-        while True:
-            try:
-                if _journal(connection) == "wal":
-                    return "wal"
+            if _journal(connection) != "wal":
                 is_new = connection.execute("PRAGMA page_count").fetchone() == (0,)
-                return _journal(connection, f"={self._new_mode if is_new else 'truncate'}")
-            except sqlite3.OperationalError as error:
-                # SQLite does not wait for a lock when it changes to a write-ahead log.
-                is_locked = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
-                if not is_locked or time.monotonic() > end:
-                    raise
-            time.sleep(0.01)
+                _journal(connection, f"={new_mode if is_new else 'truncate'}")
+            return
+        except sqlite3.OperationalError as error:
+            # SQLite does not wait for a lock when it changes to a write-ahead log.
+            is_locked = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+            if not is_locked or time.monotonic() > end:
+                raise
+        time.sleep(0.01)
+
+
+def _check_mode(wanted: str, connection: sqlite3.Connection, record: object) -> None:
+    """Warn if the file has another journal mode than the URL asks for."""
+    mode = _journal(connection)
+    if mode != wanted:
+        _log.warning("The SQLite file keeps its journal mode, which is %s.", mode)
 
 
 def _journal(connection: sqlite3.Connection, change: str = "") -> str:

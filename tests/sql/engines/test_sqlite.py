@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from threading import Barrier, Thread
 
@@ -17,7 +18,7 @@ from flask import Flask, current_app
 from sqlalchemy import Engine, create_engine, event
 
 from plantstore import Plant, PlantExists, SQLStore, StoreUnavailable, open_store
-from plantstore.sql.engines._sqlite import _Setup, _warn_of_wal_reset_bug, has_wal_reset_bug
+from plantstore.sql.engines._sqlite import _set_up, _warn_of_wal_reset_bug, has_wal_reset_bug
 from tests.support.commands import invoke
 from tests.support.databases import MODES
 from tests.support.serving import LIMIT, ROOT, Gunicorn, post
@@ -378,7 +379,7 @@ def test_read_only_file_can_be_read(
     with open_store(f"sqlite:///{file}?journal_mode=truncate") as store:
         store.add(ROSE_PLANT)
     engine = create_engine(f"sqlite:///file:{file}?mode=ro&uri=true")
-    event.listen(engine, "connect", _Setup(1, mode, None))
+    event.listen(engine, "connect", partial(_set_up, 1, mode))
     store = SQLStore(engine)
     assert list(store) == [ROSE_PLANT]
     with pytest.raises(StoreUnavailable, match=r"readonly database: .*plants.db$"):
