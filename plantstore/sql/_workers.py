@@ -44,7 +44,8 @@ class Workers:
     """The threads for one kind of operations. They are started when they are needed.
 
     The thread of a request waits here, and nowhere else, and only until its deadline. While the
-    database does not respond, operations are refused at once, except one at a time.
+    database does not respond, operations are refused at once, except one at a time. Of those in
+    progress, the first one may be waited for.
 
     :param execute: the function that executes operations.
     :param connection: returns a new object that holds a connection.
@@ -84,8 +85,7 @@ class Workers:
 
         :raises StoreUnavailable: after the deadline, or if the database does not respond to others.
         """
-        if not self._may_wait(operation, time.monotonic()):
-            raise StoreUnavailable(_NO_RESPONSE)
+        self._enter(operation, time.monotonic())
         with self._changing:
             self._start_worker()
             self._queue.put(operation)
@@ -136,14 +136,20 @@ class Workers:
         with self._changing:
             self._queue.put(operation)
 
+    def _enter(self, operation: Operation, now: float) -> None:
+        """Refuse an operation if there is no response, unless it is the only attempt."""
+        if self._is_stalled(now):
+            attempt = self._attempt
+            if attempt is not None and not attempt.is_finished and attempt.expires > now:
+                raise StoreUnavailable(_NO_RESPONSE)
+            self._attempt = operation
+
     def _may_wait(self, operation: Operation, now: float) -> bool:
-        """Return whether a caller may wait: only one at a time may while there is no response."""
-        if not self._is_stalled(now):
+        """Return whether a caller may go on waiting: only two may if there is no response."""
+        if operation is self._attempt or not self._is_stalled(now):
             return True
-        attempt = self._attempt
-        if attempt is None or attempt.is_finished or attempt.expires <= now:
-            self._attempt = attempt = operation
-        return attempt is operation
+        in_progress = [one for worker in [*self._workers] for one in worker.operations]
+        return in_progress[:1] == [operation]
 
     def _is_stalled(self, now: float) -> bool:
         """Return whether the database has not responded to several operations for some time."""

@@ -298,7 +298,7 @@ def has_open(file: Path) -> bool:
 
 @only(*SERVERS)
 def test_one_caller_waits_for_a_silent_server(place: Place) -> None:
-    """While a server does not respond, only one caller waits for it until its deadline.
+    """While a server does not respond, only one of its callers waits until its deadline.
 
     The others are refused after two seconds, so that other requests can use their threads.
     """
@@ -386,7 +386,10 @@ def raise_too_many_files(descriptor: int) -> int:
 
 
 def test_one_attempt_at_a_time_while_there_is_no_response() -> None:
-    """While a database does not respond, one operation at a time tries; others are refused."""
+    """While a database does not respond, one new operation at a time tries; others are refused.
+
+    Of those in progress, the first one is waited for.
+    """
     responds = Event()
 
     def execute(_: object, operations: list[Operation]) -> bool:
@@ -402,13 +405,17 @@ def test_one_attempt_at_a_time_while_there_is_no_response() -> None:
     held = HeldConnection(engine, backend_of(engine))
     workers = Workers(execute, lambda: held, usual=4, most=8, patience=0.1)
     with started(*[call] * 4) as calling:
-        wait_until(lambda: workers._is_stalled(time.monotonic()))  # noqa: SLF001
+        wait_until(lambda: sum(one.done() for one in calling) == 3)
         with started(call) as (attempt,):
             wait_until(lambda: workers._attempt is not None)  # noqa: SLF001
             with pytest.raises(StoreUnavailable, match="the database does not respond"):
                 call()
             responds.set()
-    assert [one.exception() for one in [*calling, attempt]] == [None] * 5
+    assert attempt.exception() is None
+    assert sorted(repr(one.exception())[:16] for one in calling) == [
+        "None",
+        *["StoreUnavailable"] * 3,
+    ]
     call()
     workers.close()
 
