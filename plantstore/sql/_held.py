@@ -73,6 +73,12 @@ class HeldConnection:
         if other is not None:
             other.close()
 
+    def abandon(self) -> None:
+        """Close the connection to a server without waiting for the server."""
+        if self._socket is not None:
+            self.shut_down()
+            self.close()
+
     def note_socket(self, descriptor: int) -> None:
         """Keep the socket of the connection that is being opened."""
         if self._socket is None:

@@ -314,6 +314,24 @@ def test_one_caller_waits_for_a_silent_server(place: Place) -> None:
 
 
 @only(*SERVERS)
+def test_idle_connections_after_an_outage(place: Place) -> None:
+    """After an outage, no operation waits for an idle connection that the outage has broken."""
+    with proxy(place) as gate, open_sql(gate.url) as store, ThreadPoolExecutor(8) as threads:
+        ids = count(10)
+
+        def is_added(_: object = None) -> bool:
+            with suppress(StoreUnavailable):
+                store.add(Plant(next(ids), ""))
+                return True
+            return False
+
+        wait_until(lambda: all(threads.map(is_added, range(8))) and len(gate.clients) > 2)
+        gate.silence()
+        assert not any(threads.map(is_added, range(8)))
+        assert all(is_added() for _ in range(10))
+
+
+@only(*SERVERS)
 def test_lost_connection_is_closed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection without a response is closed some time after others have had one."""
     monkeypatch.setattr(_own, "_CERTAINLY_LOST", 0.5)
