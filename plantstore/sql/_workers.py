@@ -79,8 +79,6 @@ class Workers:
         self._failed = 0
         # While the database does not respond, this operation tries whether it does again.
         self._attempt: Operation | None = None
-        # When the last one began. Connections that have not been used since then are replaced.
-        self._stalled = 0.0
 
     def call(self, operation: Operation) -> None:
         """Let a thread execute an operation, and wait for it.
@@ -144,7 +142,7 @@ class Workers:
             attempt = self._attempt
             if attempt is not None and not attempt.is_finished and attempt.expires > now:
                 raise StoreUnavailable(_NO_RESPONSE)
-            self._attempt, self._stalled = operation, now
+            self._attempt = operation
 
     def _may_wait(self, operation: Operation, now: float) -> bool:
         """Return whether a caller may go on waiting: only two may if there is no response."""
@@ -187,11 +185,11 @@ class Workers:
         worker.connection.close()
 
     def _serve_next(self, worker: _Worker, operations: list[Operation]) -> None:
-        if worker.began <= self._stalled:
-            worker.connection.abandon()  # It may lead to a server that is gone.
         worker.began = began = time.monotonic()
         worker.operations = [one for one in operations if one.expires > began]
         if worker.operations:
+            if self._attempt in worker.operations:
+                worker.connection.abandon()  # It may lead to a server that is gone.
             if self._execute(worker.connection, worker.operations):
                 self.responded, self._failed = time.monotonic(), 0
             else:

@@ -314,8 +314,11 @@ def test_one_caller_waits_for_a_silent_server(place: Place) -> None:
 
 
 @only(*SERVERS)
-def test_idle_connections_after_an_outage(place: Place) -> None:
-    """After an outage, no operation waits for an idle connection that the outage has broken."""
+def test_attempt_opens_a_new_connection(place: Place) -> None:
+    """During an outage, the first new operation succeeds if a new connection works.
+
+    An idle connection may be broken, like those of the operations in progress.
+    """
     with proxy(place) as gate, open_sql(gate.url) as store, ThreadPoolExecutor(8) as threads:
         ids = count(10)
 
@@ -328,7 +331,7 @@ def test_idle_connections_after_an_outage(place: Place) -> None:
         wait_until(lambda: all(threads.map(is_added, range(8))) and len(gate.clients) > 2)
         gate.silence()
         assert not any(threads.map(is_added, range(8)))
-        assert all(is_added() for _ in range(10))
+        assert is_added()
 
 
 @only(*SERVERS)
