@@ -158,10 +158,10 @@ class OwnConnections:
                 # SQLAlchemy prepares the first connection, and all others wait for it.
                 if held.is_opening or held in lost:
                     held.shut_down()
-        if self._probing is not None:
-            if self._probe_began < now - _CERTAINLY_LOST:
-                self._probing.shut_down()
-        elif any(workers.are_stuck(now - _LOST) for workers in kinds):
+        probing = self._probing
+        if probing is not None and self._probe_began < now - _CERTAINLY_LOST:
+            probing.shut_down()
+        elif probing is None and any(workers.are_stuck(now - _LOST) for workers in kinds):
             with suppress(RuntimeError):  # The next check tries again.
                 start_thread(self._probe)
 
