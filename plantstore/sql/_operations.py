@@ -51,7 +51,7 @@ class Operation:
 
 
 class Add(Operation):
-    """The add of a plant. Adds of different ids that wait are executed together.
+    """The add of a plant. Waiting adds of different ids are executed together.
 
     :param statements: the statements of its table.
     :param plant: the new plant.
@@ -71,7 +71,7 @@ class WaitingOperations(SimpleQueue[Operation | None]):
     def __init__(self) -> None:
         super().__init__()
         self._turn = Lock()
-        # The operation that did not fit into the last group. It is the next one.
+        # The operation that did not fit into the last group. It is executed next.
         self._next: list[Operation | None] = []
         # The number of adds that the next group probably has.
         self._expected = 1
@@ -110,7 +110,7 @@ class WaitingOperations(SimpleQueue[Operation | None]):
 
 
 def _may_join(other: Operation | None, first: Add, room: int) -> TypeGuard[Add]:
-    """Return whether an operation is an add that may be executed together with another one.
+    """Return whether an operation is an add that may be in the same group as another add.
 
     :param room: the number of characters that it may have.
     """

@@ -108,14 +108,14 @@ class Workers:
             self._put(add)
 
     def waiting_since(self, moment: float) -> list[HeldConnection]:
-        """Return the connections whose operation has been in progress since some time.
+        """Return the connections whose operation began before a time and has not finished.
 
         :param moment: the time, by the monotonic clock.
         """
         return [it.connection for it in [*self._workers] if it.operations and it.began <= moment]
 
     def are_stuck(self, moment: float) -> bool:
-        """Return whether no thread is left, since all have been in progress since some time."""
+        """Return whether all threads are busy with operations that began before a time."""
         return len(self._workers) == self._allowed == len(self.waiting_since(moment))
 
     def allow_attempt(self) -> None:
@@ -137,7 +137,7 @@ class Workers:
             self._queue.put(operation)
 
     def _enter(self, operation: Operation, now: float) -> None:
-        """Refuse an operation if there is no response, unless it is the only attempt."""
+        """Refuse an operation while there is no response, unless it is the only attempt."""
         if self._is_stalled(now):
             attempt = self._attempt
             if attempt is not None and not attempt.is_finished and attempt.expires > now:
@@ -145,7 +145,10 @@ class Workers:
             self._attempt = operation
 
     def _may_wait(self, operation: Operation, now: float) -> bool:
-        """Return whether a caller may go on waiting: only two may if there is no response."""
+        """Return whether a caller may go on waiting.
+
+        Without a response, only two may: the attempt, and the first operation in progress.
+        """
         if operation is self._attempt or not self._is_stalled(now):
             return True
         in_progress = [one for worker in [*self._workers] for one in worker.operations]

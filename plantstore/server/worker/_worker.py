@@ -67,7 +67,7 @@ class _Connection(TConn):
         self.is_long: bool = False
         #: Whether its body has not arrived in time.
         self.is_late: bool = False
-        #: The threads for its path, if it must not wait for other requests.
+        #: The threads that handle it, if it must not wait for the usual ones.
         self.threads: ThreadPoolExecutor | None = None
 
     def set_low_water(self, size: int) -> None:

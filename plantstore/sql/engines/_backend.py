@@ -52,9 +52,9 @@ class Backend(ABC):
 
     #: The codes of errors after which an operation can be repeated.
     conflicts: ClassVar[Collection[object]] = ()
-    #: The codes of errors after which it can be repeated, perhaps with another server.
+    #: The codes of those errors after which another server may execute the operation.
     unready: ClassVar[Collection[object]] = ()
-    #: The codes of errors that an operator must correct, beside violated constraints.
+    #: The codes of errors that an operator must correct, in addition to violated constraints.
     refusals: ClassVar[Collection[object]] = ()
 
     @abstractmethod
@@ -205,7 +205,7 @@ def misconfigured(table: Table, problem: str) -> StoreMisconfigured:
 
 
 def dropped(table: Table) -> StoreMisconfigured:
-    """Return the exception for a table from which a new plant is missing."""
+    """Return the exception for a table that has not kept a new plant."""
     return misconfigured(table, "a rule, a trigger or a constraint drops plants")
 
 

@@ -19,7 +19,7 @@ def parse_url(url: str) -> URL:
         return make_url(url)
     parsed = make_url(before + after)
     if parsed.query.keys() & {"host", "port"}:
-        raise ValueError  # It names its servers twice.
+        raise ValueError  # The URL names its servers twice.
     hosts, ports = zip(*map(_parse_server, servers.split(",")), strict=True)
     return parsed.update_query_dict({"host": ",".join(hosts), "port": ",".join(ports)})
 
