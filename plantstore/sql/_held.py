@@ -1,6 +1,7 @@
 """A connection that a thread holds."""
 
 import os
+import select
 import socket
 from contextlib import suppress
 from threading import local
@@ -95,12 +96,11 @@ class HeldConnection:
             return True
         if self._socket is None:
             return False
-        try:
-            # If there is data between two statements, it is normally the end of the connection.
-            self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-        except OSError as error:
-            return not isinstance(error, BlockingIOError)
-        return True
+        # If there is data between two statements, it is normally the end of the connection.
+        # A socket itself may wait: a process can set a default timeout.
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return bool(poll.poll(0))
 
 
 def note_sockets(engine: Engine, backend: Backend) -> None:
@@ -124,7 +124,4 @@ def note_sockets(engine: Engine, backend: Backend) -> None:
 
 def _duplicate(descriptor: int) -> socket.socket:
     """Return another socket of a connection. It stays open when the driver closes its own."""
-    blocks = os.get_blocking(descriptor)
-    other = socket.socket(fileno=os.dup(descriptor))
-    os.set_blocking(descriptor, blocks)  # The default timeout of a socket may have changed it.
-    return other
+    return socket.socket(fileno=os.dup(descriptor))

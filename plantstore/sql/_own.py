@@ -54,7 +54,6 @@ class OwnConnections:
         self.timeout = timeout
         self._failures = Failures(engine, backend)
         note_sockets(engine, backend)
-        self._inherited: list[Workers] = []
         self._reset()
 
     def _reset(self) -> None:
@@ -124,8 +123,10 @@ class OwnConnections:
         self._reading.close()
 
     def after_fork(self) -> None:
-        """Forget the threads of the parent process, and do not close their connections."""
-        self._inherited += [self._writing, self._reading]
+        """Forget the threads of the parent process.
+
+        Python keeps their stacks, which refer to the connections: so none is closed.
+        """
         self._reset()
 
     def _expires(self) -> float:

@@ -1,6 +1,7 @@
 """Duplicates, which the error of the database itself identifies, and retries after conflicts."""
 
 import time
+from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
@@ -220,19 +221,57 @@ def test_duplicate_in_a_new_partition(store: SQLStore, engine: Engine) -> None:
         store.add(ROSE_PLANT)
 
 
+@pytest.fixture(params=["psycopg2", "pg8000"])
+def other_driver(request: pytest.FixtureRequest, place: Place) -> Iterator[Engine]:
+    """Return the engine of a site that has another driver than plantstore's own."""
+    engine = create_engine(place.url.replace("psycopg", request.param))
+    yield engine
+    engine.dispose()
+
+
 @only(postgresql)
-@pytest.mark.parametrize("driver", ["psycopg2", "pg8000"])
-def test_duplicates_with_other_drivers(place: Place, driver: str) -> None:
+def test_duplicates_with_other_drivers(other_driver: Engine) -> None:
     """On a site's engine with another driver, a duplicate, and only a duplicate, is PlantExists."""
-    engine = create_engine(place.url.replace("psycopg", driver))
-    store = SQLStore(engine)
+    store = SQLStore(other_driver)
     store.add(ROSE_PLANT)
-    unique_names(engine)
+    unique_names(other_driver)
     with pytest.raises(PlantExists):
         store.add(Plant(1, "Lily"))
     with pytest.raises(StoreMisconfigured, match="names"):
         store.add(Plant(2, "Rose"))
-    engine.dispose()
+
+
+@only(postgresql)
+@pytest.mark.usefixtures("store")  # It removes what raise_conflicts creates.
+@pytest.mark.parametrize("code", ["40001", "40P01", "55P03"])
+def test_conflicts_with_other_drivers(other_driver: Engine, code: str) -> None:
+    """On a site's engine with another driver, an add is repeated after a conflict."""
+    raise_conflicts(other_driver, code, "MOD(n, 2) = 1")
+    store = SQLStore(other_driver)
+    for id in range(3):
+        store.add(Plant(id, ""))
+    assert [plant.id for plant in store] == [0, 1, 2]
+
+
+@only(postgresql)
+@pytest.mark.usefixtures("store")
+@pytest.mark.parametrize(
+    ("code", "meaning"),
+    [
+        ("42501", StoreMisconfigured),
+        ("P0001", StoreMisconfigured),
+        ("0A000", StoreMisconfigured),
+        ("53100", StoreUnavailable),
+    ],
+)
+def test_refusals_with_other_drivers(
+    other_driver: Engine, code: str, meaning: type[StoreUnavailable]
+) -> None:
+    """On a site's engine with another driver, what an operator must correct is recognised, too."""
+    raise_conflicts(other_driver, code, "n > 0")
+    with pytest.raises(StoreUnavailable) as caught:
+        SQLStore(other_driver).add(ROSE_PLANT)
+    assert type(caught.value) is meaning
 
 
 conflicts = pytest.mark.parametrize(

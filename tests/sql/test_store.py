@@ -2,6 +2,7 @@
 
 import operator
 import re
+import socket
 import subprocess
 import sys
 import tracemalloc
@@ -28,6 +29,7 @@ from tests.support.responses import check_error, create
 from tests.support.serving import LIMIT, ROOT, Gunicorn, post
 from tests.support.sites import LILY, ROSE, ROSE_PLANT, make_site
 from tests.support.sql import (
+    ask,
     check_outage,
     end_sessions,
     lock_waits,
@@ -368,6 +370,54 @@ def test_fork_shares_no_connection(place: Place, store: SQLStore, opened_by: str
     _executors._before_fork()  # noqa: SLF001
     _executors._after_fork()  # noqa: SLF001
     assert len(store) == 401
+
+
+# Prints the sessions of a store on the server before and after the life of a child process.
+SESSIONS_OF_PARENT = """
+import gc, os, sys
+from plantstore import Plant
+from tests.support.sql import open_sql, own_connections
+store = open_sql(sys.argv[1])
+def session(writes):
+    run = lambda connection: connection.exec_driver_sql(sys.argv[2]).scalar()
+    return own_connections(store).call(store._statements, run, writes=writes)
+before = session(True), session(False)
+child = os.fork()
+if child == 0:
+    store.add(Plant(1, ""))
+    gc.collect()
+    sys.exit()
+assert os.waitpid(child, 0)[1] == 0
+print(*before, session(True), session(False))
+"""
+SESSION = {"postgresql": "SELECT pg_backend_pid()", "mysql": "SELECT CONNECTION_ID()"}
+
+
+@only(*SERVERS)
+def test_child_process_ends_no_session_of_its_parent(place: Place, store: SQLStore) -> None:
+    """A child process that uses the store, and ends, closes no connection of its parent."""
+    query = SESSION[store._url.get_backend_name()]  # noqa: SLF001
+    command = [sys.executable, "-W", "ignore", "-c", SESSIONS_OF_PARENT, place.url, query]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, timeout=LIMIT)
+    first, second, *after = done.stdout.split()
+    assert after == [first, second]
+    assert [plant.id for plant in store] == [1]
+
+
+@only(*SERVERS)
+def test_default_timeout_of_sockets(place: Place) -> None:
+    """A default timeout of sockets, which a site may set, is no timeout of the store."""
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(LIMIT)
+    try:
+        with open_sql(place.url) as store:
+            store.add(ROSE_PLANT)
+            # The server responds some time after the store has begun to wait for it.
+            sleep = {"postgresql": "pg_sleep", "mysql": "SLEEP"}[store._url.get_backend_name()]  # noqa: SLF001
+            assert ask(store, f"SELECT {sleep}(0.2)") is not None
+            assert [*store] == [ROSE_PLANT]
+    finally:
+        socket.setdefaulttimeout(before)
 
 
 @pytest.mark.server

@@ -35,8 +35,8 @@ _WITHOUT_TIMEOUT = (
 )
 # The version 10, if a server does not say which one it has.
 _LOWEST_VERSION = 10_00_00
-# What a connection knows of its server's notices, in the dict of SQLAlchemy.
-_NOTICES = "plantstore_notices"
+# The notices of a connection that a wait was cancelled, in the dict that SQLAlchemy keeps for it.
+_CANCELLED = "plantstore_cancelled"
 # The function of the server that sends a warning if its wait for a standby was cancelled: the
 # transaction is then committed on this server, and nowhere else. The text may be in any language.
 _WAIT_FOR_STANDBY = "SyncRepWaitForLSN"
@@ -129,21 +129,20 @@ class PostgreSQL(Backend):
 
     def watch(self, connection: Connection) -> None:
         """Collect the notices of the server that a wait for a standby was cancelled."""
-        if _NOTICES not in connection.info:
-            notices = connection.info[_NOTICES] = list[str]()
+        if _CANCELLED not in connection.info:
+            cancelled = connection.info[_CANCELLED] = list[str]()
+
+            def note(notice: Any) -> None:
+                if notice.source_function == _WAIT_FOR_STANDBY:
+                    cancelled.append(notice.source_function)
+
             with suppress(AttributeError):  # Another driver of a site.
-                driver_of(connection).add_notice_handler(
-                    lambda notice: notices.append(notice.source_function)
-                )
+                driver_of(connection).add_notice_handler(note)
 
     def check_commits(self, connection: Connection) -> None:
-        """Check that no wait for a standby was cancelled."""
-        notices: list[str] = connection.info[_NOTICES]
-        if notices:
-            is_replicated = _WAIT_FOR_STANDBY not in notices
-            notices.clear()
-            if not is_replicated:
-                raise StoreUnavailable(_NOT_REPLICATED)
+        """Check that no wait for a standby was cancelled. If one was, the connection is closed."""
+        if connection.info[_CANCELLED]:
+            raise StoreUnavailable(_NOT_REPLICATED)
 
     def insert(
         self, connection: Connection, table: Table, plants: Sequence[Plant]
