@@ -73,6 +73,25 @@ def test_max_body_is_inclusive(small: FlaskClient) -> None:
     assert send(small, ROSE_JSON.ljust(100)).status_code == 200
 
 
+class Unread(BytesIO):
+    """An input that must not be read."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Fail."""
+        raise AssertionError("the body is read")
+
+
+@pytest.mark.parametrize("terminated", [True, False])
+def test_body_that_is_declared_too_large_is_not_read(small: FlaskClient, terminated: bool) -> None:
+    """A body whose Content-Length is over the limit is 41301 without waiting for any of it."""
+    environ = {
+        "CONTENT_LENGTH": "101",
+        "wsgi.input": Unread(),
+        "wsgi.input_terminated": terminated,
+    }
+    check_error(send(small, b"", environ_overrides=environ), 41301)
+
+
 def test_max_body_default(client: FlaskClient) -> None:
     """The default limit of a body is 65,536 bytes."""
     check_error(send(client, ROSE_JSON.ljust(65537)), 41301)

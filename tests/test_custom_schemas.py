@@ -139,6 +139,15 @@ class WithErrorHandler(NewPlantSchema):
         raise ValidationError({"name": ["No."]})
 
 
+class WithText(NewPlantSchema):
+    """A hook whose message for a field is not in a list."""
+
+    @validates_schema
+    def refuse(self, data: dict[str, Any], **kwargs: Any) -> None:
+        """Refuse every plant."""
+        raise ValidationError({"name": "No."})
+
+
 class WithLoad(NewPlantSchema):
     """A method of marshmallow that is overridden."""
 
@@ -198,6 +207,7 @@ def test_hooks_and_options_that_change_a_plant(
         (WithRequiredTag(), {"tag": ...}, "tag: Missing data for required field."),
         (WithKey(), {}, "number: Missing data for required field."),
         (WithErrorHandler(), {"name": 5}, "name: No."),
+        (WithText(), {}, "name: No."),
         (NewPlantSchema(many=True), {}, "body: Must be a list of JSON objects, not an object."),
         (WithMoreFields(), {"height": "x"}, "height: Not a valid integer."),
         (WithMoreFields(), {"leaves": [1, "x"]}, "leaves.1: Not a valid integer."),

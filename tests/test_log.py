@@ -2,13 +2,13 @@
 
 import logging
 import re
-from functools import partial
 from multiprocessing import get_context
 from typing import Any
 
 import pytest
-from flask import Flask, abort, request
+from flask import Flask, request
 from flask.testing import FlaskClient
+from werkzeug.exceptions import HTTPException, ServiceUnavailable, TooManyRequests
 
 from plantstore import MemoryStore, StoreMisconfigured, StoreUnavailable, create_app
 from plantstore.responses import request_id
@@ -184,17 +184,39 @@ def test_cause_of_an_unavailable_store_is_not_in_the_log(caplog: pytest.LogCaptu
     assert "hunter2" not in caplog.text
 
 
-def test_refusal_of_the_site_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """If the site refuses a request, the line has its number, and a 5xx a traceback."""
+class Broken(HTTPException):
+    """An exception of a site, which is not werkzeug's own for this status."""
+
+    code = 500
+
+
+class Strange(HTTPException):
+    """An exception of a site with the last status that is no failure."""
+
+    code = 499
+
+
+@pytest.mark.parametrize(
+    ("refusal", "number", "level"),
+    [
+        (TooManyRequests, 42900, logging.INFO),
+        (Strange, 49900, logging.INFO),
+        (Broken, 50000, logging.ERROR),
+        (ServiceUnavailable, 50300, logging.ERROR),
+    ],
+)
+def test_refusal_of_the_site_is_logged(
+    refusal: type[HTTPException], number: int, level: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """If the site refuses a request, the line has its number; a 5xx is an ERROR with traceback."""
     caplog.set_level("INFO", "plantstore")
-    for number, level, has_traceback in (
-        (42900, logging.INFO, False),
-        (50300, logging.ERROR, True),
-    ):
-        site = make_site()
-        site.before_request(partial(abort, number // 100))
-        check_error(create(site.test_client(), ROSE), number)
-        (record,) = caplog.records
-        assert (record.levelno, record.exc_info is not None) == (level, has_traceback)
-        assert record.getMessage().startswith(f"{number}: The site refuses the request: ")
-        caplog.clear()
+    site = make_site()
+
+    @site.before_request
+    def refuse() -> None:
+        raise refusal
+
+    check_error(create(site.test_client(), ROSE), number)
+    (record,) = caplog.records
+    assert (record.levelno, record.exc_info is not None) == (level, level == logging.ERROR)
+    assert record.getMessage().startswith(f"{number}: The site refuses the request: ")

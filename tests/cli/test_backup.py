@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from plantstore import Plant, open_store
-from tests.support.commands import COMMAND, Run, invoke, run_on_a_terminal
+from tests.support.commands import COMMAND, Run, invoke, run_on_a_terminal, steps
 from tests.support.databases import FILES, UNREACHABLE, Place, only
 from tests.support.installing import install
 from tests.support.serving import LIMIT
@@ -213,5 +213,6 @@ def test_progress_of_a_backup(run: Run, url: str, file: Path) -> None:
     output, shown = run_on_a_terminal([*COMMAND, "backup", "backup.db", "--store", url])
     assert output == b""
     assert shown.count("Backing up") > 1
+    assert len(steps(shown)) >= 3
     assert re.search(r"100% *\x1b\[\?25h\r\n$", shown)
     assert len(plants("backup.db")) == 29

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from plantstore import __version__
+from plantstore.settings import SETTINGS
 from tests.support.commands import invoke
 from tests.support.databases import UNREACHABLE
 from tests.support.installing import install
+from tests.support.reloading import write
 from tests.support.users import ordinary_user
 
 
@@ -36,15 +38,44 @@ def test_check_of_right_settings(tmp_path: Path) -> None:
     assert [*tmp_path.iterdir()] == []
 
 
-def test_check_of_optional_settings() -> None:
-    """`plantstore check` reports the settings of operations, metrics and log if they are set."""
-    lines = check(PLANTSTORE_TOKENS="t", PLANTSTORE_LOG="json", PLANTSTORE_METRICS="1")
-    assert {"ok     Log: json", "ok     Metrics: on"} <= {*lines}
-    lines = check(PLANTSTORE_TOKENS="t", PLANTSTORE_OPERATIONS="read, create,read")
-    assert "ok     Operations: read, create" in lines
-    lines = check(PLANTSTORE_TOKENS="t", PLANTSTORE_LOG="xml", PLANTSTORE_METRICS="yes")
-    assert "error  PLANTSTORE_LOG must be text or json" in lines
-    assert "error  PLANTSTORE_METRICS must be 0 or 1" in lines
+# The lines of the report about values of each setting. Without a setting, a line is missing.
+REPORTS = [
+    ("TOKENS", "one,two three", "ok     Tokens: 3 from PLANTSTORE_TOKENS"),
+    ("TOKENS", ",", "error  no token is configured: set PLANTSTORE_TOKENS or"),
+    ("TOKENS", "one,t#o", "error  PLANTSTORE_TOKENS: token number 2 is neither"),
+    ("TOKENS_FILE", "tokens", "ok     Tokens: 2 from PLANTSTORE_TOKENS_FILE (expired: 'kiosk')"),
+    ("TOKENS_FILE", "missing", "error  PLANTSTORE_TOKENS_FILE: No such file or directory"),
+    ("STORE", "memory://", "ok     Store: memory:// can be used"),
+    ("STORE", "nothing", "error  PLANTSTORE_STORE: not the URL of a store"),
+    ("MAX_BODY", "100", "ok     Largest request body: 100 bytes"),
+    ("MAX_BODY", "0", "error  PLANTSTORE_MAX_BODY must be a whole number of bytes, at least 1"),
+    ("OPERATIONS", "read, create,read", "ok     Operations: read, create"),
+    ("OPERATIONS", "", "error  PLANTSTORE_OPERATIONS must have one or more of create, read,"),
+    ("METRICS", "1", "ok     Metrics: on"),
+    ("METRICS", "0", "ok     Metrics: off"),
+    ("METRICS", "yes", "error  PLANTSTORE_METRICS must be 0 or 1"),
+    ("LOG", "json", "ok     Log: json"),
+    ("LOG", "text", "ok     Log: text"),
+    ("LOG", "xml", "error  PLANTSTORE_LOG must be text or json"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "line"), REPORTS)
+def test_check_reports_each_value(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, line: str
+) -> None:
+    """`plantstore check` has one line about each setting that is set, with its value."""
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "tokens", "one kiosk expires=2020-01-01\ntwo\n")
+    tokens = {} if name == "TOKENS_FILE" else {"PLANTSTORE_TOKENS": "t"}
+    lines = check(**{**tokens, f"PLANTSTORE_{name}": value})
+    assert len([found for found in lines if found.startswith(line)]) == 1
+    assert len(lines) == 5 + (name in {"OPERATIONS", "METRICS", "LOG"})
+
+
+def test_every_setting_has_a_report() -> None:
+    """`plantstore check` reports on every setting."""
+    assert {f"PLANTSTORE_{name}" for name, *_ in REPORTS} == {it.name for it in SETTINGS}
 
 
 def test_check_of_wrong_settings() -> None:

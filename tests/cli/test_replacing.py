@@ -182,14 +182,15 @@ def test_owner_that_cannot_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
 
-def test_new_file_has_the_usual_permissions(tmp_path: Path) -> None:
-    """A new file has the permissions that the umask allows."""
-    before = os.umask(0o027)
+@pytest.mark.parametrize(("umask", "mode"), [(0, 0o666), (0o027, 0o640), (0o777, 0)])
+def test_new_file_has_the_usual_permissions(tmp_path: Path, umask: int, mode: int) -> None:
+    """A new file has the permissions that the umask allows, and is never executable."""
+    before = os.umask(umask)
     try:
         replace(tmp_path / "new")
     finally:
         os.umask(before)
-    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o640
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == mode
 
 
 @pytest.mark.parametrize("exists", [True, False])

@@ -18,7 +18,7 @@ from hypothesis import given
 from plantstore import Plant, open_store
 from plantstore.cli import main
 from plantstore.cli._formats import FORMATS
-from tests.support.commands import COMMAND, Run, invoke, run_on_a_terminal
+from tests.support.commands import COMMAND, Run, invoke, run_on_a_terminal, steps
 from tests.support.databases import Place
 from tests.support.installing import install
 from tests.support.stores import PLANTS
@@ -407,6 +407,7 @@ def test_progress_bar_only_on_a_terminal(run: Run, url: str, tmp_path: Path) -> 
     for arguments, label in ((["import", "plants.jsonl"], "Importing"), (["export"], "Exporting")):
         output, shown = run_on_a_terminal([*COMMAND, *arguments, "--store", url])
         assert shown.count(label) > 1
+        assert len(steps(shown)) >= 3
         # The spaces overwrite the remaining time, which only a slow run shows.
         assert re.search(r"100% *\x1b\[\?25h\r\n$", shown)
         assert output in {b"20000 added\n", lines}

@@ -21,7 +21,7 @@ from plantstore import (
 from plantstore.stores.deadline import remaining
 from tests.support.databases import SERVERS, Place, only
 from tests.support.responses import check_error
-from tests.support.serving import PATIENCE, Gunicorn
+from tests.support.serving import LIMIT, PATIENCE, Gunicorn
 from tests.support.sites import TOKEN
 from tests.support.waiting import wait_until
 
@@ -99,15 +99,19 @@ def test_store_that_does_not_respond_is_not_ready() -> None:
 
     As soon as it responds again, /readyz is 200.
     """
-    released = Event()
-    client = client_of(released.wait)
-    before = threading.active_count()
+    released, pings = Event(), list[int]()
+
+    def ping() -> None:
+        pings.append(threading.get_ident())
+        released.wait()
+
+    client = client_of(ping)
     began = time.monotonic()
     with ThreadPoolExecutor(4) as threads:
         for response in threads.map(lambda _: client.get("/readyz"), range(8)):
             check_error(response, 50301)
     assert 2 <= time.monotonic() - began < PATIENCE
-    assert threading.active_count() == before + 1
+    assert len(pings) == 1
     released.set()
     wait_until(lambda: client.get("/readyz").status_code == 200)
 
@@ -132,10 +136,11 @@ def test_deadline_of_a_ping() -> None:
 
 def test_concurrent_callers_get_the_last_result() -> None:
     """While a ping is in progress, others get the last result at once, and occupy no thread."""
-    released, first = Event(), Event()
+    released, first, second = Event(), Event(), Event()
 
     def ping() -> None:
         if first.is_set():
+            second.set()
             released.wait()
         first.set()
 
@@ -143,7 +148,7 @@ def test_concurrent_callers_get_the_last_result() -> None:
     assert client.get("/readyz").status_code == 200
     with ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(client.get, "/readyz")
-        wait_until(lambda: threading.active_count() > 2 and not waiting.done())
+        second.wait(LIMIT)
         assert client.get("/readyz").status_code == 200
         check_error(waiting.result(), 50301)
     check_error(client.get("/readyz"), 50301)

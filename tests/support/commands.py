@@ -2,6 +2,7 @@
 
 import os
 import pty
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -66,6 +67,11 @@ def run_on_a_terminal(command: list[str]) -> tuple[bytes, str]:
         finally:
             os.close(terminal)
         return done.stdout, shown.result().decode()
+
+
+def steps(shown: str) -> list[str]:
+    """Return the different percentages that a progress bar has shown, without its end."""
+    return [*dict.fromkeys(re.findall(r"(\d+)%", shown.rpartition("100%")[0]))]
 
 
 def _read_all(screen: FileIO) -> bytes:

@@ -148,6 +148,23 @@ def test_body_that_arrives_without_end(tmp_path: Path) -> None:
         assert (response.error, response.headers["connection"]) == (40002, "close")
 
 
+@pytest.mark.parametrize("used", [False, True], ids=["new connection", "used connection"])
+def test_head_that_arrives_without_end(tmp_path: Path, used: bool) -> None:
+    """A head whose bytes arrive one by one must be complete after some time: no byte renews it."""
+    timeout = "from plantstore.server.worker import _worker; _worker._READ_TIMEOUT = 0.5"
+    with configured(tmp_path, timeout) as server, server.connect() as connection:
+        if used:
+            connection.send(post(new_rose()))
+            assert connection.receive().status == 200
+        connection.send(b"GET /plants HTTP/1.1\r\nX: ")
+        end = time.monotonic() + PATIENCE
+        while not connection.has_response(0.05):
+            connection.send_what_is_read(b"x")
+            assert time.monotonic() < end
+        with suppress(ConnectionError):  # The service has not read each byte.
+            assert connection.closed()
+
+
 def test_refused_body_of_several_megabytes(server: Gunicorn) -> None:
     """A client that sends a large body before it reads gets the Error by which it is refused."""
     with server.connect() as connection:
