@@ -33,7 +33,7 @@ class SettingsError(ValueError):
 
 @dataclass(frozen=True)
 class Setting(Generic[_T]):
-    """A setting. The README, ``plantstore --help`` and ``plantstore check`` follow from its entry.
+    """A setting. ``plantstore --help`` and ``plantstore check`` follow from its entry.
 
     :param name: its name in the environment.
     :param meaning: what it means, for people.

@@ -39,17 +39,19 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # On a busy machine neither an example nor its generation has a time limit.
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("plantstore", UNTIMED)
-settings.register_profile("deep", UNTIMED, max_examples=3000)
+settings.register_profile("deep", UNTIMED, max_examples=1000)
 settings.load_profile("plantstore")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that run on a database server."""
+    """Mark the tests that run on a database server, also by its name."""
     for item in items:
         parameters: Any = getattr(item, "callspec", None)
         used = parameters.params.values() if parameters else ()
-        if any(server is value for server in SERVERS for value in used):
-            item.add_marker(pytest.mark.database)
+        for server in SERVERS:
+            if any(server is value for value in used):
+                item.add_marker(pytest.mark.database)
+                item.add_marker(server.__name__)
 
 
 @pytest.hookimpl(wrapper=True)

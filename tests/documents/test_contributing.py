@@ -1,14 +1,16 @@
 """CONTRIBUTING.md and continuous integration name the steps of tox; a release has one version."""
 
 import re
+import subprocess
 from configparser import RawConfigParser
 from datetime import date
+from pathlib import Path
 
 import pytest
 
 from plantstore import __version__
 from tests.support.fresh import run
-from tests.support.serving import ROOT
+from tests.support.serving import LIMIT, ROOT
 
 
 def steps() -> set[str]:
@@ -32,6 +34,64 @@ def test_steps_of_continuous_integration() -> None:
     assert "tox run -q -e drills" in script
     workflow = (ROOT / ".github" / "workflows" / "tests.yml").read_text()
     assert set(re.findall(r"^ {10}- (\w+)$", workflow, re.MULTILINE)) == steps()
+
+
+def run_steps(*steps: str) -> list[str]:
+    """Run .ci/run with other steps, which must fail; return the lines of its output."""
+    script = (ROOT / ".ci" / "run").read_text().partition("rm -rf .venv ")[0]
+    command = ["bash", "-c", "\n".join([script, *steps]), ".ci/run"]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT, check=False
+    )
+    assert (done.returncode, done.stderr) == (1, "")
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("command", ["false", "echo 1 passed, 1 skipped"])
+def test_failed_step_of_continuous_integration(command: str) -> None:
+    """.ci/run ends at the first step that fails or skips a test, and says how to run it alone."""
+    lines = run_steps("step one true", f"step two {command}", "step three true")
+    assert lines[-1] == f"This step failed. To run it alone: {command}"
+    assert [line for line in lines if line.startswith("== t")] == ["== two"]
+
+
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
+
+
+def headings(file: Path) -> list[str]:
+    """Return the anchors of the headings of a document, as GitHub and MyST make them."""
+    titles = re.findall("^#+ (.*)$", file.read_text(), re.MULTILINE)
+    return [re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles]
+
+
+@pytest.mark.parametrize("link", re.findall(r"\]\((.*?)\)", CONTRIBUTING))
+def test_links_of_contributors(link: str) -> None:
+    """Each file and heading to which CONTRIBUTING.md links exists."""
+    file, _, anchor = link.partition("#")
+    assert (ROOT / file).is_file()
+    assert not anchor or anchor in headings(ROOT / file)
+
+
+@pytest.mark.parametrize("name", re.findall(r"`([\w./]+(?:\.\w+|/))`", CONTRIBUTING))
+def test_files_of_contributors(name: str) -> None:
+    """Each file and folder that CONTRIBUTING.md names exists; what a step makes is ignored."""
+    is_made = name in {"dist/", "v0.1.0"}
+    assert is_made or any((ROOT / folder / name).exists() for folder in ("", "plantstore"))
+
+
+@pytest.mark.parametrize(
+    ("name", "file"), re.findall(r"`(\w+)`\s+(?:of|in)\s+`(.*?)`", CONTRIBUTING)
+)
+def test_names_in_files_of_contributors(name: str, file: str) -> None:
+    """Each name that CONTRIBUTING.md says to be in a file is there."""
+    assert re.search(rf"\b{name}\b", (ROOT / "plantstore" / file).read_text())
+
+
+def test_section_with_the_test_command() -> None:
+    """The heading of the README to which CONTRIBUTING.md links has the test command."""
+    (anchor,) = re.findall(r"\[test command\]\(README\.md#(.*?)\)", CONTRIBUTING)
+    before = (ROOT / "README.md").read_text().partition("<!-- block: test -->")[0]
+    assert before.rpartition("\n## ")[2].partition("\n")[0].lower() == anchor
 
 
 def test_version_of_the_change_log() -> None:

@@ -381,9 +381,11 @@ def test_metrics_of_two_services_in_a_worker(tmp_path: Path) -> None:
 def test_failed_start_leaves_no_files(tmp_path: Path) -> None:
     """If the service cannot start, no files of the metrics remain."""
     environment = {"PLANTSTORE_METRICS": "1", "TMPDIR": str(tmp_path)}
-    refused("plantstore", "serve", folder=tmp_path, **environment)
+    serve = ("plantstore", "serve", "--bind", "127.0.0.1:0")
+    line = refused(*serve, folder=tmp_path, **environment)
+    assert line.startswith("Error: plantstore: no token is configured: ")
     environment = {"PLANTSTORE_METRICS": "yes", "PLANTSTORE_TOKENS": "t"}
-    line = refused("plantstore", "serve", folder=tmp_path, **environment)
+    line = refused(*serve, folder=tmp_path, **environment)
     assert line == "Error: plantstore: PLANTSTORE_METRICS must be 0 or 1"
     assert [*tmp_path.iterdir()] == []
 

@@ -16,7 +16,8 @@ from tests.support.serving import Gunicorn, Server, post
 from tests.support.sql import open_sql
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.drill
+# One process runs all of them, since they share a cluster.
+pytestmark = [pytest.mark.drill, pytest.mark.xdist_group("galera")]
 
 # `pytest --log-cli-level=INFO` shows the seconds.
 LOG = logging.getLogger(__name__)
