@@ -97,7 +97,7 @@ class HeldConnection:
         if self._socket is None:
             return False
         # If there is data between two statements, it is normally the end of the connection.
-        # A socket itself may wait: a process can set a default timeout.
+        # This poll never waits. A read from the socket could: a process may set a default timeout.
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
         return bool(poll.poll(0))

@@ -125,7 +125,7 @@ class OwnConnections:
     def after_fork(self) -> None:
         """Forget the threads of the parent process.
 
-        Python keeps their stacks, which refer to the connections: so none is closed.
+        Python keeps the stacks of these threads. They refer to the connections, so none is closed.
         """
         self._reset()
 

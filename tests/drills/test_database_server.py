@@ -15,7 +15,7 @@ from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.drill
 
-# The seconds for which the server is frozen: longer than any timeout, and in the long form.
+# The seconds for which the server is frozen, usually and in the long form. A request has five.
 FROZEN, LONG = 8, 20
 
 
@@ -53,7 +53,7 @@ def test_kill_postgresql(place: Place, long: bool, record: Record) -> None:
 
 @only(postgresql)
 def test_freeze_postgresql(place: Place, long: bool, record: Record) -> None:
-    """While PostgreSQL is frozen for seconds, each create is 503 in time, and none is lost."""
+    """While PostgreSQL is frozen for a while, each create is 503 in time, and none is lost."""
     with loaded(place) as clients:
         with place.server.frozen():
             time.sleep(LONG if long else FROZEN)

@@ -35,7 +35,7 @@ _WITHOUT_TIMEOUT = (
 )
 # The version 10, if a server does not say which one it has.
 _LOWEST_VERSION = 10_00_00
-# The notices of a connection that a wait was cancelled, in the dict that SQLAlchemy keeps for it.
+# The key of the notices about cancelled waits in the attribute ``info`` of a connection.
 _CANCELLED = "plantstore_cancelled"
 # The function of the server that sends a warning if its wait for a standby was cancelled: the
 # transaction is then committed on this server, and nowhere else. The text may be in any language.
@@ -140,7 +140,7 @@ class PostgreSQL(Backend):
                 driver_of(connection).add_notice_handler(note)
 
     def check_commits(self, connection: Connection) -> None:
-        """Check that no wait for a standby was cancelled. If one was, the connection is closed."""
+        """Check that no wait for a standby was cancelled. The caller closes the connection then."""
         if connection.info[_CANCELLED]:
             raise StoreUnavailable(_NOT_REPLICATED)
 
