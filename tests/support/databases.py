@@ -17,7 +17,7 @@ import pytest
 from sqlalchemy import create_engine, make_url, text
 
 from tests.support.serving import LIMIT, free_port
-from tests.support.waiting import wait_until
+from tests.support.waiting import suspend, wait_until
 
 # Debian installs servers in /usr/sbin, which is not on the PATH of ordinary users.
 PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin"])
@@ -85,10 +85,10 @@ class Server:
         Its connections stay open.
         """
         # The parent comes first, so that it starts no process that is not suspended.
-        os.kill(self.process.pid, signal.SIGSTOP)
+        suspend(self.process.pid)
         processes = [self.process.pid, *children(self.process.pid)]
         for pid in processes:
-            os.kill(pid, signal.SIGSTOP)
+            suspend(pid)
         try:
             yield
         finally:

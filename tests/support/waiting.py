@@ -1,9 +1,11 @@
 """Waiting for a condition, with a limit."""
 
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from tests.support.serving import LIMIT
 
@@ -22,3 +24,17 @@ def wait_until(condition: Callable[[], bool], seconds: float = LIMIT) -> None:
     while not condition():
         assert time.monotonic() < deadline, f"the condition is still false after {seconds} seconds"
         time.sleep(0.01)
+
+
+def suspend(process: int) -> None:
+    """Send SIGSTOP to a process, and return when it is suspended.
+
+    Until then, it would still handle another signal, or respond to a request.
+    """
+    os.kill(process, signal.SIGSTOP)
+    wait_until(lambda: state(process) in "TZ")
+
+
+def state(process: int) -> str:
+    """Return the state of a process, as one letter of proc(5): T is stopped, Z has ended."""
+    return Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2][0]

@@ -11,7 +11,7 @@ import pytest
 from tests.support.reloading import workers
 from tests.support.serving import PATIENCE, Gunicorn, chunk, chunked, configured, post, promptly
 from tests.support.sites import TOKEN, new_rose
-from tests.support.waiting import wait_until
+from tests.support.waiting import suspend, wait_until
 
 pytestmark = pytest.mark.server
 
@@ -212,7 +212,7 @@ def test_stop_with_connections_that_are_not_yet_accepted(tmp_path: Path) -> None
     with ExitStack() as opened, configured(tmp_path) as server:
         assert promptly(server, post(new_rose())).status == 200
         (process,) = workers(server)
-        os.kill(process, signal.SIGSTOP)
+        suspend(process)
         clients = [opened.enter_context(server.connect()) for _ in range(5)]
         for connection in clients:
             connection.send(post(new_rose()))
