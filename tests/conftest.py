@@ -43,6 +43,11 @@ settings.register_profile("deep", UNTIMED, max_examples=1000)
 settings.load_profile("plantstore")
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Return how many processes run the tests: more than cores, because tests often wait."""
+    return (os.cpu_count() or 1) + 2
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that run on a database server, also by its name."""
     for item in items:
