@@ -24,7 +24,7 @@ autodoc_typehints_format = "short"
 # The names of other packages. Their documentation is not at hand without a network.
 nitpick_ignore_regex = [(r"py:.*", r"(?!plantstore)[\w.]+")]
 # What a program may use of it is what a flask.Blueprint has.
-nitpick_ignore = [("py:class", "plantstore.base_blueprint.OperationsBlueprint")]
+nitpick_ignore = [("py:class", "plantstore.blueprint.OperationsBlueprint")]
 html_theme = "furo"
 html_title = "plantstore"
 html_show_copyright = False

@@ -4,13 +4,13 @@ from collections.abc import Callable, Collection
 from types import MethodType
 from typing import NamedTuple
 
-from flask import Response
+from flask import Blueprint, Response, current_app, g, request
 
-from .auth import VerifyToken, check_verify_token
-from .base_blueprint import OperationsBlueprint, check_store
+from .auth import Client, VerifyToken, authenticate, check_verify_token
 from .body import DEFAULT_MAX_BODY
+from .errors import Refused, handle_errors
+from .responses import request_id
 from .stores.base import Store
-from .text import type_error
 from .views import Views
 
 
@@ -27,13 +27,13 @@ class Operation(NamedTuple):
         return self.rule.replace("<plantstore_id>", "{id}")
 
 
-#: The operations by name. The parameter of a rule is not named ``id``, because the URL prefix of a
-#: site may have one of that name.
+#: The operations by name, which is also the endpoint. The parameter of a rule is not named ``id``,
+#: because the URL prefix of a site may have one of that name.
 OPERATIONS: dict[str, Operation] = {
-    "create": Operation("POST", "/plants", Views.create_plant),
-    "read": Operation("GET", "/plants/<plantstore_id>", Views.read_plant),
-    "list": Operation("GET", "/plants", Views.list_plants),
-    "delete": Operation("DELETE", "/plants/<plantstore_id>", Views.delete_plant),
+    "create": Operation("POST", "/plants", Views.create),
+    "read": Operation("GET", "/plants/<plantstore_id>", Views.read),
+    "list": Operation("GET", "/plants", Views.list),
+    "delete": Operation("DELETE", "/plants/<plantstore_id>", Views.delete),
 }
 
 
@@ -45,6 +45,61 @@ def check_operations(names: Collection[str]) -> None:
     known = [*OPERATIONS]
     if not names or any(name not in known for name in names):
         raise ValueError(f"must have one or more of {', '.join(known)}, and nothing else")
+
+
+class OperationsBlueprint(Blueprint):
+    """A blueprint whose errors are Errors, and whose endpoints are the rights of a token.
+
+    :param name: the name of the blueprint.
+    :param import_name: the name of the module that creates it.
+    :param verify_token: returns a token's client. By default, no token is needed.
+    :param store: the store of the operations. If only one process can access it, several processes
+        do not serve it (50302). By default, there is none.
+    """
+
+    #: APIFlask expects this attribute in every blueprint that has hooks.
+    enable_openapi: bool = False
+
+    def __init__(
+        self,
+        name: str,
+        import_name: str,
+        *,
+        verify_token: VerifyToken | None = None,
+        store: Store | None = None,
+    ) -> None:
+        super().__init__(name, import_name)
+        self._verify_token = verify_token
+        self._store = store
+        handle_errors(self)
+        self.before_request(self._begin)
+
+    def _begin(self) -> Response | None:
+        """Check the credentials before anything else is read (interface section 5)."""
+        environ = request.environ
+        request_id(environ)
+        if environ["PATH_INFO"].startswith("//"):
+            # For werkzeug, //plants is /plants. For a proxy that protects /plants, it is not.
+            raise Refused(40401)
+        if environ["REQUEST_METHOD"] == "OPTIONS":
+            # The preflight request of a browser has no credentials. Other hooks need a client.
+            return current_app.make_default_options_response()
+        if self._verify_token is not None:
+            client = authenticate(environ.get("HTTP_AUTHORIZATION"), self._verify_token)
+            name = client.name if isinstance(client, Client) else client
+            environ["plantstore.client"] = g.plantstore_client = name  # The server logs it.
+            if isinstance(client, Client) and client.operations is not None:
+                _check_right(client.operations)
+        if self._store is not None and self._store.one_process and environ["wsgi.multiprocess"]:
+            raise Refused(50302)
+        return None
+
+
+def _check_right(operations: Collection[str]) -> None:
+    """Refuse an operation that is not among those to which a token has the right."""
+    operation = str(request.endpoint).rpartition(".")[2]
+    if operation not in operations:
+        raise Refused(40301, f"This token does not have the right to {operation}.")
 
 
 def create_blueprint(
@@ -68,38 +123,23 @@ def create_blueprint(
     :param max_body: the largest request body in bytes, by default 65,536.
     :param name: the name of the blueprint, by default ``plantstore``.
     :param operations: the names of the operations: ``create``, ``read``, ``list``, ``delete``. By
-        default, there is only ``create``, the operation of interface 1.0.0.
+        default, there is only ``create``, the operation of interface 1.0.0. The endpoint of an
+        operation is its name, such as ``plantstore.create``.
     :returns: the blueprint, for :meth:`flask.Flask.register_blueprint`.
-    :raises TypeError: if an argument has the wrong type.
+    :raises TypeError: if ``verify_token`` is a class or a coroutine function.
     :raises ValueError: if ``max_body`` is less than 1, if ``name`` is empty or has a dot, or if
         ``operations`` has no name or an unknown one.
     """
-    check_store(store)
     check_verify_token(verify_token)
-    _check_max_body(max_body)
-    _check_operations(operations)
-    blueprint = OperationsBlueprint(name, __name__, verify_token=verify_token, store=store)
-    views = Views(store, max_body)
-    for operation, (method, rule, view) in OPERATIONS.items():
-        if operation in operations:
-            purpose = f"{operation} plants"
-            blueprint.add_operation(operation, purpose, method, rule, MethodType(view, views))
-    blueprint.record(blueprint.add_other_methods)
-    return blueprint
-
-
-def _check_max_body(max_body: int) -> None:
-    if type(max_body) is not int:
-        raise type_error("max_body", "an int, a number of bytes", max_body)
     if max_body < 1:
         raise ValueError("max_body must be at least 1 byte")
-
-
-def _check_operations(operations: Collection[str]) -> None:
-    if isinstance(operations, str) or not isinstance(operations, Collection):
-        expected = 'a collection of names, such as ["create", "read"]'
-        raise type_error("operations", expected, operations)
     try:
         check_operations(operations)
     except ValueError as error:
         raise ValueError(f"operations {error}") from None
+    blueprint = OperationsBlueprint(name, __name__, verify_token=verify_token, store=store)
+    views = Views(store, max_body)
+    for operation, (method, rule, view) in OPERATIONS.items():
+        if operation in operations:
+            blueprint.add_url_rule(rule, operation, MethodType(view, views), methods=[method])
+    return blueprint

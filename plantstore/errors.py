@@ -1,4 +1,4 @@
-"""The numbered errors: their messages, exception, response, handlers and line in the log.
+"""The numbered errors: their messages, exception, response and handlers.
 
 See section 7 of the interface.
 """
@@ -6,7 +6,7 @@ See section 7 of the interface.
 import logging
 from collections.abc import Iterable
 
-from flask import Blueprint, current_app, g, request
+from flask import Blueprint, current_app
 from werkzeug.exceptions import (
     ClientDisconnected,
     HTTPException,
@@ -15,14 +15,15 @@ from werkzeug.exceptions import (
     default_exceptions,
 )
 
+from .log import REFUSED, log, log_line
 from .responses import JSONResponse, dump_json, request_id
 from .stores.base import PlantExists, StoreMisconfigured, StoreUnavailable
 from .text import one_line
 
 #: The message and the headers of each error. Its number is the HTTP status times 100, plus a
-#: counter. Without a counter, the server refuses a request before it reaches the application.
+#: counter. What the server refuses before the application has numbers without a counter, which are
+#: in ``server/worker/_refusals.py``.
 ERRORS: dict[int, tuple[str, dict[str, str]]] = {
-    40000: ("The request is not valid HTTP.", {}),
     40001: (
         "Send Content-Type: application/json, no Content-Encoding,"
         " and no Transfer-Encoding but chunked.",
@@ -37,7 +38,7 @@ ERRORS: dict[int, tuple[str, dict[str, str]]] = {
     40003: ("The body must be a NewPlant.", {}),
     40004: ("A plant with this id already exists.", {}),
     40005: (
-        "The Host header is missing, invalid or not allowed, or the request is for a WebSocket.",
+        "The Host header is missing, repeated or not allowed, or the request is for a WebSocket.",
         {},
     ),
     40006: ("A query parameter is unknown or invalid.", {}),
@@ -54,11 +55,7 @@ ERRORS: dict[int, tuple[str, dict[str, str]]] = {
     40402: ("There is no plant with this id.", {}),
     40501: ("There is no such operation on this path.", {}),
     41301: ("The body is larger than the limit of this service.", {}),
-    41400: ("The request line is too long.", {}),
-    41700: ("The Expect header must be 100-continue.", {}),
-    43100: ("The headers are too many or too large.", {}),
     50001: ("The service failed. The reason is in its log.", {}),
-    50100: ("The Transfer-Encoding must be chunked.", {}),
     50301: ("The store is unavailable now. Try again later.", {"Retry-After": "5"}),
     50302: (
         "The plants are in the memory of one process, but the server says that several processes"
@@ -67,14 +64,6 @@ ERRORS: dict[int, tuple[str, dict[str, str]]] = {
     ),
     50303: ("The store is not set up for plants; the log says what is wrong.", {}),
 }
-
-# The first use of app.logger would add a handler to the logger of a site: only errors go there.
-#: The logger of refused requests.
-REFUSED: logging.Logger = logging.getLogger("plantstore")
-#: The logger of new plants.
-ADDED: logging.Logger = logging.getLogger("plantstore.added")
-#: The logger of removed plants.
-REMOVED: logging.Logger = logging.getLogger("plantstore.removed")
 
 # The exceptions of werkzeug for a body that it cannot read, and the number of the same error.
 _UNREADABLE: dict[type[HTTPException], int] = {
@@ -124,7 +113,7 @@ class ErrorResponse(JSONResponse):
         self.number = number
         is_fault = number >= 50000
         logger, level = (current_app.logger, logging.ERROR) if is_fault else (REFUSED, logging.INFO)
-        log(logger, level, "%d: %s", number, reason or text, error=fault)
+        log(logger, level, "%s", reason or text, number=number, fault=fault)
 
 
 def site_error_response(refusal: HTTPException) -> JSONResponse | HTTPException:
@@ -188,34 +177,12 @@ def _refused(error: Refused) -> ErrorResponse:
     return ErrorResponse(error.number, error.message, reason=error.reason)
 
 
-def log(
-    logger: logging.Logger,
-    level: int,
-    message: str,
-    *arguments: object,
-    error: BaseException | None = None,
-) -> None:
-    """Log a line about the current request, with its client, its address and its id.
-
-    The request has an id afterwards, also if the level is not enabled.
-
-    :param logger: the logger.
-    :param level: a level of :mod:`logging`.
-    :param message: the message, in which each ``%`` stands for an argument.
-    :param error: the exception whose traceback follows.
-    """
-    id = request_id(request.environ)
-    if logger.isEnabledFor(level):
-        about = g.get("plantstore_client"), request.remote_addr, id
-        _log(logger, level, message, arguments, about, error)
-
-
 def refuse_without_request(
     number: int, message: str, address: str | None, fault: BaseException | None
 ) -> tuple[bytes, dict[str, str]]:
     """Log what the server refuses because it is not valid HTTP.
 
-    :param number: a key of :data:`ERRORS`.
+    :param number: the number of the Error.
     :param message: its message.
     :param address: the address of the client, or ``None`` if it has none.
     :param fault: the exception whose traceback is in the log, or ``None``.
@@ -223,24 +190,7 @@ def refuse_without_request(
     """
     id = request_id({})
     level = logging.INFO if fault is None else logging.ERROR
-    _log(REFUSED, level, "%d: %s", (number, message), (None, address, id), fault)
+    about = None, address, id
+    log_line(REFUSED, level, "%s", (message,), about, number=number, fault=fault)
     headers = {"Content-Type": "application/json", "X-Request-ID": id}
     return dump_json({"error": number, "message": message}), headers
-
-
-def _log(
-    logger: logging.Logger,
-    level: int,
-    message: str,
-    arguments: tuple[object, ...],
-    about: tuple[str | None, str | None, str],
-    error: BaseException | None,
-) -> None:
-    client, address, id = about
-    extra = {
-        "plantstore_client": client,
-        "plantstore_address": address,
-        "plantstore_request_id": id,
-    }
-    text = f"{message} (client: %r, address: %r, request: %s)"
-    logger.log(level, text, *arguments, *about, exc_info=error, extra=extra)

@@ -84,9 +84,6 @@ class Text(fields.String):
             raise ValidationError(fault)
         return value
 
-    def _serialize(self, value: Any, attr: str | None, obj: Any, **kwargs: Any) -> Any:
-        return missing if value is None else value  # Without a tag, the field is left out.
-
 
 class PlantSchema(Schema):
     """A Plant: ``name``, and ``tag`` if the plant has one. Unknown fields are ignored."""
@@ -104,10 +101,12 @@ class PlantSchema(Schema):
     )
 
     def get_attribute(self, obj: Any, attr: str, default: Any) -> Any:
-        """Return the value of a field. For a dict, this saves a sixth of the time of a dump."""
+        """Return the value of a field. A field that the plant does not have is left out."""
         if type(obj) is dict and attr in obj:
-            return obj[attr]
-        return super().get_attribute(obj, attr, default)
+            value = obj[attr]  # This saves a sixth of the time of a dump.
+        else:
+            value = super().get_attribute(obj, attr, default)
+        return missing if value is None else value
 
     def handle_error(self, error: ValidationError, data: Any, **kwargs: Any) -> None:
         """Say what was sent instead of an object."""

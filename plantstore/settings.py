@@ -2,21 +2,20 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.util import find_spec
-from logging import Formatter
 from typing import Any, Generic, TypeVar
 
-from .auth import StaticTokens, VerifyToken, any_of
-from .bearer import token_digest
+from .auth import VerifyToken
 from .blueprint import check_operations
 from .body import DEFAULT_MAX_BODY
-from .observability.log_format import FORMATTERS
+from .log import check_format
 from .stores.base import Store
-from .stores.urls import DEFAULT_STORE, open_store
-from .text import printable
-from .tokens.file import TokenFile, describe_fault, name_expired, read_file
+from .stores.urls import DEFAULT_STORE, open_store, public_url
+from .text import printable, words
+from .tokens.file import describe_fault
+from .tokens.sources import count_tokens, make_check, read_listed
 
 _T = TypeVar("_T")
 
@@ -33,42 +32,16 @@ class SettingsError(ValueError):
 
 @dataclass(frozen=True)
 class Setting(Generic[_T]):
-    """A setting. ``plantstore --help`` and ``plantstore check`` follow from its entry.
+    """A setting: its name, its meaning, its default as text, and the parser of its value.
 
-    :param name: its name in the environment.
-    :param meaning: what it means, for people.
-    :param default: its default, as text; ``None`` if there is none.
-    :param parse: returns the value for a text. It raises ValueError with what follows the name in
-        a message, or ModuleNotFoundError with what follows the name and a colon.
-    :param report: returns the line about the value in the report of ``plantstore check``. It is
-        ``None`` for the tokens and the store, about which the report says more.
+    ``plantstore --help`` and ``plantstore check`` follow from its entry. The parser takes a text,
+    or a value of ``app.config``, and raises ValueError with what is wrong with it.
     """
 
     name: str
     meaning: str
-    default: str | None
+    default: str
     parse: Callable[[Any], _T]
-    report: Callable[[_T], str] | None
-
-
-def _words(value: object) -> list[str]:
-    """Return the words of a list, or of a text in which commas or white space separate them."""
-    text = (
-        ",".join(map(str, value))
-        if isinstance(value, list | tuple | set | frozenset)
-        else str(value)
-    )
-    return [word for word in re.split(r"[,\s]+", text) if word]
-
-
-def _tokens(value: object) -> list[str]:
-    tokens = _words(value or "")
-    for number, token in enumerate(tokens, 1):
-        try:
-            token_digest(token)
-        except ValueError as error:
-            raise SettingsError(f"PLANTSTORE_TOKENS: token number {number} is {error}") from None
-    return tokens
 
 
 def _bytes(value: object) -> int:
@@ -78,7 +51,7 @@ def _bytes(value: object) -> int:
 
 
 def _operations(value: object) -> list[str]:
-    names = _words(value)
+    names = words(value)
     check_operations(names)
     return [*dict.fromkeys(names)]
 
@@ -86,52 +59,29 @@ def _operations(value: object) -> list[str]:
 def _metrics(value: object) -> bool:
     if str(value) not in {"0", "1"}:
         raise ValueError("must be 0 or 1")
-    is_on = str(value) == "1"
-    if is_on and find_spec("prometheus_client") is None:
-        raise ModuleNotFoundError("prometheus-client is missing: pip install 'plantstore[metrics]'")
-    return is_on
-
-
-def _log(value: object) -> str:
-    if str(value) not in FORMATTERS:
-        raise ValueError("must be text or json")
-    try:
-        FORMATTERS[str(value)]()
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError(
-            "python-json-logger is missing: pip install 'plantstore[gunicorn]'"
-        ) from None
-    return str(value)
+    if str(value) == "1" and find_spec("prometheus_client") is None:
+        raise ValueError("prometheus-client is missing: pip install 'plantstore[metrics]'")
+    return str(value) == "1"
 
 
 TOKENS = Setting(
     "PLANTSTORE_TOKENS",
     "accepted tokens, separated by commas or white space; each is plain text or `sha256:<64 hex>`",
-    None,
-    _tokens,
-    None,
+    "",
+    read_listed,
 )
 TOKENS_FILE = Setting(
     "PLANTSTORE_TOKENS_FILE",
     "a file of tokens, one per line: token or digest, then optionally the client's name,"
     " `expires=2027-01-31` and `operations=create,read`",
-    None,
+    "",
     lambda path: str(path or ""),
-    None,
 )
 STORE = Setting(
-    "PLANTSTORE_STORE",
-    "the URL of the store, such as `sqlite:///plants.db`",
-    DEFAULT_STORE,
-    str,
-    None,
+    "PLANTSTORE_STORE", "the URL of the store, such as `sqlite:///plants.db`", DEFAULT_STORE, str
 )
 MAX_BODY = Setting(
-    "PLANTSTORE_MAX_BODY",
-    "the largest request body, in bytes",
-    str(DEFAULT_MAX_BODY),
-    _bytes,
-    "Largest request body: {} bytes".format,
+    "PLANTSTORE_MAX_BODY", "the largest request body, in bytes", str(DEFAULT_MAX_BODY), _bytes
 )
 SERVED_OPERATIONS = Setting(
     "PLANTSTORE_OPERATIONS",
@@ -139,128 +89,82 @@ SERVED_OPERATIONS = Setting(
     " `delete`",
     "create",
     _operations,
-    lambda names: f"Operations: {', '.join(names)}",
 )
-METRICS = Setting(
-    "PLANTSTORE_METRICS",
-    "`1`: metrics for Prometheus are served",
-    "0",
-    _metrics,
-    lambda is_on: f"Metrics: {'on' if is_on else 'off'}",
-)
-LOG = Setting(
-    "PLANTSTORE_LOG", "the format of the log: `text` or `json`", "text", _log, "Log: {}".format
-)
+METRICS = Setting("PLANTSTORE_METRICS", "`1`: metrics for Prometheus are served", "0", _metrics)
+LOG = Setting("PLANTSTORE_LOG", "the format of the log: `text` or `json`", "text", check_format)
 
 #: The settings, in the order of their entries.
 SETTINGS: tuple[Setting[Any], ...] = tuple(
     entry for entry in vars().values() if isinstance(entry, Setting)
 )
-_NAMES = [setting.name for setting in SETTINGS]
 
 
-@dataclass(frozen=True)
 class Settings:
-    """The settings of the standalone service. A setting is read and checked when it is used.
+    """The settings of the standalone service, read once. A wrong one is an error when it is used.
 
-    :param source: the values by name, such as ``os.environ``. They are not in the ``repr``.
+    :param source: the values by name, such as ``os.environ``.
     """
 
-    source: Mapping[str, Any] = field(repr=False)
+    def __init__(self, source: Mapping[str, Any]) -> None:
+        self._source = {name: source[name] for name in source if name.startswith("PLANTSTORE_")}
 
     def __getitem__(self, setting: Setting[_T]) -> _T:
-        """Return the value of a setting.
-
-        :raises SettingsError: if it is wrong.
-        """
-        default = "" if setting.default is None else setting.default
+        """Return the value of a setting, or raise :exc:`SettingsError` if it is wrong."""
         try:
-            return setting.parse(self.source.get(setting.name, default))
-        except SettingsError:
-            raise
-        except ModuleNotFoundError as error:
-            raise SettingsError(f"{setting.name}: {error}") from None
+            return setting.parse(self._source.get(setting.name, setting.default))
         except ValueError as error:
-            raise SettingsError(f"{setting.name} {error}") from None
+            raise SettingsError(f"{setting.name}: {error}") from None
 
     def check_names(self) -> None:
-        """Check that every name that begins with ``PLANTSTORE_`` is that of a setting.
-
-        The variables that Kubernetes sets are allowed.
-
-        :raises SettingsError: if one is not. The message suggests the nearest name.
-        """
-        for name in self.source:
-            if name.startswith("PLANTSTORE_") and not _is_known(name):
-                (nearest, *_) = get_close_matches(name.upper(), _NAMES, 1, 0)
+        """Raise :exc:`SettingsError` if a name is not that of a setting, nor set by Kubernetes."""
+        known = [setting.name for setting in SETTINGS]
+        for name in self._source.keys() - known:
+            if _KUBERNETES.fullmatch(name) is None:
+                (nearest, *_) = get_close_matches(name.upper(), known, 1, 0)
                 raise SettingsError(f"{printable(name)} is not a setting. Did you mean {nearest}?")
 
-    @property
+    def check(self) -> None:
+        """Raise :exc:`SettingsError` for the first setting that is missing or wrong."""
+        self.check_names()
+        self.public(STORE)
+        self.token_sources()
+        self.open_store()
+
+    def public(self, *unused: Setting[Any]) -> dict[str, Any]:
+        """Return what is not secret of the values by name, except those of unused settings."""
+        shown = [setting for setting in SETTINGS if setting not in {TOKENS, *unused}]
+        values = {setting.name: self[setting] for setting in shown}
+        if STORE in shown:
+            values[STORE.name] = public_url(self[STORE])
+        return values
+
     def verify_token(self) -> VerifyToken:
-        """The token check: accepts the tokens of the two token settings.
+        """Return the check that accepts the tokens of the settings. A changed file is read again.
 
-        The file of tokens is read again when it changes.
-
-        :raises SettingsError: if no token is configured, if a token is malformed, or if the
-            file of tokens cannot be read. The service never starts without authentication.
+        :raises SettingsError: if there is no token, or the file of tokens cannot be used. The
+            service never starts without authentication.
         """
-        listed, file = self._listed_tokens(), self._from_file(TokenFile)
-        if file is None:
-            return StaticTokens(listed)
-        return any_of(file, StaticTokens(listed)) if listed else file
+        return self._use_tokens(make_check)
 
-    @property
     def token_sources(self) -> str:
-        """How many tokens each setting has, and which have expired, in words.
+        """Return how many tokens each setting has, and which have expired, in words."""
+        return self._use_tokens(count_tokens)
 
-        :raises SettingsError: as for :attr:`verify_token`.
-        """
-        listed, in_file = self._listed_tokens(), self._from_file(read_file)
-        sources = [f"{len(listed)} from {TOKENS.name}"] if listed else []
-        if in_file is not None:
-            sources.append(f"{len(in_file)} from {TOKENS_FILE.name}{name_expired(in_file)}")
-        return ", ".join(sources)
-
-    def _listed_tokens(self) -> dict[str, str]:
-        """Return the names of the clients by the tokens that PLANTSTORE_TOKENS lists."""
-        tokens = self[TOKENS]
-        if not tokens and not self[TOKENS_FILE]:
+    def _use_tokens(self, use: Callable[[list[str], str], _T]) -> _T:
+        listed, path = self[TOKENS], self[TOKENS_FILE]
+        if not listed and not path:
             raise SettingsError(
                 f"no token is configured: set {TOKENS.name} or {TOKENS_FILE.name}"
                 " (`plantstore token` makes a token)"
             )
-        return {token: f"token-{number}" for number, token in enumerate(tokens, 1)}
-
-    def _from_file(self, read: Callable[[str], _T]) -> _T | None:
-        """Return what a function reads from the file of tokens, or ``None`` if there is no file."""
-        path = self[TOKENS_FILE]
         try:
-            return read(path) if path else None
+            return use(listed, path)
         except (OSError, ValueError) as error:
             raise SettingsError(f"{TOKENS_FILE.name}: {describe_fault(error)}") from None
 
-    def log_formatter(self) -> Formatter:
-        """Return the formatter of the log.
-
-        :raises SettingsError: if PLANTSTORE_LOG is wrong.
-        """
-        return FORMATTERS[self[LOG]]()
-
-    @property
-    def store_kind(self) -> str:
-        """The kind of the store, such as ``sqlite`` or ``postgresql``."""
-        return re.split("[+:]", self[STORE])[0]
-
     def open_store(self) -> Store:
-        """Open the store.
-
-        :raises SettingsError: if no store has this URL, or its driver is not installed.
-        """
+        """Open the store, or raise :exc:`SettingsError` if its URL or its driver is wrong."""
         try:
             return open_store(self[STORE])
         except ValueError as error:
             raise SettingsError(f"{STORE.name}: {error}") from None
-
-
-def _is_known(name: str) -> bool:
-    return name in _NAMES or _KUBERNETES.fullmatch(name) is not None

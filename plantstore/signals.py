@@ -7,7 +7,7 @@ from blinker import NamedSignal, Namespace
 from flask import g
 from flask.globals import app_ctx
 
-from .errors import ADDED, REMOVED, log
+from .log import ADDED, REMOVED, log
 from .stores.base import Plant
 
 _signals = Namespace()
@@ -47,4 +47,4 @@ def _send(signal: NamedSignal, plant_id: int, **values: Any) -> None:
         except Exception as error:  # noqa: BLE001  # It has no other effect.
             name = signal.name.replace("-", "_")
             message = f"A receiver of {name} failed for plant %d"
-            log(app.logger, logging.ERROR, message, plant_id, error=error)
+            log(app.logger, logging.ERROR, message, plant_id, fault=error)

@@ -19,22 +19,28 @@ from .stores.urls import open_store
 
 __all__ = ["BulkStoreContract", "SharedStoreContract", "StoreContract"]
 
+_TYPES: dict[str, Any] = get_type_hints(Plant)
 # A value for each type of a field.
 _VALUES: dict[Any, Any] = {int: 1, str: "Rose", str | None: "früh", int | None: 12}
 # A plant with every field, also those that a later version of the package adds.
-_ROSE = Plant(*(_VALUES[type] for type in get_type_hints(Plant).values()))
+_ROSE = Plant(*(_VALUES[type] for type in _TYPES.values()))
 # A plant without a tag.
 _LILY = Plant(2, "Lily")
 # Ids in order, with those at the limits of int64.
 _IDS = [INT64[0], -1, 0, 1, 5, 100, INT64[-1]]
 # Ids outside int64. Python cannot convert the last one to decimal text.
 _NO_IDS = [INT64[-1] + 1, INT64[0] - 1, 10**30, 10**5000]
+# Values that are not valid, for each type of a field.
+_WRONG_INTEGERS = [*_NO_IDS, "7", 1.0, True]
+_WRONG_TEXTS = [5, b"x", "a\0b", "\ud800", "\udfff"]
+_WRONG: dict[Any, list[Any]] = {
+    int: [*_WRONG_INTEGERS, None],
+    str: [*_WRONG_TEXTS, None],
+    int | None: _WRONG_INTEGERS,
+    str | None: _WRONG_TEXTS,
+}
 # Fields that are not valid, each with a valid value of the others.
-_INVALID: list[dict[str, Any]] = [
-    *({"id": id} for id in (*_NO_IDS, "7", 1.0, True, None)),
-    *({"name": name} for name in (None, 5, b"x", "a\0b", "\ud800")),
-    *({"tag": tag} for tag in (5, b"x", "a\0b", "\udfff")),
-]
+_INVALID = [{name: value} for name, type in _TYPES.items() for value in _WRONG[type]]
 # The time in seconds after which a test fails because a thread or process does not start.
 _LIMIT = 60
 
@@ -146,7 +152,7 @@ class StoreContract:
             store.add(Plant(id, ""))
         abandoned = iter(store)
         next(abandoned)
-        assert [one.id for one, _ in zip(store, store, strict=True)] == [*range(30)]
+        assert [plant.id for plant, _ in zip(store, store, strict=True)] == [*range(30)]
         store.add(Plant(30, ""))
 
     @pytest.mark.parametrize(

@@ -1,17 +1,14 @@
-"""Text for messages."""
+"""Text for messages and settings."""
 
 import json
+import re
 
 
-def type_error(argument: str, expected: str, given: object) -> TypeError:
-    """Return a TypeError whose message says what was expected.
-
-    :param argument: the name of the argument.
-    :param expected: what it must be, in words.
-    :param given: the value. The message names only its type, since a value may be a secret.
-    """
-    kind = f"the class {given.__name__}" if isinstance(given, type) else type(given).__name__
-    return TypeError(f"{argument} must be {expected}, not {kind}")
+def words(value: object) -> list[str]:
+    """Return the words of a list, or of a text in which commas or white space separate them."""
+    if isinstance(value, list | tuple | set | frozenset):
+        value = ",".join(map(str, value))
+    return [word for word in re.split(r"[,\s]+", str("" if value is None else value)) if word]
 
 
 def printable(text: str) -> str:

@@ -47,7 +47,7 @@ class Views:
         self._store = store
         self._max_body = max_body
 
-    def create_plant(self, **_: Any) -> Response:
+    def create(self, **_: Any) -> Response:
         """Create a new plant in the store (interface section 4)."""
         new_plant = _load(read_body(self._max_body))
         plant = Plant._make(map(new_plant.get, Plant._fields))
@@ -55,14 +55,14 @@ class Views:
         announce_added(plant)
         return JSONResponse(plant_schema.dump(new_plant))
 
-    def read_plant(self, plantstore_id: str, **_: Any) -> Response:
+    def read(self, plantstore_id: str, **_: Any) -> Response:
         """Return the plant with an id."""
         plant = self._store.get(_id(plantstore_id))
         if plant is None:
             raise Refused(40402)
         return JSONResponse(plant_schema.dump(plant._asdict()))
 
-    def list_plants(self, **_: Any) -> Response:
+    def list(self, **_: Any) -> Response:
         """Return a page of the plants with their ids, in ascending order of the ids."""
         page = _load_page(request.args)
         with deadline(TIMEOUT):
@@ -71,7 +71,7 @@ class Views:
         new_plants = [plant._asdict() for plant in plants]
         return JSONResponse(new_plant_schema.dump(new_plants, many=True), headers=links)
 
-    def delete_plant(self, plantstore_id: str, **_: Any) -> Response:
+    def delete(self, plantstore_id: str, **_: Any) -> Response:
         """Remove the plant with an id from the store."""
         id = _id(plantstore_id)
         try:

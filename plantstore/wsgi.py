@@ -7,8 +7,8 @@ import sys
 from flask import Flask
 
 from .app import create_app
-from .errors import ADDED
-from .settings import Settings, SettingsError
+from .log import ADDED, make_formatter
+from .settings import LOG, Settings, SettingsError
 
 
 def _create() -> Flask:
@@ -25,7 +25,7 @@ def _log_to_standard_error() -> None:
     logger = logging.getLogger("plantstore")
     if not logger.hasHandlers():
         handler = logging.StreamHandler()
-        handler.setFormatter(Settings(os.environ).log_formatter())
+        handler.setFormatter(make_formatter(Settings(os.environ)[LOG]))
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)
         ADDED.setLevel(logging.WARNING)  # One line for each new plant would be slow.

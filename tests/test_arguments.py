@@ -1,4 +1,4 @@
-"""Wrong arguments are refused by the call, with a message that says what was expected."""
+"""Wrong arguments that would do harm silently are refused by the call."""
 
 from collections.abc import Callable
 from functools import partial
@@ -8,20 +8,10 @@ from unittest.mock import Mock
 import pytest
 from flask import Flask, current_app
 from flask_sqlalchemy import SQLAlchemy
-from sqlalchemy import create_engine
 from werkzeug.local import LocalProxy
 
-from plantstore import MemoryStore, SQLStore, StaticTokens, create_app, create_blueprint, open_store
+from plantstore import Client, MemoryStore, SQLStore, StaticTokens, create_app, create_blueprint
 from tests.support.sites import BEARER, ROSE
-
-STORE = "store must be a Store, such as MemoryStore() or open_store(url), not "
-VERIFY = (
-    "verify_token must be a function that takes a token and returns a name, a Client or None, not "
-)
-COROUTINE = "verify_token must not be a coroutine function"
-TOKENS = (
-    "tokens must be a list of tokens, or a mapping with tokens as its keys and names as its values"
-)
 
 
 async def coroutine_function(token: str) -> str | None:
@@ -37,36 +27,17 @@ class CoroutineCallable:
         return token
 
 
-class Token(str):
-    """A class, where a function is expected."""
-
-
 @pytest.mark.parametrize("create", [create_blueprint, create_app])
 @pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        ({"store": "sqlite:///hunter2"}, TypeError, STORE + "str"),
-        ({"store": MemoryStore}, TypeError, STORE + "the class MemoryStore"),
-        ({"store": {}}, TypeError, STORE + "dict"),
-        ({"verify_token": "hunter2"}, TypeError, VERIFY + "str"),
-        ({"verify_token": ["hunter2"]}, TypeError, VERIFY + "list"),
-        ({"verify_token": StaticTokens}, TypeError, VERIFY + "the class StaticTokens"),
-        ({"verify_token": Token}, TypeError, VERIFY + "the class Token"),
-        ({"verify_token": lambda: "x"}, TypeError, VERIFY + "function"),
-        ({"verify_token": lambda first, second: "x"}, TypeError, VERIFY + "function"),
-        ({"verify_token": coroutine_function}, TypeError, COROUTINE),
-        ({"verify_token": CoroutineCallable()}, TypeError, COROUTINE),
-    ],
+    "verify_token",
+    [StaticTokens, str, coroutine_function, partial(coroutine_function), CoroutineCallable()],
 )
-def test_wrong_store_or_verify_token_is_refused(
-    create: Callable[..., Any], arguments: dict[str, Any], error: type[Exception], message: str
+def test_class_or_coroutine_function_as_token_check(
+    create: Callable[..., Any], verify_token: Any
 ) -> None:
-    """A store that is not a Store, or a verify_token that is not a function, is refused."""
-    right = {"store": MemoryStore(), "verify_token": StaticTokens(["t"])}
-    right = right if create is create_blueprint else {}  # No setting of create_app is read before.
-    with pytest.raises(error) as caught:
-        create(**{**right, **arguments})
-    assert str(caught.value) == message
+    """A class or a coroutine function as verify_token is refused: it would accept every token."""
+    with pytest.raises(TypeError, match="^verify_token must be a function, and neither a class"):
+        create(store=MemoryStore(), verify_token=verify_token)
 
 
 def verify(token: str, prefix: str = "") -> str | None:
@@ -85,9 +56,6 @@ VERIFIERS: dict[str, Any] = {
     "proxy": LocalProxy(lambda: current_app.extensions["verify_token"]),
 }
 
-NAMES = 'a collection of names, such as ["create", "read"]'
-ALLOWED = "must have one or more of create, read, list, delete, and nothing else"
-
 
 @pytest.mark.parametrize("verifier", VERIFIERS)
 def test_functions_and_proxies_are_accepted(verifier: str) -> None:
@@ -101,70 +69,42 @@ def test_functions_and_proxies_are_accepted(verifier: str) -> None:
     assert (response.status_code, len(site.extensions["store"])) == (200, 1)
 
 
+ALLOWED = "operations must have one or more of create, read, list, delete, and nothing else"
+
+
 @pytest.mark.parametrize(
-    ("arguments", "error", "message"),
+    ("arguments", "message"),
     [
-        ({"max_body": "10"}, TypeError, "max_body must be an int, a number of bytes, not str"),
-        ({"max_body": 1.5}, TypeError, "max_body must be an int, a number of bytes, not float"),
-        ({"max_body": True}, TypeError, "max_body must be an int, a number of bytes, not bool"),
-        ({"max_body": None}, TypeError, "max_body must be an int, a number of bytes, not NoneType"),
-        ({"max_body": 0}, ValueError, "max_body must be at least 1 byte"),
-        ({"max_body": -1}, ValueError, "max_body must be at least 1 byte"),
-        ({"name": 5}, TypeError, "name must be a string, not int"),
-        ({"name": ""}, ValueError, "'name' may not be empty."),
-        ({"name": "a.b"}, ValueError, "'name' may not contain a dot '.' character."),
-        ({"operations": "create"}, TypeError, f"operations must be {NAMES}, not str"),
-        ({"operations": None}, TypeError, f"operations must be {NAMES}, not NoneType"),
-        (
-            {"operations": iter(["create"])},
-            TypeError,
-            f"operations must be {NAMES}, not list_iterator",
-        ),
-        ({"operations": []}, ValueError, f"operations {ALLOWED}"),
-        ({"operations": ["create", "update"]}, ValueError, f"operations {ALLOWED}"),
-        ({"operations": [["create"]]}, ValueError, f"operations {ALLOWED}"),
+        ({"max_body": 0}, "max_body must be at least 1 byte"),
+        ({"max_body": -1}, "max_body must be at least 1 byte"),
+        ({"name": ""}, "'name' may not be empty."),
+        ({"name": "a.b"}, "'name' may not contain a dot '.' character."),
+        ({"operations": "create"}, ALLOWED),
+        ({"operations": []}, ALLOWED),
+        ({"operations": ["create", "update"]}, ALLOWED),
     ],
 )
-def test_wrong_max_body_name_or_operations_is_refused(
-    arguments: dict[str, Any], error: type[Exception], message: str
-) -> None:
-    """Wrong arguments max_body, name or operations of a blueprint are refused."""
-    with pytest.raises(error) as caught:
+def test_wrong_value_is_refused(arguments: dict[str, Any], message: str) -> None:
+    """A limit of bodies, a name or operations that a blueprint cannot have are refused."""
+    with pytest.raises(ValueError, match="must|may") as caught:
         create_blueprint(store=MemoryStore(), verify_token=StaticTokens(["t"]), **arguments)
     assert str(caught.value) == message
 
 
-@pytest.mark.parametrize("config", ["PLANTSTORE_TOKENS=t", ["t"], Flask("site")])
-def test_config_must_be_a_mapping(config: Any) -> None:
-    """A config of create_app that is not a mapping is refused."""
-    with pytest.raises(TypeError, match="^config must be a mapping, not "):
-        create_app(config)
-
-
-@pytest.mark.parametrize(
-    ("tokens", "error", "message"),
-    [
-        ([], ValueError, "tokens must contain at least one token"),
-        ({}, ValueError, "tokens must contain at least one token"),
-        (iter([]), ValueError, "tokens must contain at least one token"),
-        (None, TypeError, TOKENS + ", not NoneType"),
-        (5, TypeError, TOKENS + ", not int"),
-        ("hunter2", TypeError, TOKENS + ", not str"),
-        (b"hunter2", TypeError, TOKENS + ", not bytes"),
-        ([5], TypeError, "a token must be a string, not int"),
-        ([b"hunter2"], TypeError, "a token must be a string, not bytes"),
-        ([None], TypeError, "a token must be a string, not NoneType"),
-        ([["hunter2"]], TypeError, "a token must be a string, not list"),
-        ({5: "Flora"}, TypeError, "a token must be a string, not int"),
-        ({"t": None}, TypeError, "a client must be a name or a Client, not NoneType"),
-        ({"t": 5}, TypeError, "a client must be a name or a Client, not int"),
-    ],
-)
-def test_wrong_tokens_are_refused(tokens: Any, error: type[Exception], message: str) -> None:
-    """StaticTokens refuses arguments of other types, and an empty set of tokens."""
-    with pytest.raises(error) as caught:
+@pytest.mark.parametrize("tokens", [[], {}, iter([])])
+def test_no_token_is_refused(tokens: Any) -> None:
+    """StaticTokens refuses an empty set of tokens."""
+    with pytest.raises(ValueError, match="^tokens must contain at least one token$"):
         StaticTokens(tokens)
-    assert str(caught.value) == message
+
+
+def test_single_string_is_refused() -> None:
+    """A single string, where a list is meant, is refused: each of its letters would be an item."""
+    with pytest.raises(TypeError, match="^tokens must be a list of tokens, or a mapping") as caught:
+        StaticTokens("hunter2")
+    assert "hunter2" not in str(caught.value)
+    with pytest.raises(TypeError, match="^operations must be a list of names, such as "):
+        Client("Flora", operations="create")
 
 
 def test_reversed_mapping_of_tokens_is_refused() -> None:
@@ -178,24 +118,7 @@ def test_reversed_mapping_of_tokens_is_refused() -> None:
 
 
 def test_sql_store_refuses_the_flask_sqlalchemy_object() -> None:
-    """SQLStore refuses the Flask-SQLAlchemy object, and names db.engine and db.metadata."""
-    db = SQLAlchemy()
-    engine = create_engine("sqlite://")
-    for arguments, message in (
-        ((db,), "engine must be an SQLAlchemy Engine, such as db.engine, not SQLAlchemy"),
-        (("sqlite://",), "engine must be an SQLAlchemy Engine, such as db.engine, not str"),
-        (
-            (engine, db),
-            "metadata must be an SQLAlchemy MetaData, such as db.metadata, not SQLAlchemy",
-        ),
-    ):
-        with pytest.raises(TypeError) as caught:
-            SQLStore(*arguments)
-        assert str(caught.value) == message
-    engine.dispose()
-
-
-def test_open_store_refuses_another_type() -> None:
-    """open_store refuses a URL that is not a string."""
-    with pytest.raises(TypeError, match="^url must be the URL of a store, not NoneType$"):
-        open_store(None)  # type: ignore[arg-type]
+    """SQLStore refuses the Flask-SQLAlchemy object, and names db.engine."""
+    for engine in (SQLAlchemy(), "sqlite://"):
+        with pytest.raises(TypeError, match="^engine must be an SQLAlchemy Engine, such as db.eng"):
+            SQLStore(engine)  # type: ignore[arg-type]

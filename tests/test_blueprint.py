@@ -26,7 +26,6 @@ def test_several_blueprints_in_one_site() -> None:
         assert response.status_code == (200 if token == prefix else 401)
     for store in stores.values():
         assert list(store) == [ROSE_PLANT]
-    assert site.url_map.is_endpoint_expecting("herbs.other_methods", "plantstore_path")
 
 
 def test_duplicate_blueprint_name_is_refused(site: Flask) -> None:
@@ -78,7 +77,8 @@ def test_each_operation_is_enabled_separately(operations: Collection[str]) -> No
                 allow = ", ".join(sorted({*served, "OPTIONS"}))
                 assert response.headers["Allow"] == allow
                 preflight = client.options(path)
-                assert (preflight.status_code, preflight.headers["Allow"]) == (200, allow)
+                assert preflight.status_code == 200
+                assert {*preflight.headers["Allow"].split(", ")} == {*served, "OPTIONS"}
             if method != "HEAD":
                 message = check_error(response, 40501 if served else 40401)
                 assert served or ("POST /plants" in message) == ("create" in operations)
@@ -102,7 +102,7 @@ def test_unknown_operation_is_refused_at_start(value: object) -> None:
     with pytest.raises(SettingsError) as caught:
         create_app({"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_OPERATIONS": value})
     assert str(caught.value) == (
-        "PLANTSTORE_OPERATIONS must have one or more of create, read, list, delete,"
+        "PLANTSTORE_OPERATIONS: must have one or more of create, read, list, delete,"
         " and nothing else"
     )
 

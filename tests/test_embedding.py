@@ -44,13 +44,12 @@ LATER.insert(0, {**JSON, "method": "GET"})
 
 def test_requests_cover_every_error() -> None:
     """REQUESTS has a request for every error that an embedded store has, except 50001."""
-    of_server = {number for number in ERRORS if number % 100 == 0}
     responses = send_all(with_prefix(Flask("site")))
-    assert {200, *ERRORS} - of_server - {40005, 40401, 50001} == {*REQUESTS}
+    assert {200, *ERRORS} - {40005, 40401, 40501, 50001} == {*REQUESTS}
     for number, response in zip(REQUESTS, responses, strict=False):
         assert number == 200 or b'"error":%d,' % number in response.body
     successes = responses[0], *responses[len(REQUESTS) :]
-    assert [one.status for one in successes] == ["200 OK"] * 6 + ["204 NO CONTENT"]
+    assert [response.status for response in successes] == ["200 OK"] * 4 + ["204 NO CONTENT"]
 
 
 @pytest.mark.parametrize("register", REGISTRATIONS)
@@ -68,7 +67,7 @@ def test_site_configuration_does_not_change_responses(
 def test_embedded_responses_over_a_socket() -> None:
     """Over a socket, an embedded store responds exactly as the standalone service."""
     rose = post(new_rose())
-    requests = [rose, post(b"{}"), post(b"["), b"PUT" + post(b"")[4:], rose]
+    requests = [rose, post(b"{}"), post(b"["), rose]
     requests.append(rose.replace(b"s3cret", b"x"))
     plant = ROSE_JSON.replace(b"1", b"-1", 1)
     requests += [post(plant), b"GET" + post(b"")[4:]]

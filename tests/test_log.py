@@ -30,10 +30,10 @@ def test_request_id_of_the_client(site: Flask, id: str) -> None:
 
 @pytest.mark.parametrize(
     "id",
-    ["", " ", "-a", "a b", "a,b", "é", "x" * 129, TOKEN, "x-plt_0Aa", "<a>", '"a"', "%0a"],
+    ["", " ", "-a", "a b", "a,b", "é", "x" * 129, "<a>", '"a"', "%0a"],
 )
 def test_unreasonable_request_id_is_replaced(client: FlaskClient, id: str) -> None:
-    """An unreasonable X-Request-ID, or one with a token, is replaced by a unique id."""
+    """An unreasonable X-Request-ID is replaced by a unique id."""
     headers = BEARER | {ID: id.encode().decode("latin-1")}
     ids = {client.post("/plants", headers=headers).headers[ID] for _ in range(2)}
     assert len(ids) == 2
@@ -89,7 +89,11 @@ def test_request_id_that_the_site_sets(site: Flask, caplog: pytest.LogCaptureFix
 
 
 def test_refusal_is_logged_at_info(client: FlaskClient, caplog: pytest.LogCaptureFixture) -> None:
-    """A refusal is one line at INFO: its number, the client, the address and the request id."""
+    """A refusal is one line at INFO: its number, the client, the address and the request id.
+
+    The number is a field of the record, and the line begins with it before its arguments are put
+    in, so that a collector of errors does not take two numbers for one error.
+    """
     caplog.set_level("INFO", "plantstore")
     create(client, ROSE)
     caplog.clear()
@@ -99,13 +103,13 @@ def test_refusal_is_logged_at_info(client: FlaskClient, caplog: pytest.LogCaptur
         ({**known, "json": {"id": 1, "name": "hunter2", "tag": 5}}, 40003, "'token-1'"),
         ({**known, "data": "{hunter2"}, 40002, "'token-1'"),
         ({"headers": {"Authorization": "Basic hunter2"}}, 40101, "None"),
-        ({"headers": {"Host": "hunter 2"}}, 40005, "None"),
     ):
         options: dict[str, Any] = {**sent}
         response = client.post("/plants", **options)
         check_error(response, number)
         (record,) = caplog.records
         assert record.levelno == logging.INFO
+        assert (record.msg[:7], vars(record)["plantstore_error"]) == (f"{number}: ", number)
         about = f" (client: {name}, address: '127.0.0.1', request: {response.headers[ID]})"
         assert record.getMessage().startswith(f"{number}: ")
         assert record.getMessage().endswith(about)

@@ -20,7 +20,10 @@ def test_sql_store_with_a_missing_sqlalchemy(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_sql_store_with_a_broken_sqlalchemy(monkeypatch: pytest.MonkeyPatch) -> None:
     """If SQLAlchemy is installed but lacks a module, the ImportError names that module."""
-    for module in ("plantstore.sql", "plantstore.sql._store", "plantstore.sql._tables"):
+    for module in (
+        "plantstore.sql",
+        *(name for name in sys.modules if name.startswith("plantstore.sql.")),
+    ):
         monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.setitem(sys.modules, "sqlalchemy.dialects.mysql", None)
     with pytest.raises(ImportError, match="sqlalchemy.dialects") as caught:

@@ -47,10 +47,39 @@ def test_config_overrides_the_environment(monkeypatch: pytest.MonkeyPatch) -> No
     assert (app.testing, app.config["PLANTSTORE_MAX_BODY"]) == (True, 5)
 
 
-def test_environment_token_is_not_in_app_config(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A token from the environment is not copied into app.config."""
-    monkeypatch.setenv("PLANTSTORE_TOKENS", "hunter2")
-    assert "hunter2" not in str(create_app().config)
+@pytest.mark.parametrize("by_config", [False, True])
+def test_values_in_app_config(monkeypatch: pytest.MonkeyPatch, by_config: bool) -> None:
+    """In the standalone service, app.config has the parsed value of each setting, and no secret.
+
+    It does not matter whether the value comes from the environment or from an argument.
+    """
+    config = {
+        "PLANTSTORE_TOKENS": "hunter2",
+        "PLANTSTORE_STORE": "postgresql://me:hunter2@localhost:1/plants?sslpassword=hunter2",
+        "PLANTSTORE_MAX_BODY": "100",
+        "PLANTSTORE_OPERATIONS": "create,list",
+        "PLANTSTORE_METRICS": "1",
+    }
+    if not by_config:
+        for name, value in config.items():
+            monkeypatch.setenv(name, value)
+    app = create_app(config if by_config else {"PREFERRED_URL_SCHEME": "https"})
+    assert {name: app.config[name] for name in app.config if "PLANTSTORE" in name} == {
+        "PLANTSTORE_TOKENS_FILE": "",
+        "PLANTSTORE_STORE": "postgresql://me@localhost:1/plants",
+        "PLANTSTORE_MAX_BODY": 100,
+        "PLANTSTORE_OPERATIONS": ["create", "list"],
+        "PLANTSTORE_METRICS": True,
+        "PLANTSTORE_LOG": "text",
+    }
+    assert app.config["PREFERRED_URL_SCHEME"] == ("http" if by_config else "https")
+
+
+def test_values_of_replaced_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In app.config, there is no value of a setting that an argument of create_app replaces."""
+    monkeypatch.setenv("PLANTSTORE_STORE", "postgresql://me:hunter2@localhost/plants")
+    app = create_app({"PLANTSTORE_TOKENS_FILE": "x"}, store=MemoryStore(), verify_token=str.upper)
+    assert {"PLANTSTORE_STORE", "PLANTSTORE_TOKENS_FILE"}.isdisjoint(app.config)
 
 
 @pytest.mark.parametrize("token", ["one", "two", "three", "hashed"])
@@ -75,7 +104,7 @@ def test_tokens_file(tmp_path: Path) -> None:
         "\ufeffone # the first\n\n# nothing\n two\tFlora of the Garden # here \n"
         f"sha256:{DIGEST}\r\nlast Fauna\u2028nobody\x0cnobody\r\n"
     )
-    verify = Settings({"PLANTSTORE_TOKENS_FILE": path}).verify_token
+    verify = Settings({"PLANTSTORE_TOKENS_FILE": path}).verify_token()
     clients = [verify("one"), verify("two"), verify("hashed"), verify("nobody")]
     assert clients == ["line-1", "Flora of the Garden", "line-5", None]
     assert verify("last") is not None
@@ -137,7 +166,7 @@ def test_unreadable_tokens_file_is_refused(tmp_path: Path) -> None:
 def test_invalid_max_body_is_refused(limit: Any) -> None:
     """A PLANTSTORE_MAX_BODY that is not a whole number of at least 1 is refused by name."""
     message = refusal(PLANTSTORE_TOKENS="t", PLANTSTORE_MAX_BODY=limit)
-    assert message.startswith("PLANTSTORE_MAX_BODY must be ")
+    assert message.startswith("PLANTSTORE_MAX_BODY: must be ")
 
 
 @pytest.mark.parametrize("limit", [1, "1", 10**17, "1048576"])
@@ -227,7 +256,7 @@ def test_verify_token_argument_replaces_the_setting(monkeypatch: pytest.MonkeyPa
 
 def test_other_settings_are_read_beside_arguments() -> None:
     """A setting without an argument is read and checked as always."""
-    with pytest.raises(SettingsError, match="^PLANTSTORE_MAX_BODY must be "):
+    with pytest.raises(SettingsError, match="^PLANTSTORE_MAX_BODY: must be "):
         create_app({"PLANTSTORE_MAX_BODY": 0}, store=MemoryStore(), verify_token=str.upper)
     with pytest.raises(SettingsError, match="^no token is configured: "):
         create_app(store=MemoryStore())

@@ -2,15 +2,7 @@
 
 import pytest
 
-from plantstore.text import one_line, printable, type_error
-
-
-@pytest.mark.parametrize(
-    ("given", "kind"), [("s3cret", "str"), (None, "NoneType"), (dict, "the class dict")]
-)
-def test_type_error_names_the_type_and_not_the_value(given: object, kind: str) -> None:
-    """The message names the type of a value, or a class, and never shows the value."""
-    assert str(type_error("store", "a Store", given)) == f"store must be a Store, not {kind}"
+from plantstore.text import one_line, printable
 
 
 def test_printable_escapes_control_characters() -> None:

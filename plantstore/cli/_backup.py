@@ -56,11 +56,11 @@ def _refuse_in_use(file: str, source: str) -> None:
     with suppress(OSError):  # The next steps report a file that is missing.
         if os.path.samefile(base, source):
             raise click.UsageError(f"{shown} belongs to the store itself. Choose another file.")
-    for other in (target + ending for ending in _BESIDE):
+    for beside in (target + ending for ending in _BESIDE):
         # SQLite would apply an old log or journal to the new database.
-        if os.path.lexists(other):
+        if os.path.lexists(beside):
             raise click.UsageError(
-                f"{shown} may be a database in use, because {printable(other)} exists."
+                f"{shown} may be a database in use, because {printable(beside)} exists."
                 " Choose another file."
             )
 

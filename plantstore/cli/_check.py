@@ -5,13 +5,15 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from .. import __version__
-from ..settings import MAX_BODY, SETTINGS, STORE, Setting, Settings, SettingsError
+from ..settings import SETTINGS, STORE, TOKENS, TOKENS_FILE, Setting, Settings, SettingsError
 from ..stores.base import StoreUnavailable
 from ..stores.urls import existing, open_store, public_url
-from ..text import one_line
+from ..text import one_line, words
 
 # Returns a line of the report, or raises an exception whose text is the line.
 _Describe = Callable[[Settings], str]
+# The settings of which a line about the tokens or the store says more than the value.
+_DESCRIBED = {TOKENS, TOKENS_FILE, STORE}
 
 
 class Finding(NamedTuple):
@@ -29,7 +31,9 @@ def check(source: Mapping[str, Any]) -> Iterator[Finding]:
     settings = Settings(source)
     yield Finding(True, f"plantstore {__version__}")
     values: list[_Describe] = [
-        partial(_value, setting) for setting in SETTINGS if _has_line(setting, source)
+        partial(_value, setting)
+        for setting in SETTINGS
+        if setting.name in source and setting not in _DESCRIBED
     ]
     for describe in (_names, _tokens, *values, _store):
         try:
@@ -44,17 +48,11 @@ def _names(settings: Settings) -> str:
 
 
 def _tokens(settings: Settings) -> str:
-    return f"Tokens: {settings.token_sources}"
-
-
-def _has_line(setting: Setting[Any], source: Mapping[str, Any]) -> bool:
-    """Return whether a setting has a line: each one that is set has, and the limit of a body."""
-    return setting.report is not None and (setting.name in source or setting is MAX_BODY)
+    return f"Tokens: {settings.token_sources()}"
 
 
 def _value(setting: Setting[Any], settings: Settings) -> str:
-    report: Any = setting.report
-    return str(report(settings[setting]))
+    return f"{setting.name}: {', '.join(words(settings[setting]))}"
 
 
 def _store(settings: Settings) -> str:

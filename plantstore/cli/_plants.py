@@ -1,15 +1,26 @@
 """The commands that add, show, list, count and remove plants."""
 
 import sys
+from typing import Any
 
 import click
 from marshmallow import ValidationError
 
-from ..schemas import describe_faults, new_plant_schema
+from ..schemas import Int64, describe_faults, new_plant_schema
 from ..stores.base import Plant, Store
 from ..text import printable
 from ._formats import as_json
-from ._parameters import ID, NEGATIVE_ID, examples, utf8, with_existing_store, with_store
+from ._parameters import ID, NEGATIVE_ID, Command, examples, utf8, with_existing_store, with_store
+
+
+def _with_optional_fields(command: Command) -> Command:
+    """Pass each optional field of a plant to a command, by an option with its name."""
+    for name, field in new_plant_schema.load_fields.items():
+        if not field.required:
+            help = f"The {name} of the plant. By default, it has none."
+            kind: dict[str, Any] = {"type": ID} if isinstance(field, Int64) else {"callback": utf8}
+            command = click.option(f"--{name}", help=help, **kind)(command)
+    return command
 
 
 @click.command(
@@ -18,18 +29,14 @@ from ._parameters import ID, NEGATIVE_ID, examples, utf8, with_existing_store, w
 )
 @click.argument("id", type=ID)
 @click.argument("name", callback=utf8)
-@click.option(
-    "--tag",
-    callback=utf8,
-    help="The tag of the plant, such as indoor. By default, the plant has no tag.",
-)
+@_with_optional_fields
 @with_store
-def add(store: Store, id: int, name: str, tag: str | None) -> None:
+def add(store: Store, **fields: Any) -> None:
     """Add a plant with this ID and this NAME.
 
     If an SQLite file is missing, it is created.
     """
-    new_plant = {"id": id, "name": name} | ({} if tag is None else {"tag": tag})
+    new_plant = {name: value for name, value in fields.items() if value is not None}
     try:
         store.add(Plant(**new_plant_schema.load(new_plant)))
     except ValidationError as error:
@@ -55,11 +62,11 @@ def show(store: Store, id: int) -> None:
 def list_(store: Store) -> None:
     """Print all plants in the order of their ids.
 
-    Each line is the id, the name and the tag of a plant, separated by tabs. Control characters,
-    such as line breaks, are escaped.
+    Each line has the id, the name and the other fields of a plant, separated by tabs. Control
+    characters, such as line breaks, are escaped.
     """
     for plant in store:
-        cells = (str(plant.id), plant.name, plant.tag or "")
+        cells = ("" if value is None else str(value) for value in plant)
         sys.stdout.buffer.write("\t".join(map(printable, cells)).encode() + b"\n")
 
 

@@ -8,7 +8,7 @@ from functools import partial
 
 import click
 
-from ..bearer import make_token, token_digest
+from ..auth import make_token, token_digest
 from ..text import printable
 from ..tokens.file import parse, read_content, read_file
 from ..tokens.lines import RIGHTS, format_line, format_time, read_rights, read_time, read_tokens
@@ -113,11 +113,11 @@ def list_(file: str) -> None:
     """Show the clients, and the expiry and operations of their tokens."""
     with _faults(file):
         listed = read_file(file)
-    for one in listed:
-        expires = "never" if one.expires is None else format_time(one.expires)
-        operations = "all" if one.operations is None else ",".join(one.operations)
-        state = "\texpired" if one.is_expired() else ""
-        click.echo(f"{printable(one.client)}\t{expires}\t{operations}{state}")
+    for token in listed:
+        expires = "never" if token.expires is None else format_time(token.expires)
+        operations = "all" if token.operations is None else ",".join(token.operations)
+        state = "\texpired" if token.is_expired() else ""
+        click.echo(f"{printable(token.client)}\t{expires}\t{operations}{state}")
 
 
 @tokens.command(epilog=examples("plantstore tokens revoke tokens.txt kiosk"))
@@ -173,7 +173,7 @@ def _faults(file: str) -> Iterator[None]:
 def _appended(line: str, name: str | None, content: bytes) -> bytes:
     """Return the content of a file with another line."""
     # `tokens revoke` removes all tokens with a name: each token needs a name of its own.
-    if name and content and any(one.client == name for one in parse(content)):
+    if name and content and any(token.client == name for token in parse(content)):
         shown = printable(name)
         raise click.ClickException(
             f"the file already has a token with the name {shown}. Use another name, such as"
@@ -186,7 +186,7 @@ def _appended(line: str, name: str | None, content: bytes) -> bytes:
 def _without(name: str, content: bytes) -> bytes:
     """Return the content of a file without the lines of a client."""
     listed = parse(content)
-    revoked = {one.line for one in listed if one.client == name}
+    revoked = {token.line for token in listed if token.client == name}
     if not revoked:
         raise click.ClickException(f"no token has the name {printable(name)}.")
     if len(revoked) == len(listed):
@@ -195,9 +195,9 @@ def _without(name: str, content: bytes) -> bytes:
             " Append another token first: plantstore token --name NAME --append FILE"
         )
     lines = content.split(b"\n")
-    kept = [one.client for one in listed if one.line not in revoked]
+    kept = [token.client for token in listed if token.line not in revoked]
     changed = b"\n".join(line for number, line in enumerate(lines, 1) if number not in revoked)
-    if [one.client for one in parse(changed)] == kept:
+    if [token.client for token in parse(changed)] == kept:
         return changed
     # A token without a name has the number of its line as its name.
     return b"\n".join(b"#" if number in revoked else line for number, line in enumerate(lines, 1))

@@ -138,7 +138,7 @@ def import_(store: Store, file: str, format: Format, skip_existing: bool) -> Non
         raise click.ClickException(f"{error} Nothing was imported.") from None
     except PlantExists as error:
         (id,) = error.args
-        place = next((f"line {line}: " for line, other in reversed(recent) if other == id), "")
+        place = next((f"line {line}: " for line, known in reversed(recent) if known == id), "")
         raise click.ClickException(
             f"{place}plant {id} already exists, or occurs twice in the file. Nothing was imported."
         ) from None

@@ -6,7 +6,7 @@ from typing import Any
 
 from flask import Blueprint, request
 
-from ..base_blueprint import OperationsBlueprint, check_store
+from ..blueprint import OperationsBlueprint
 from ..errors import Refused
 from ..responses import JSONResponse
 from ..stores.base import Store, StoreMisconfigured, StoreUnavailable
@@ -25,10 +25,8 @@ def create_health_blueprint(*, store: Store, name: str = "plantstore_health") ->
     :param store: the store that keeps the plants.
     :param name: the name of the blueprint, by default ``plantstore_health``.
     :returns: the blueprint, for :meth:`flask.Flask.register_blueprint`.
-    :raises TypeError: if an argument has the wrong type.
     :raises ValueError: if ``name`` is empty or has a dot.
     """
-    check_store(store)
     blueprint = OperationsBlueprint(name, __name__)
     ping = _Ping(store)
 
@@ -45,7 +43,6 @@ def create_health_blueprint(*, store: Store, name: str = "plantstore_health") ->
         ping()
         return _ok()
 
-    blueprint.record(blueprint.add_other_methods)
     return blueprint
 
 

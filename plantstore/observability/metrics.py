@@ -16,8 +16,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from ..auth import VerifyToken
-from ..base_blueprint import OperationsBlueprint
-from ..blueprint import OPERATIONS
+from ..blueprint import OPERATIONS, OperationsBlueprint
 from ..errors import Refused
 from ..responses import OperationResponse
 
@@ -35,9 +34,9 @@ _BEGAN = "plantstore.began"
 _FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 # The size in bytes of a process's file there. It is enough for every operation with every outcome.
 _SIZE = 1 << 19
-# The operations by their endpoints.
-_NAMES = {f"plantstore.{one.view.__name__}": name for name, one in OPERATIONS.items()}
-_NAMES["plantstore_metrics.read"] = "metrics"
+# What a request is for, by its endpoint.
+_NAMES = {f"plantstore.{name}": name for name in OPERATIONS}
+_NAMES["plantstore_metrics.metrics"] = "metrics"
 
 
 class Durations:
@@ -93,7 +92,9 @@ class Durations:
         try:
             shared: Any = MultiProcessCollector(None)  # type: ignore[no-untyped-call]
             # Other packages may share metrics in the same folder.
-            yield from (one for one in shared.collect() if one.name.startswith("plantstore_"))
+            yield from (
+                metric for metric in shared.collect() if metric.name.startswith("plantstore_")
+            )
         except (OSError, ValueError):
             raise Refused(50302, f"The folder {_FOLDER} of the metrics cannot be read.") from None
 
@@ -181,6 +182,5 @@ def create_metrics_blueprint(metrics: Metrics, verify_token: VerifyToken) -> Ope
     :param verify_token: returns a token's client.
     """
     blueprint = OperationsBlueprint("plantstore_metrics", __name__, verify_token=verify_token)
-    blueprint.add_operation("metrics", "read the metrics", "GET", "/metrics", metrics.read)
-    blueprint.record(blueprint.add_other_methods)
+    blueprint.add_url_rule("/metrics", "metrics", metrics.read)
     return blueprint

@@ -1,6 +1,5 @@
 """The OpenAPI document and the documentation page over HTTP."""
 
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -8,10 +7,8 @@ from typing import Any
 from flask import Blueprint, Response, current_app, request, send_from_directory
 from werkzeug.routing import Rule
 
-from ..base_blueprint import OperationsBlueprint
-from ..blueprint import OPERATIONS
+from ..blueprint import OPERATIONS, OperationsBlueprint
 from ..errors import Refused
-from ..request_url import requested_url
 from ..responses import JSONResponse, id_header
 from .document import make_document
 
@@ -40,16 +37,7 @@ def create_docs_blueprint(*, name: str = "plantstore_docs") -> Blueprint:
     :param name: the name of the blueprint, by default ``plantstore_docs``.
     :returns: the blueprint. Register it with the same URL prefix as :func:`create_blueprint`, with
         the same names and converters of parameters.
-    :raises TypeError: if an argument has the wrong type.
     :raises ValueError: if ``name`` is empty or has a dot.
-    """
-    return make_docs_blueprint(name, requested_url)
-
-
-def make_docs_blueprint(name: str, get_url: Callable[[], str]) -> Blueprint:
-    """Return the blueprint of :func:`create_docs_blueprint`.
-
-    :param get_url: returns the URL of the current request without its query.
     """
     blueprint = OperationsBlueprint(name, __name__)
 
@@ -59,10 +47,7 @@ def make_docs_blueprint(name: str, get_url: Callable[[], str]) -> Blueprint:
         served = _served()
         if not served:
             raise RuntimeError(f"{name}: register it with the same url_prefix as create_blueprint")
-        document = make_document(served)
-        document["servers"] = [{"url": get_url().removesuffix("/openapi.json")}]
-        # A shared cache must not keep it: the URL depends on the client.
-        response = JSONResponse(document, headers=[("Cache-Control", "private, no-cache")])
+        response = JSONResponse(make_document(served), headers=[("Cache-Control", "no-cache")])
         response.add_etag()
         response.make_conditional(request)
         return response
@@ -70,7 +55,6 @@ def make_docs_blueprint(name: str, get_url: Callable[[], str]) -> Blueprint:
     if find_spec("flask_swagger_ui") is not None:
         blueprint.add_url_rule("/docs", view_func=_page)
         blueprint.add_url_rule("/docs/<plantstore_file>", view_func=_file)
-    blueprint.record(blueprint.add_other_methods)
     return blueprint
 
 
@@ -108,9 +92,7 @@ def _served() -> list[str]:
         if _is_operation(rule) and (rule.host, rule.subdomain) == same_host
     }
     return [
-        name
-        for name, (_, rule, view) in OPERATIONS.items()
-        if (prefix + rule, view.__name__) in rules
+        name for name, operation in OPERATIONS.items() if (prefix + operation.rule, name) in rules
     ]
 
 

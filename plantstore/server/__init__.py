@@ -37,7 +37,7 @@ class _Service(WSGIApplication):
         """Refuse an address that cannot be used. gunicorn itself would retry for five seconds."""
         inherits = {"GUNICORN_FD", "LISTEN_FDS"} & os.environ.keys()
         if not inherits and not self.cfg.reuse_port:
-            for address in [one for one in self.cfg.address if isinstance(one, tuple)]:
+            for address in [bound for bound in self.cfg.address if isinstance(bound, tuple)]:
                 _check_address(*address)
         super().run()
 

@@ -6,9 +6,8 @@ from typing import Any
 
 from gunicorn.glogging import Logger as GunicornLogger
 
-from ..errors import ADDED
-from ..observability.log_format import TextFormatter
-from ..settings import Settings, SettingsError
+from ..log import ADDED, TextFormatter, make_formatter
+from ..settings import LOG, Settings, SettingsError
 from ..text import printable
 
 # The fields that each line about a request has, with their names in gunicorn.
@@ -53,7 +52,7 @@ class Logger(GunicornLogger):
 def _formatter(cfg: Any) -> logging.Formatter:
     try:
         # gunicorn sets the variables of its option --env later.
-        return Settings({**os.environ, **cfg.env}).log_formatter()
+        return make_formatter(Settings({**os.environ, **cfg.env})[LOG])
     except SettingsError:  # It is reported when the service starts.
         return TextFormatter()
 

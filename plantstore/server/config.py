@@ -8,8 +8,7 @@ from threading import Thread
 from typing import Any
 
 from .. import __version__
-from ..app import create_app
-from ..settings import METRICS, SERVED_OPERATIONS, STORE, Settings, SettingsError
+from ..settings import SERVED_OPERATIONS, STORE, Settings, SettingsError
 from ..stores.base import Store
 from ..stores.urls import public_url
 from ..text import one_line
@@ -60,11 +59,11 @@ def when_ready(server: Any) -> None:
 
 def _report(server: Any) -> None:
     """Report what is served, at the start and after a reload."""
-    settings = Settings(os.environ)
     server.log.info("plantstore %s", __version__)
-    if _serves_settings(server):
+    settings = _checked(server)
+    if settings is not None:
         server.log.info("Store: %s", public_url(settings[STORE]))
-        server.log.info("Tokens: %s", settings.token_sources)
+        server.log.info("Tokens: %s", settings.token_sources())
         operations = settings[SERVED_OPERATIONS]
         server.log.info("Operations: %s", ", ".join(operations))
     server.log.info("Workers: %d", server.num_workers)
@@ -72,7 +71,8 @@ def _report(server: Any) -> None:
 
 
 def _report_reload(server: Any) -> None:
-    with suppress(SettingsError):  # A file has changed since the reload. The workers report it.
+    with suppress(RuntimeError):  # A file has changed since the reload. The workers report it.
+        _check(server)
         _report(server)
 
 
@@ -97,15 +97,14 @@ def nworkers_changed(server: Any, new_value: int, old_value: int | None) -> None
     server.log.error_log.addFilter(_hide_environment)
     # A worker that is added later then sees that it is one of several.
     server.cfg.set("workers", new_value)
-    added = old_value is not None and new_value > 1
-    if added and _serves_settings(server) and _one_process():
+    if old_value is not None and new_value > 1 and _one_process(server):
         server.log.error(_ONE_WORKER)
         server.num_workers = 1
 
 
 def pre_exec(server: Any) -> None:
     """Keep one process after SIGUSR2 if the store allows only one."""
-    if _serves_settings(server) and _one_process():  # pragma: no branch  # Otherwise it ends here.
+    if _one_process(server):  # pragma: no branch  # Otherwise it ends here.
         server.log.error(_ONE_WORKER)
         os._exit(1)  # This is a copy of the main process, which continues.
 
@@ -118,12 +117,10 @@ def _hide_environment(record: LogRecord) -> bool:
 
 def _test_store(worker: Any, store: Store) -> None:
     try:
-        if _serves_settings(worker):
-            # The first requests must not wait for the test of a slow database.
-            with Settings(os.environ).open_store() as other:
-                other.ping()
-        else:
-            store.ping()
+        settings = _checked(worker)
+        # The first requests must not wait for the test of a slow database.
+        with store if settings is None else settings.open_store() as tested:
+            tested.ping()
         worker.log.info("The store can be used.")
     except Exception as error:  # noqa: BLE001  # The store may be one of another package.
         worker.log.error(
@@ -133,19 +130,19 @@ def _test_store(worker: Any, store: Store) -> None:
 
 
 def _check(server: Any) -> None:
-    """Check the settings.
+    """Check the settings, and keep them for the other hooks.
 
     :raises RuntimeError: if one is wrong, or if the store allows only one worker.
     """
     if not _serves_settings(server):
         return
+    settings = Settings(os.environ)
     try:
-        # The main process needs neither metrics nor a thread that looks at the file of tokens.
-        create_app({"PLANTSTORE_METRICS": 0}, verify_token=lambda token: None)
-        Settings(os.environ).token_sources, Settings(os.environ)[METRICS]  # noqa: B018
+        settings.check()
     except SettingsError as error:
         raise RuntimeError(f"plantstore: {error}") from None
-    if _one_process() and server.num_workers > 1:
+    server.app.plantstore_settings = settings
+    if _one_process(server) and server.num_workers > 1:
         raise RuntimeError(f"{_ONE_WORKER}, not {server.num_workers}")
 
 
@@ -154,5 +151,11 @@ def _serves_settings(server: Any) -> bool:
     return str(server.app.app_uri).startswith("plantstore")
 
 
-def _one_process() -> bool:
-    return Settings(os.environ).open_store().one_process
+def _checked(process: Any) -> Settings | None:
+    """Return the settings that were checked, or ``None`` if another application is served."""
+    return getattr(process.app, "plantstore_settings", None)
+
+
+def _one_process(server: Any) -> bool:
+    settings = _checked(server)
+    return settings is not None and settings.open_store().one_process

@@ -1,4 +1,4 @@
-"""Chooses who executes the operations of an engine: threads of the store, or those of a site."""
+"""Chooses who executes the jobs of an engine: threads of the store, or those of a site."""
 
 import os
 import sys

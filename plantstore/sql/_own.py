@@ -1,4 +1,4 @@
-"""An engine of our own: threads of the store execute the operations."""
+"""An engine of our own: threads of the store execute the jobs."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -13,9 +13,9 @@ from ..stores.base import Plant, PlantExists, StoreUnavailable
 from ..stores.deadline import remaining
 from ._failures import Failures, Session
 from ._held import HeldConnection, note_sockets
-from ._operations import Add, Operation
+from ._jobs import Add, Job
+from ._lanes import Lanes, start_thread
 from ._statements import Statements
-from ._workers import Workers, start_thread
 from .engines import Backend, dropped
 
 # The number of threads that write at a time.
@@ -26,7 +26,7 @@ MOST_WRITING = 8
 READING = 8
 # The number of threads that read an SQLite file at a time.
 _READING_FILE = 4
-# The seconds without a response after which operations are refused at once.
+# The seconds without a response after which jobs are refused at once.
 _PATIENCE = 2.0
 # The seconds after which a connection without a response may be lost, and between two checks.
 _LOST, _INTERVAL = 5.0, 1.0
@@ -45,7 +45,7 @@ class OwnConnections:
 
     :param engine: the engine, which has no pool.
     :param backend: the entry of the engine.
-    :param timeout: the seconds that an operation may take.
+    :param timeout: the seconds that a job may take.
     """
 
     def __init__(self, engine: Engine, backend: Backend, timeout: float) -> None:
@@ -58,16 +58,16 @@ class OwnConnections:
 
     def _reset(self) -> None:
         one_writer = self.backend.one_writer
-        self._writing = self._workers(*((1, 1) if one_writer else (_WRITING, MOST_WRITING)))
-        self._reading = self._workers(*[_READING_FILE if one_writer else READING] * 2)
+        self._writing = self._lanes(*((1, 1) if one_writer else (_WRITING, MOST_WRITING)))
+        self._reading = self._lanes(*[_READING_FILE if one_writer else READING] * 2)
         self._next_check = 0.0
         self._probing: HeldConnection | None = None
         self._probe_began = 0.0
 
-    def _workers(self, usual: int, most: int) -> Workers:
+    def _lanes(self, usual: int, most: int) -> Lanes:
         # A file that is locked is not one that has failed.
         patience = self.timeout - 0.5 if self.backend.one_writer else _PATIENCE
-        return Workers(self._execute, self._connection, usual, most, patience)
+        return Lanes(self._execute, self._connection, usual, most, patience)
 
     def _connection(self) -> HeldConnection:
         return HeldConnection(self.engine, self.backend)
@@ -103,7 +103,7 @@ class OwnConnections:
                     statements, partial(self._failures.checked, connection, run)
                 )
             return
-        workers, used = self._workers(1, 1), list[Connection]()
+        lanes, used = self._lanes(1, 1), list[Connection]()
 
         def once(run: Callable[[Connection], _T], connection: Connection) -> _T:
             used.append(connection)
@@ -113,12 +113,12 @@ class OwnConnections:
             return self._failures.explained(statements, partial(run, connection))
 
         try:
-            yield lambda run: self._call(workers, statements, partial(once, run))
+            yield lambda run: self._call(lanes, statements, partial(once, run))
         finally:
-            workers.close()
+            lanes.close()
 
     def close(self) -> None:
-        """Close the idle connections. Those in use are closed when their operations end."""
+        """Close the idle connections. Those in use are closed when their jobs end."""
         self._writing.close()
         self._reading.close()
 
@@ -135,56 +135,54 @@ class OwnConnections:
             raise StoreUnavailable(_NO_TIME)
         return time.monotonic() + seconds
 
-    def _call(
-        self, workers: Workers, statements: Statements, run: Callable[[Connection], _T]
-    ) -> _T:
-        operation = Operation(statements, run, self._expires())
-        self._wait(workers, operation)
-        result: _T = operation.result
+    def _call(self, lanes: Lanes, statements: Statements, run: Callable[[Connection], _T]) -> _T:
+        job = Job(statements, run, self._expires())
+        self._wait(lanes, job)
+        result: _T = job.result
         return result
 
-    def _wait(self, workers: Workers, operation: Operation) -> None:
+    def _wait(self, lanes: Lanes, job: Job) -> None:
         now = time.monotonic()
         if now >= self._next_check:
             self._next_check = now + _INTERVAL
             self._check_connections(now)
-        workers.call(operation)
+        lanes.call(job)
 
     def _check_connections(self, now: float) -> None:
         """Shut down connections that are lost. If all may be, open another one."""
         kinds = self._writing, self._reading
-        for workers in kinds:
-            lost = workers.waiting_since(workers.responded - _CERTAINLY_LOST)
-            for held in workers.waiting_since(now - _CERTAINLY_LOST):
+        for lanes in kinds:
+            lost = lanes.waiting_since(lanes.responded - _CERTAINLY_LOST)
+            for held in lanes.waiting_since(now - _CERTAINLY_LOST):
                 # SQLAlchemy prepares the first connection, and all others wait for it.
                 if held.is_opening or held in lost:
                     held.shut_down()
         probing = self._probing
         if probing is not None and self._probe_began < now - _CERTAINLY_LOST:
             probing.shut_down()
-        elif probing is None and any(workers.are_stuck(now - _LOST) for workers in kinds):
+        elif probing is None and any(lanes.are_stuck(now - _LOST) for lanes in kinds):
             with suppress(RuntimeError):  # The next check tries again.
                 start_thread(self._probe)
 
-    def _execute(self, held: HeldConnection, operations: list[Operation]) -> bool:
-        """Execute an operation or a group of adds; return whether the database has responded."""
+    def _execute(self, held: HeldConnection, jobs: list[Job]) -> bool:
+        """Execute a job or a group of adds; return whether the database has responded."""
         try:
-            self._perform(held, operations)
+            self._perform(held, jobs)
         except Exception as error:  # noqa: BLE001  # The callers get it.
-            for operation in operations:
-                operation.finish(self._failures.explain(error, operation.statements.table))
+            for job in jobs:
+                job.finish(self._failures.explain(error, job.statements.table))
             # The server has opened a connection, although too late: this is a response, too.
             return self._failures.is_response(error) or error.args == (_TOO_LATE,)
         return True
 
-    def _perform(self, held: HeldConnection, operations: list[Operation]) -> None:
-        adds = [one for one in operations if isinstance(one, Add)]
+    def _perform(self, held: HeldConnection, jobs: list[Job]) -> None:
+        adds = [job for job in jobs if isinstance(job, Add)]
         if adds:
             self._add(held, adds)
         else:
-            (operation,) = operations
-            operation.result = self._retry(held, operation, operation.run)
-            operation.finish()
+            (job,) = jobs
+            job.result = self._retry(held, job, job.run)
+            job.finish()
 
     def _add(self, held: HeldConnection, adds: list[Add]) -> None:
         """Insert the plants of adds, which have different ids."""
@@ -209,21 +207,17 @@ class OwnConnections:
                 add.finish(dropped(add.statements.table))
         self._writing.repeat([add for add in adds if not add.is_finished])
 
-    def _retry(
-        self, held: HeldConnection, operation: Operation, run: Callable[[Connection], _T]
-    ) -> _T:
-        attempt = partial(self._attempt, held, operation, run)
-        return self._failures.retry(attempt, operation.expires)
+    def _retry(self, held: HeldConnection, job: Job, run: Callable[[Connection], _T]) -> _T:
+        attempt = partial(self._attempt, held, job, run)
+        return self._failures.retry(attempt, job.expires)
 
-    def _attempt(
-        self, held: HeldConnection, operation: Operation, run: Callable[[Connection], _T]
-    ) -> _T:
+    def _attempt(self, held: HeldConnection, job: Job, run: Callable[[Connection], _T]) -> _T:
         """Execute a function, and replace the connection after an error that may have broken it.
 
-        :param operation: the operation, or the last one of a group.
+        :param job: the job, or the last one of a group.
         """
         connection = self._connect(held)
-        if time.monotonic() > operation.expires:
+        if time.monotonic() > job.expires:
             raise StoreUnavailable(_TOO_LATE)  # To connect has taken longer than the caller waits.
         try:
             return self._failures.checked(connection, run)
@@ -231,7 +225,7 @@ class OwnConnections:
             if self._failures.breaks_connection(error):
                 held.close()
             if not self._failures.is_conflict(error):
-                operation.statements.is_checked = False
+                job.statements.is_checked = False
             raise
 
     def _connect(self, held: HeldConnection) -> Connection:
@@ -239,8 +233,8 @@ class OwnConnections:
             connection, is_new = held.get()
         except Exception as error:
             # The frames of a driver refer to the error. Its connection would stay open with them.
-            for one in filter(None, (error, error.__cause__)):
-                one.__traceback__ = None
+            for failure in filter(None, (error, error.__cause__)):
+                failure.__traceback__ = None
             raise StoreUnavailable(self._failures.describe(error)) from error
         if is_new:
             self._shut_down(held.server, self._writing, self._reading)
@@ -259,12 +253,12 @@ class OwnConnections:
         held.close()
         self._probing = None
 
-    def _shut_down(self, server: object, *workers: Workers) -> None:
+    def _shut_down(self, server: object, *lanes: Lanes) -> None:
         """Shut down connections without a response for long that do not lead to a server.
 
         :param server: the address of the server.
         """
         moment = time.monotonic() - _LOST
-        for held in chain.from_iterable(some.waiting_since(moment) for some in workers):
+        for held in chain.from_iterable(kind.waiting_since(moment) for kind in lanes):
             if held.server != server:
                 held.shut_down()

@@ -7,7 +7,6 @@ from weakref import finalize
 from sqlalchemy import Connection, Engine, MetaData
 
 from ..stores.base import BulkStore, Plant, check_plant, int64_fault
-from ..text import type_error
 from ._executors import executor_of
 from ._imports import PAGE, WEIGHT, add_all
 from ._statements import Statements
@@ -30,7 +29,7 @@ class SQLStore(BulkStore):
         site create the table. By default, the first :meth:`add` or :meth:`add_all` creates the
         table, and the store has no plants before that.
     :param table: the name of the table.
-    :raises TypeError: if an argument has the wrong type.
+    :raises TypeError: if ``engine`` is not an engine.
     :raises ValueError: if ``metadata`` has another table with this name, if the name is empty
         or too long, or if the database is not SQLite, PostgreSQL, MariaDB or MySQL.
     """
@@ -39,9 +38,10 @@ class SQLStore(BulkStore):
         self, engine: Engine, metadata: MetaData | None = None, *, table: str = "plants"
     ) -> None:
         if not isinstance(engine, Engine):
-            raise type_error("engine", "an SQLAlchemy Engine, such as db.engine", engine)
-        if not isinstance(metadata, MetaData | None):
-            raise type_error("metadata", "an SQLAlchemy MetaData, such as db.metadata", metadata)
+            raise TypeError(
+                "engine must be an SQLAlchemy Engine, such as db.engine,"
+                f" not {type(engine).__name__}"
+            )
         self._executor = executor_of(engine)
         # The threads of the executor do not end by themselves.
         finalize(self, self._executor.close)

@@ -3,27 +3,13 @@
 from collections.abc import Iterator
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    Connection,
-    Engine,
-    MetaData,
-    Table,
-    Text,
-    exc,
-    inspect,
-    text,
-)
-from sqlalchemy.dialects.mysql import LONGTEXT
+from sqlalchemy import Column, Connection, Engine, MetaData, Table, Text, exc, inspect, text
 from sqlalchemy.engine.interfaces import ReflectedColumn
 
 from ..stores.base import Plant, StoreMisconfigured
-from ..text import one_line, type_error
+from ..text import one_line
+from ._columns import make_columns
 from .engines import Backend, misconfigured
-
-# In MySQL and MariaDB, TEXT is limited to 65,535 bytes.
-_TEXT = Text().with_variant(LONGTEXT(charset="utf8mb4"), "mysql", "mariadb")
 
 
 class TableMissing(StoreMisconfigured):
@@ -36,12 +22,9 @@ def define_table(name: str, metadata: MetaData, engine: Engine) -> Table:
     :param name: the name of the table.
     :param metadata: the metadata that contains the table. Several stores may use one table.
     :param engine: the engine, which limits the length of the name.
-    :raises TypeError: if the name is not a string.
     :raises ValueError: if the name is empty or too long, or if the metadata has a table of this
         name that is not a table of plants.
     """
-    if not isinstance(name, str):
-        raise type_error("table", "a string, the name of a table", name)
     longest = engine.dialect.max_identifier_length
     if not 0 < len(name.encode()) <= longest or "\0" in name:
         raise ValueError(f"table must be a name of 1 to {longest} bytes")
@@ -52,9 +35,7 @@ def define_table(name: str, metadata: MetaData, engine: Engine) -> Table:
     return Table(
         name,
         metadata,
-        Column("id", BigInteger, primary_key=True, autoincrement=False),
-        Column("name", _TEXT, nullable=False),
-        Column("tag", _TEXT),
+        *make_columns(),
         info={"plantstore": True},
         implicit_returning=False,
         sqlite_with_rowid=False,  # One B-tree, with the id as its key, instead of two.

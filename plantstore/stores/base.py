@@ -1,8 +1,8 @@
 """The plant that a store keeps, the interfaces of stores, and their exceptions."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
-from typing import ClassVar, NamedTuple, Self
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, ClassVar, NamedTuple, Self, get_type_hints
 
 #: The ids that a plant can have: the signed 64-bit integers (interface section 2).
 INT64 = range(-(2**63), 2**63)
@@ -11,8 +11,8 @@ INT64 = range(-(2**63), 2**63)
 class Plant(NamedTuple):
     """A plant as a store takes it and returns it (interface section 2, NewPlant).
 
-    ``id`` is within int64. ``name`` and ``tag`` do not contain U+0000, because not every
-    database can store it. The tag of a plant without one is ``None``.
+    An integer is within int64. A text does not contain U+0000, because not every database can
+    store it. A field that is not required is ``None`` if the plant does not have it.
     """
 
     id: int
@@ -27,8 +27,8 @@ class Plant(NamedTuple):
 
     @property
     def characters(self) -> int:
-        """The number of characters of the name and the tag."""
-        return len(self.name) + len(self.tag or "")
+        """The number of characters of all texts."""
+        return sum(len(value) for value in self if type(value) is str)
 
 
 def check_plant(plant: Plant) -> Plant:
@@ -37,13 +37,16 @@ def check_plant(plant: Plant) -> Plant:
     :param plant: the plant.
     :raises ValueError: if it is not valid. The message says what is wrong with each field.
     """
-    id, name, tag = plant
-    id_fault, name_fault = int64_fault(id), text_fault(name)
-    tag_fault = None if tag is None else text_fault(tag)
-    if id_fault or name_fault or tag_fault:
-        faults = {"id": id_fault, "name": name_fault, "tag": tag_fault}
-        raise ValueError(" ".join(f"{field}: {faults[field]}" for field in faults if faults[field]))
+    for value, fault in zip(plant, _FAULTS, strict=True):
+        if fault(value):
+            raise ValueError(_describe(plant))
     return plant
+
+
+def _describe(plant: Plant) -> str:
+    faults = [fault(value) for value, fault in zip(plant, _FAULTS, strict=True)]
+    named = zip(Plant._fields, faults, strict=True)
+    return " ".join(f"{name}: {fault}" for name, fault in named if fault)
 
 
 def int64_fault(value: object) -> str | None:
@@ -66,6 +69,21 @@ def text_fault(value: object) -> str | None:
     except UnicodeEncodeError:
         return "Must not contain a lone surrogate."
     return None
+
+
+def _optional(fault: Callable[[object], str | None]) -> Callable[[object], str | None]:
+    return lambda value: None if value is None else fault(value)
+
+
+# What is wrong with a value, by the type of its field.
+_FAULTS_OF_TYPES: dict[Any, Callable[[object], str | None]] = {
+    int: int64_fault,
+    str: text_fault,
+    int | None: _optional(int64_fault),
+    str | None: _optional(text_fault),
+}
+# The same for each field of a plant, in their order.
+_FAULTS = [_FAULTS_OF_TYPES[type] for type in get_type_hints(Plant).values()]
 
 
 class PlantExists(Exception):

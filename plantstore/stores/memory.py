@@ -4,7 +4,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
 from itertools import islice
 from threading import Lock
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from .base import Plant, PlantExists, Store, check_plant
 
@@ -25,9 +25,11 @@ class MemoryStore(Store):
     one_process: ClassVar[bool] = True
 
     def __init__(self) -> None:
-        # Until Python 3.13, the garbage collector does not traverse a dict of integers and strings.
-        self._names: dict[int, str] = {}
-        self._tags: dict[int, str] = {}
+        # A dict for each field but the id. Until Python 3.13, the garbage collector does not
+        # traverse a dict of integers and strings.
+        self._fields: list[dict[int, Any]] = [{} for _ in Plant._fields[1:]]
+        # The first field is required: each plant has it.
+        self._first = self._fields[0]
         # The ids of all plants except the newest, in order. An add does not change it.
         self._ids: list[int] = []
         self._lock = Lock()
@@ -38,19 +40,18 @@ class MemoryStore(Store):
         :raises PlantExists: if a plant with its id exists.
         :raises ValueError: if the plant is not valid.
         """
-        id, name, tag = check_plant(plant)
+        id, *values = check_plant(plant)
         with self._lock:
-            if id in self._names:
+            if id in self._first:
                 raise PlantExists(id)
-            self._names[id] = name
-            if tag is not None:
-                self._tags[id] = tag
+            for field, value in zip(self._fields, values, strict=True):
+                if value is not None:
+                    field[id] = value
 
     def get(self, id: int) -> Plant | None:
         """Return the plant with this id, or ``None`` if there is none."""
         with self._lock:
-            name = self._names.get(id)
-            return None if name is None else Plant(id, name, self._tags.get(id))
+            return self._plant(id) if id in self._first else None
 
     def remove(self, id: int) -> None:
         """Remove the plant with this id.
@@ -58,8 +59,9 @@ class MemoryStore(Store):
         :raises KeyError: if there is none.
         """
         with self._lock:
-            del self._names[id]
-            self._tags.pop(id, None)
+            del self._first[id]
+            for field in self._fields[1:]:
+                field.pop(id, None)
             place = bisect_left(self._ids, id)
             if self._ids[place : place + 1] == [id]:
                 del self._ids[place]
@@ -79,12 +81,15 @@ class MemoryStore(Store):
             self._sort_ids()
             start = 0 if after is None else bisect_right(self._ids, after)
             ids = self._ids[start : start + count]
-            return [Plant(id, self._names[id], self._tags.get(id)) for id in ids]
+            return [self._plant(id) for id in ids]
+
+    def _plant(self, id: int) -> Plant:
+        return Plant._make([id, *(field.get(id) for field in self._fields)])
 
     def _sort_ids(self) -> None:
-        new = len(self._names) - len(self._ids)
+        new = len(self._first) - len(self._ids)
         # A dict keeps the order in which its keys were added.
-        newest = islice(reversed(self._names), new)
+        newest = islice(reversed(self._first), new)
         if new < _FEW:  # To sort all ids again would take much longer.
             for id in newest:
                 insort(self._ids, id)
@@ -94,7 +99,7 @@ class MemoryStore(Store):
 
     def __len__(self) -> int:
         """Return the number of plants."""
-        return len(self._names)
+        return len(self._first)
 
     def ping(self) -> None:
         """Do nothing: memory is always available."""

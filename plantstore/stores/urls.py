@@ -8,7 +8,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, cast
 from urllib.parse import unquote_plus
 
-from ..text import one_line, type_error
+from ..text import one_line
 from .base import Store
 from .memory import MemoryStore
 
@@ -77,13 +77,10 @@ def open_store(url: str) -> Store:
     :param url: ``memory://`` for a new :class:`MemoryStore`, the URL of a database, such as
         ``sqlite:///plants.db``, for a :class:`~plantstore.SQLStore`, or a URL whose scheme is
         the name of an entry point that another package has in the group ``plantstore.stores``.
-    :raises TypeError: if the URL is not a string.
     :raises ValueError: if no store has such a URL, if its driver or its package is missing or
         cannot be imported, or if several packages have its scheme. The message does not show
         the URL, which may contain a password.
     """
-    if not isinstance(url, str):
-        raise type_error("url", "the URL of a store", url)
     scheme, separator, _ = url.partition("://")
     if separator and scheme in _OPENERS:
         return _OPENERS[scheme](url)
@@ -106,7 +103,11 @@ def existing(url: str) -> str:
     if not url.startswith("sqlite:"):
         return url
     file, _, query = url.partition("?")
-    options = [_MODE if unquote_plus(it) == f"{_MODE}c" else it for it in query.split("&") if it]
+    options = [
+        _MODE if unquote_plus(option) == f"{_MODE}c" else option
+        for option in query.split("&")
+        if option
+    ]
     if not any(re.match("mode(=|$)", unquote_plus(option)) for option in options):
         options.append(_MODE)
     return f"{file}?{'&'.join(options)}"

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from ..bearer import PREFIX, token_digest
+from ..auth import PREFIX, token_digest
 from ..blueprint import OPERATIONS
 
 #: The operations to which a token can have the right.

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 import pytest
 
 from plantstore.errors import ERRORS
+from plantstore.server.worker._refusals import _REFUSALS
 from tests.support.front import NGINX, Front, front
 from tests.support.serving import Connection, Gunicorn, Response, free_port, post
 from tests.support.sites import BEARER, TOKEN, new_rose
@@ -75,7 +76,7 @@ def test_service_without_a_prefix(service: Gunicorn) -> None:
         assert proxy.request(post(new_rose())).status == 200
         check_error(proxy.request(get("/readyz")), 40401)
         document = json.loads(proxy.request(get("/openapi.json")).body)
-        assert document["servers"] == [{"url": "https://localhost"}]
+        assert document["servers"] == [{"url": "."}]
 
 
 def test_address_and_id_in_each_log(service: Gunicorn, proxy: Front) -> None:
@@ -124,9 +125,9 @@ def test_health_and_metrics_are_hidden(proxy: Front, path: str) -> None:
 
 
 def test_document_and_page(proxy: Front) -> None:
-    """The page is served, and the document names the address that clients use."""
+    """The page is served, and the URL of the document is relative to where a client gets it."""
     document = json.loads(proxy.request(get("/garden/openapi.json")).body)
-    assert document["servers"] == [{"url": "https://localhost/garden"}]
+    assert document["servers"] == [{"url": "."}]
     assert proxy.request(get("/garden/docs")).status == 200
 
 
@@ -152,7 +153,8 @@ def test_refusals_of_nginx_are_errors(proxy: Front, request_: bytes, number: int
     with proxy.connect() as connection:
         connection.send_what_is_read(request_)
         message = check_error(connection.receive(), number)
-    assert message == ERRORS[number][0] or number == 40000
+    texts = dict(_REFUSALS.values()) | {number: ERRORS[number][0] for number in ERRORS}
+    assert message == texts[number] or number == 40000
 
 
 def test_request_without_tls(proxy: Front) -> None:

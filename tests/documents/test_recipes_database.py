@@ -365,7 +365,7 @@ def test_verify_token_must_return_a_name(
     code = recipe("users").replace("else user.name", "else user")
     names = run_site(garden=code + VERIFY_TOKEN_PASSED)
     assert create_as(names, new_user(names, "Flora")) == 500
-    assert "must be a name, a Client or None, not User" in caplog.text
+    assert "must return a name, a Client or None, not User" in caplog.text
 
 
 def test_pages_recipe_with_a_database(run_site: RunSite) -> None:

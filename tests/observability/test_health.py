@@ -62,17 +62,6 @@ def test_health_needs_no_token(client: FlaskClient, path: str) -> None:
     assert (response.status_code, response.data) == (200, b"")
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "TRACE", "BREW"])
-def test_other_methods_of_health(client: FlaskClient, path: str, method: str) -> None:
-    """Another method on /healthz or /readyz is 40501 with Allow; OPTIONS is 200 with Allow."""
-    response = client.open(path, method=method)
-    check_error(response, 40501)
-    assert response.headers["Allow"] == "GET, HEAD, OPTIONS"
-    response = client.options(path)
-    assert (response.status_code, response.headers["Allow"]) == (200, "GET, HEAD, OPTIONS")
-
-
 @pytest.mark.parametrize(
     ("error", "number"),
     [
@@ -171,17 +160,7 @@ def test_health_of_a_site(store: Store) -> None:
     client = site.test_client()
     assert client.get("/garden/readyz").json == {"status": "ok"}
     check_error(client.get("/other/readyz"), 50301)
-    check_error(client.post("/garden/healthz"), 40501)
     assert client.get("/healthz").status_code == 404
-
-
-@pytest.mark.parametrize(
-    "options", [{"store": {}}, {"store": MemoryStore(), "name": None}], ids=["store", "name"]
-)
-def test_wrong_argument_of_create_health_blueprint(options: Any) -> None:
-    """A wrong argument of create_health_blueprint is refused at the call."""
-    with pytest.raises(TypeError, match=r"(store|name) must be "):
-        create_health_blueprint(**options)
 
 
 @pytest.mark.server

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from plantstore import create_app
-from plantstore.observability.log_format import TextFormatter
+from plantstore.log import TextFormatter
 from tests.support.log import LINE
 from tests.support.serving import LIMIT, ROOT, Granian, Gunicorn, post
 from tests.support.sites import TOKEN, new_rose
@@ -147,9 +147,9 @@ def test_logging_configuration_of_the_operator(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", ["", "xml", "JSON", 1])
 def test_invalid_log_or_metrics_setting_is_refused(value: Any) -> None:
     """PLANTSTORE_LOG is text or json, and PLANTSTORE_METRICS is 0 or 1."""
-    with pytest.raises(ValueError, match="^PLANTSTORE_LOG must be text or json$"):
+    with pytest.raises(ValueError, match="^PLANTSTORE_LOG: must be text or json$"):
         create_app({"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_LOG": value})
-    with pytest.raises(ValueError, match="^PLANTSTORE_METRICS must be 0 or 1$"):
+    with pytest.raises(ValueError, match="^PLANTSTORE_METRICS: must be 0 or 1$"):
         create_app({"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_METRICS": str(value) * 2})
 
 

@@ -200,7 +200,7 @@ def test_metrics_need_the_right(store: MemoryStore) -> None:
         response = client.get("/metrics", headers={"Authorization": f"Bearer {token}"})
         assert response.status_code == expected
     message = check_error(response, 40301)
-    assert message == "This token does not have the right to read the metrics."
+    assert message == "This token does not have the right to metrics."
 
 
 def test_metrics_of_processes_that_do_not_share_them(measured: FlaskClient) -> None:
@@ -386,7 +386,7 @@ def test_failed_start_leaves_no_files(tmp_path: Path) -> None:
     assert line.startswith("Error: plantstore: no token is configured: ")
     environment = {"PLANTSTORE_METRICS": "yes", "PLANTSTORE_TOKENS": "t"}
     line = refused(*serve, folder=tmp_path, **environment)
-    assert line == "Error: plantstore: PLANTSTORE_METRICS must be 0 or 1"
+    assert line == "Error: plantstore: PLANTSTORE_METRICS: must be 0 or 1"
     assert [*tmp_path.iterdir()] == []
 
 

@@ -295,11 +295,11 @@ def test_page_behind_nginx(page: Page, service: Gunicorn, tmp_path: Path) -> Non
 
 
 def try_page(page: Page, url: str) -> None:
-    """Create a plant on the page, and check which server the document names."""
+    """Create a plant on the page, and read the document."""
     visit = Visit(page, f"{url}docs")
     visit.authorise()
     visit.execute(visit.open("createPlant"), "200", "Monstera")
     visit.execute(visit.open("listPlants"), "200", "Monstera")
     visit.check(url)
     page.goto(f"{url}openapi.json")
-    assert f'"servers":[{{"url":"{url[:-1]}"}}]' in page.content()
+    assert '"servers":[{"url":"."}]' in page.content()

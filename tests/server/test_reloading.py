@@ -97,8 +97,8 @@ WRONG = [
     ("certfile = keyfile = 'own.py'", "ssl.SSLError"),
     ("user = 'nobody-at-all'", "No such user"),
     ("pidfile = 'missing/pid'", "cannot change bind, pidfile or reuse_port"),
-    ("raw_env = ['PLANTSTORE_MAX_BODY=1 MB']", "PLANTSTORE_MAX_BODY must be a whole number"),
-    ("raw_env = ['PLANTSTORE_LOG=xml']", "PLANTSTORE_LOG must be text or json"),
+    ("raw_env = ['PLANTSTORE_MAX_BODY=1 MB']", "PLANTSTORE_MAX_BODY: must be a whole number"),
+    ("raw_env = ['PLANTSTORE_LOG=xml']", "PLANTSTORE_LOG: must be text or json"),
     ("raw_env = ['PLANTSTORE_STORE=memory://']", "can have only one worker, not 2"),
     ("wsgi_app = 'missing:app'", "No module named 'missing'"),
 ]

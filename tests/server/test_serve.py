@@ -99,8 +99,6 @@ def test_reload_and_new_process(tmp_path: Path) -> None:
             {"PLANTSTORE_TOKENS": "t", "PLANTSTORE_STORE": ""},
             "PLANTSTORE_STORE: not the URL of a store",
         ),
-        (["gunicorn", "plantstore:create_app()"], {}, "no token is configured"),
-        (["gunicorn", "--preload", "plantstore:create_app()"], {}, "no token is configured"),
         (["gunicorn", "plantstore.wsgi:app"], {"PLANTSTORE_STORES": "x"}, "PLANTSTORE_STORE?"),
         (
             ["gunicorn", "-c", "python:plantstore.server.config"],

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import Engine, create_engine, event, text
 
 from plantstore import Plant, PlantExists, SQLStore, StoreMisconfigured, StoreUnavailable
-from plantstore.sql._operations import Add
+from plantstore.sql._jobs import Add
 from tests.support.databases import Place, mariadb, only, postgresql, sqlite
 from tests.support.serving import LIMIT
 from tests.support.sites import LILY, ROSE_PLANT

@@ -18,8 +18,8 @@ from sqlalchemy import Engine, event, exc, text
 from plantstore import Plant, PlantExists, SQLStore, StoreMisconfigured, StoreUnavailable
 from plantstore.sql import _own
 from plantstore.sql._held import HeldConnection
-from plantstore.sql._operations import Add, Operation
-from plantstore.sql._workers import Workers
+from plantstore.sql._jobs import Add, Job
+from plantstore.sql._lanes import Lanes
 from plantstore.sql.engines import backend_of, make_engine
 from plantstore.stores.deadline import deadline, set_waited
 from tests.support.databases import (
@@ -237,9 +237,9 @@ def test_connections_have_keepalive(place: Place) -> None:
     """A connection to a server ends some seconds after its host is gone, by TCP keepalive."""
     with open_sql(place.url) as store:
         store.add(ROSE_PLANT)
-        workers = own_connections(store)._writing._workers  # noqa: SLF001
+        lanes = own_connections(store)._writing._lanes  # noqa: SLF001
         # A second one has no connection if the first one was free again.
-        other = next(filter(None, (one.connection._socket for one in workers)))  # noqa: SLF001
+        other = next(filter(None, (one.connection._socket for one in lanes)))  # noqa: SLF001
         assert other.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
         for option, value in (
             (socket.TCP_KEEPIDLE, 4),
@@ -413,22 +413,22 @@ def test_one_attempt_at_a_time_while_there_is_no_response() -> None:
     """
     responds = Event()
 
-    def execute(_: object, operations: list[Operation]) -> bool:
+    def execute(_: object, operations: list[Job]) -> bool:
         assert responds.wait(LIMIT)
         for operation in operations:
             operation.finish()
         return True
 
     def call() -> None:
-        workers.call(Operation(None, lambda _: None, time.monotonic() + LIMIT))  # type: ignore[arg-type]
+        lanes.call(Job(None, lambda _: None, time.monotonic() + LIMIT))  # type: ignore[arg-type]
 
     engine = make_engine("postgresql://127.0.0.1:1/plants")
     held = HeldConnection(engine, backend_of(engine))
-    workers = Workers(execute, lambda: held, usual=4, most=8, patience=0.1)
+    lanes = Lanes(execute, lambda: held, usual=4, most=8, patience=0.1)
     with started(*[call] * 4) as calling:
         wait_until(lambda: sum(one.done() for one in calling) == 3)
         with started(call) as (attempt,):
-            wait_until(lambda: workers._attempt is not None)  # noqa: SLF001
+            wait_until(lambda: lanes._attempt is not None)  # noqa: SLF001
             with pytest.raises(StoreUnavailable, match="the database does not respond"):
                 call()
             responds.set()
@@ -438,23 +438,23 @@ def test_one_attempt_at_a_time_while_there_is_no_response() -> None:
         *["StoreUnavailable"] * 3,
     ]
     call()
-    workers.close()
+    lanes.close()
 
 
 def test_close_waits_for_a_thread_that_has_responded() -> None:
     """A close waits for a thread that has just responded: a fork would copy its connection."""
     go_on = Event()
 
-    def execute(_: object, operations: list[Operation]) -> bool:
+    def execute(_: object, operations: list[Job]) -> bool:
         operations[0].finish()
         return go_on.wait(LIMIT)
 
     engine = make_engine("postgresql://127.0.0.1:1/plants")
     held = HeldConnection(engine, backend_of(engine))
-    workers = Workers(execute, lambda: held, usual=1, most=1, patience=LIMIT)
-    workers.call(Operation(None, lambda _: None, time.monotonic() + LIMIT))  # type: ignore[arg-type]
+    lanes = Lanes(execute, lambda: held, usual=1, most=1, patience=LIMIT)
+    lanes.call(Job(None, lambda _: None, time.monotonic() + LIMIT))  # type: ignore[arg-type]
     Timer(0.05, go_on.set).start()
-    workers.close()
+    lanes.close()
     assert go_on.is_set()
 
 
@@ -613,7 +613,7 @@ def test_connection_that_is_not_open() -> None:
 
 def test_operation_finishes_once() -> None:
     """The first outcome of an operation is its outcome."""
-    operation = Operation(None, lambda _: None, 0)  # type: ignore[arg-type]
+    operation = Job(None, lambda _: None, 0)  # type: ignore[arg-type]
     operation.finish()
     operation.finish(ValueError())
     assert operation.wait(0)

@@ -50,7 +50,7 @@ def test_get_waits_for_an_unfinished_write() -> None:
             super().__setitem__(id, tag)
 
     reading: list[Future[Plant | None]] = []
-    store._tags = SlowTags()  # noqa: SLF001
+    store._fields[1] = SlowTags()  # noqa: SLF001
     with ThreadPoolExecutor(1) as threads:
         store.add(plant)
     assert reading[0].result() == plant
@@ -70,7 +70,7 @@ def test_add_waits_for_an_unfinished_remove() -> None:
             return super().pop(*arguments)
 
     adding: list[Future[None]] = []
-    store._tags = SlowTags()  # noqa: SLF001
+    store._fields[1] = SlowTags()  # noqa: SLF001
     with ThreadPoolExecutor(1) as threads:
         store.add(Plant(1, "Rose", "red"))
         store.remove(1)
@@ -80,19 +80,19 @@ def test_add_waits_for_an_unfinished_remove() -> None:
 
 def test_remove_waits_for_an_unfinished_page() -> None:
     """A plant that is removed while an iteration reads it does not make the iteration fail."""
-    store, plant = MemoryStore(), Plant(1, "Rose")
+    store, plant = MemoryStore(), Plant(1, "Rose", "red")
 
-    class SlowNames(dict[int, str]):
-        """Names, each of which is read while another thread removes the plant."""
+    class SlowTags(dict[int, str]):
+        """Tags, each of which is read while another thread removes the plant."""
 
-        def __getitem__(self, id: int) -> str:
-            """Return the name, after another thread had the time to remove the plant."""
+        def get(self, id: int, *default: Any) -> Any:
+            """Return the tag, after another thread had the time to remove the plant."""
             removing.append(threads.submit(store.remove, id))
             wait(removing, 0.1)  # Without the lock, the remove has ended by then.
-            return super().__getitem__(id)
+            return super().get(id, *default)
 
     removing: list[Future[None]] = []
-    store._names = SlowNames()  # noqa: SLF001
+    store._fields[1] = SlowTags()  # noqa: SLF001
     with ThreadPoolExecutor(1) as threads:
         store.add(plant)
         assert list(store) == [plant]
@@ -107,9 +107,7 @@ def test_plants_are_not_tracked_by_garbage_collection() -> None:
     for id in range(10_000):
         store.add(Plant(id, f"plant {id}", f"tag {id}"))
     assert len(gc.get_objects()) - before < 100
-    assert not any(
-        gc.is_tracked(plants) for plants in vars(store).values() if isinstance(plants, dict)
-    )
+    assert not any(map(gc.is_tracked, store._fields))  # noqa: SLF001
 
 
 def test_memory_url_opens_a_new_store() -> None:

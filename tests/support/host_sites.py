@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 # The operations of the embedded store.
 OPERATIONS = ["create", "read", "list", "delete"]
-# A token that has no right to create plants.
+# A token that has no right to create.
 READER = "r3ader"
 # The largest request body of the embedded store, in bytes.
 MAX_BODY = 200
@@ -252,17 +252,14 @@ REQUESTS: dict[int, dict[str, Any]] = {
     40102: {**JSON, "json": ROSE, "headers": WRONG},
     40301: {**JSON, "json": ROSE, "headers": {"Authorization": f"Bearer {READER}"}},
     40402: {**PLANT, "path": "/garden/plants/x"},
-    40501: {**JSON, "method": "DELETE"},
     41301: {**JSON, "json": {"id": 2, "name": "x" * MAX_BODY}},
     50301: {**JSON, "json": {"id": UNAVAILABLE_ID, "name": "Nettle"}},
     50302: {**JSON, "json": {}, "environ_overrides": {"wsgi.multiprocess": True}},
     50303: {**JSON, "json": {"id": MISCONFIGURED_ID, "name": "Nettle"}},
 }
 
-PREFLIGHT = {**JSON, "method": "OPTIONS", "headers": {}}
-
 # Requests that succeed after the others.
-LATER = [{**PLANT, "method": method} for method in ("GET", "HEAD", "OPTIONS", "DELETE")]
+LATER = [{**PLANT, "method": method} for method in ("GET", "HEAD", "DELETE")]
 
 
 class ClientView(NamedTuple):
@@ -282,5 +279,5 @@ def send(app: "WSGIApplication", request: dict[str, Any]) -> ClientView:
 
 
 def send_all(app: "WSGIApplication") -> list[ClientView]:
-    """Return the responses of an application to all REQUESTS, to PREFLIGHT and to LATER."""
-    return [send(app, request) for request in (*REQUESTS.values(), PREFLIGHT, *LATER)]
+    """Return the responses of an application to all REQUESTS, and to LATER."""
+    return [send(app, request) for request in (*REQUESTS.values(), *LATER)]

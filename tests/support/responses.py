@@ -1,16 +1,12 @@
 """Create requests of the test client, and the checks of their responses."""
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flask.testing import FlaskClient
-from werkzeug.test import Client, TestResponse
+from werkzeug.test import TestResponse
 
 from plantstore.schemas import error_schema
 from tests.support.sites import BEARER
-
-if TYPE_CHECKING:
-    from _typeshed.wsgi import WSGIApplication
 
 
 def create(client: FlaskClient, json: Any, **options: Any) -> TestResponse:
@@ -48,9 +44,3 @@ def get(client: FlaskClient, path: str, **options: Any) -> TestResponse:
 def delete(client: FlaskClient, id: object) -> TestResponse:
     """Send a DELETE request with a token."""
     return client.delete(f"/plants/{id}", headers=BEARER)
-
-
-def servers(app: "WSGIApplication", path: str, **options: Any) -> Any:
-    """Return the only server of the document at a path."""
-    (server,) = json.loads(Client(app).get(path, **options).data)["servers"]
-    return server

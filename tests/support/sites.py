@@ -10,8 +10,7 @@ import orjson
 from flask import Flask
 
 from plantstore import MemoryStore, Plant, StaticTokens, create_blueprint, create_docs_blueprint
-from plantstore.base_blueprint import OperationsBlueprint
-from plantstore.blueprint import OPERATIONS
+from plantstore.blueprint import OPERATIONS, OperationsBlueprint
 
 TOKEN = "s3cret"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}

@@ -36,7 +36,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def verify(path: Path, **settings: str) -> VerifyToken:
     """Return the token check of a service with this file of tokens."""
-    return Settings({"PLANTSTORE_TOKENS_FILE": str(path), **settings}).verify_token
+    return Settings({"PLANTSTORE_TOKENS_FILE": str(path), **settings}).verify_token()
 
 
 def day(days: int) -> str:

@@ -40,6 +40,6 @@ def missing_names() -> list[str]:
 def _names(kind: type[Any]) -> Iterator[str]:
     """Return the names of the methods of a class, and of the attributes that its __init__ sets."""
     yield from dir(kind)
-    for one in kind.__mro__:
-        code = getattr(vars(one).get("__init__"), "__code__", None)
+    for base in kind.__mro__:
+        code = getattr(vars(base).get("__init__"), "__code__", None)
         yield from () if code is None else code.co_names

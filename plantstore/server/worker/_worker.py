@@ -253,7 +253,7 @@ class Worker(ThreadWorker):
         if self.cfg.is_ssl:
             super().murder_pending()
             return
-        for conn in [one for one in self._waiting if one.deadline <= now]:
+        for conn in [waiting for waiting in self._waiting if waiting.deadline <= now]:
             self._give_up(conn)
         handled = self._handled.copy()  # Threads change the original.
         for conn, began in handled.items():

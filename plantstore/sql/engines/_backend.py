@@ -228,9 +228,14 @@ def qualified_name(connection: Connection, table: Table) -> str:
     )
 
 
+def plant_columns(connection: Connection) -> str:
+    """Return the names of the columns of plants in a statement, in the order of the fields."""
+    return _quoted(connection.dialect.identifier_preparer, *Plant._fields, separator=", ")
+
+
 @lru_cache(100)
-def _quoted(preparer: IdentifierPreparer, *parts: str | None) -> str:
-    return ".".join(preparer.quote(part) for part in parts if part)
+def _quoted(preparer: IdentifierPreparer, *names: str | None, separator: str = ".") -> str:
+    return separator.join(preparer.quote(name) for name in names if name)
 
 
 def execute_insert(
@@ -241,16 +246,17 @@ def execute_insert(
     :param clause: the end of the statement.
     """
     marker = "?" if connection.dialect.paramstyle == "qmark" else "%s"
-    statement = _insert(qualified_name(connection, table), marker, len(plants), clause)
+    name, columns = qualified_name(connection, table), plant_columns(connection)
+    statement = _insert(name, columns, marker, len(plants), clause)
     return connection.exec_driver_sql(statement, tuple(chain(*plants)))
 
 
 @lru_cache(1000)
-def _insert(table: str, marker: str, rows: int, clause: str) -> str:
+def _insert(table: str, columns: str, marker: str, rows: int, clause: str) -> str:
     # SQLAlchemy would compile a statement with several rows each time.
-    row = f"({marker}, {marker}, {marker})"
+    row = f"({', '.join([marker] * len(Plant._fields))})"
     values = ", ".join([row] * rows)
-    return f"INSERT INTO {table} (id, name, tag) VALUES {values}{clause}"  # noqa: S608
+    return f"INSERT INTO {table} ({columns}) VALUES {values}{clause}"  # noqa: S608
 
 
 def own_engine(url: URL, connect_args: Mapping[str, Any], timeout: float = TIMEOUT) -> Engine:

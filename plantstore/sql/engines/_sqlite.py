@@ -14,8 +14,6 @@ from urllib.parse import unquote, urlsplit
 
 from sqlalchemy import (
     URL,
-    BigInteger,
-    Column,
     Connection,
     Engine,
     Integer,
@@ -24,11 +22,13 @@ from sqlalchemy import (
     event,
     exc,
 )
+from sqlalchemy.schema import CreateTable
 from sqlalchemy.types import TypeEngine
 
 from ...stores.base import Plant, PlantExists, StoreUnavailable
 from ...stores.deadline import TIMEOUT
-from ._backend import Backend, driver_of, dropped, own_engine, qualified_name
+from .._columns import make_columns
+from ._backend import Backend, driver_of, dropped, own_engine, plant_columns, qualified_name
 from ._options import convert, one_of
 
 _log = logging.getLogger("plantstore")
@@ -44,9 +44,8 @@ _IDENTITY = "plantstore_file"
 _LOST = "SQLite file was deleted or replaced while it was in use"
 # The temporary table of an import.
 _NEW = "temp.plantstore_import"
-_ROWS = "(id INTEGER PRIMARY KEY, name TEXT NOT NULL, tag TEXT)"
 _NEW_TABLE = Table(
-    "plantstore_import", MetaData(schema="temp"), Column("id", BigInteger, primary_key=True)
+    "plantstore_import", MetaData(schema="temp"), *make_columns(), sqlite_with_rowid=False
 )
 # In SQLite, a negative size is in kibibytes. An import with more data locks the file for longer.
 _CACHE_SIZE = -(256 << 10)
@@ -228,8 +227,8 @@ class SQLite(Backend):
 
     def begin_import(self, connection: Connection, table: Table) -> bool:
         """Create a temporary table. So reads and adds go on until the import is complete."""
-        for statement in (f"DROP TABLE IF EXISTS {_NEW}", f"CREATE TEMPORARY TABLE {_NEW} {_ROWS}"):
-            connection.exec_driver_sql(statement)
+        connection.exec_driver_sql(f"DROP TABLE IF EXISTS {_NEW}")
+        connection.execute(CreateTable(_NEW_TABLE))
         return True
 
     def import_batch(
@@ -247,7 +246,7 @@ class SQLite(Backend):
 
     def finish_import(self, connection: Connection, table: Table, skip_existing: bool) -> int:
         """Copy the temporary table by one transaction."""
-        name = qualified_name(connection, table)
+        name, columns = qualified_name(connection, table), plant_columns(connection)
         # The file is locked against reads only for the commit itself.
         connection.exec_driver_sql(f"PRAGMA main.cache_size={_CACHE_SIZE}")
         with self.transaction(connection):
@@ -259,7 +258,7 @@ class SQLite(Backend):
             count = f"SELECT COUNT(*) FROM {_NEW}"  # noqa: S608
             staged: int = connection.exec_driver_sql(count).scalar_one()
             copied = connection.exec_driver_sql(
-                f"INSERT INTO {name} (id, name, tag) SELECT id, name, tag FROM {_NEW}"  # noqa: S608
+                f"INSERT INTO {name} ({columns}) SELECT {columns} FROM {_NEW}"  # noqa: S608
                 f" WHERE NOT {taken}"
             ).rowcount
             if copied != staged - len(existing):

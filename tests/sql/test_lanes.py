@@ -16,7 +16,7 @@ from sqlalchemy import event
 
 from plantstore import Plant, SQLStore, StoreMisconfigured, StoreUnavailable
 from plantstore.sql import _own
-from plantstore.sql._operations import Add
+from plantstore.sql._jobs import Add
 from plantstore.stores.deadline import deadline
 from tests.support.serving import LIMIT
 from tests.support.sql import open_sql, own_connections
@@ -62,9 +62,9 @@ def call_together(
 
 def waits(store: SQLStore, adds: int) -> bool:
     """Return whether one add is in progress, and the others wait for it."""
-    workers = own_connections(store)._writing  # noqa: SLF001
-    in_progress = sum(len(worker.operations) for worker in workers._workers)  # noqa: SLF001
-    return (in_progress, workers._queue.qsize()) == (1, adds - 1)  # noqa: SLF001
+    lanes = own_connections(store)._writing  # noqa: SLF001
+    in_progress = sum(len(lane.jobs) for lane in lanes._lanes)  # noqa: SLF001
+    return (in_progress, lanes._queue.qsize()) == (1, adds - 1)  # noqa: SLF001
 
 
 class locked:  # noqa: N801

@@ -1,4 +1,4 @@
-"""The operations that the threads of a store execute."""
+"""The jobs that the threads of a store execute."""
 
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
@@ -16,8 +16,8 @@ _GROUP_SIZE, _GROUP_WEIGHT = 100, 1_000_000
 _PAUSE = 0.001
 
 
-class Operation:
-    """An operation for which the thread of a request waits.
+class Job:
+    """A job for which the thread of a request waits.
 
     :param statements: the statements of its table.
     :param run: the function that executes it.
@@ -33,7 +33,7 @@ class Operation:
         self.is_finished = False
         #: What the function has returned.
         self.result: Any = None
-        #: Why the operation has failed.
+        #: Why the job has failed.
         self.error: Exception | None = None
         self._waiting = Lock()
         self._waiting.acquire()
@@ -46,11 +46,11 @@ class Operation:
             self._waiting.release()
 
     def wait(self, seconds: float) -> bool:
-        """Wait until the operation has finished, and return False after some seconds."""
+        """Wait until the job has finished, and return False after some seconds."""
         return self._waiting.acquire(timeout=max(0, seconds))
 
 
-class Add(Operation):
+class Add(Job):
     """The add of a plant. Waiting adds of different ids are executed together.
 
     :param statements: the statements of its table.
@@ -65,23 +65,23 @@ class Add(Operation):
         self.is_alone = False
 
 
-class WaitingOperations(SimpleQueue[Operation | None]):
-    """The operations that wait for a thread. ``None`` ends the threads."""
+class WaitingJobs(SimpleQueue[Job | None]):
+    """The jobs that wait for a thread. ``None`` ends the threads."""
 
     def __init__(self) -> None:
         super().__init__()
         self._turn = Lock()
-        # The operation that did not fit into the last group. It is executed next.
-        self._next: list[Operation | None] = []
+        # The job that did not fit into the last group. It is executed next.
+        self._next: list[Job | None] = []
         # The number of adds that the next group probably has.
         self._expected = 1
 
     def empty(self) -> bool:
-        """Return whether no operation waits."""
+        """Return whether no job waits."""
         return super().empty() and not self._next
 
-    def take(self) -> list[Operation]:
-        """Return the next operation, or a group of adds. The list is empty at the end.
+    def take(self) -> list[Job]:
+        """Return the next job, or a group of adds. The list is empty at the end.
 
         If the last group was large, a thread waits until this one is as large, while more adds
         arrive: large groups need less processor time. Meanwhile, no other thread takes an add.
@@ -92,8 +92,8 @@ class WaitingOperations(SimpleQueue[Operation | None]):
                 return []
             return self._group(first) if isinstance(first, Add) else [first]
 
-    def _group(self, first: Add) -> list[Operation]:
-        group: dict[int, Operation] = {first.plant.id: first}
+    def _group(self, first: Add) -> list[Job]:
+        group: dict[int, Job] = {first.plant.id: first}
         room = _GROUP_WEIGHT - first.plant.characters
         while len(group) < _GROUP_SIZE and not first.is_alone:
             try:
@@ -109,8 +109,8 @@ class WaitingOperations(SimpleQueue[Operation | None]):
         return [*group.values()]
 
 
-def _may_join(other: Operation | None, first: Add, room: int) -> TypeGuard[Add]:
-    """Return whether an operation is an add that may be in the same group as another add.
+def _may_join(other: Job | None, first: Add, room: int) -> TypeGuard[Add]:
+    """Return whether a job is an add that may be in the same group as another add.
 
     :param room: the number of characters that it may have.
     """

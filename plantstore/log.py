@@ -1,0 +1,133 @@
+"""The log: its loggers, the line about a request, and the formats text and JSON."""
+
+import logging
+import time
+from collections.abc import Callable
+
+from flask import g, request
+
+from .responses import request_id
+from .text import printable
+
+# The first use of app.logger would add a handler to the logger of a site: only errors go there.
+#: The logger of refused requests.
+REFUSED: logging.Logger = logging.getLogger("plantstore")
+#: The logger of new plants.
+ADDED: logging.Logger = logging.getLogger("plantstore.added")
+#: The logger of removed plants.
+REMOVED: logging.Logger = logging.getLogger("plantstore.removed")
+
+
+def log(
+    logger: logging.Logger,
+    level: int,
+    message: str,
+    *arguments: object,
+    number: int | None = None,
+    fault: BaseException | None = None,
+) -> None:
+    """Log a line about the current request, with its client, its address and its id.
+
+    The request has an id afterwards, also if the level is not enabled.
+
+    :param logger: the logger.
+    :param level: a level of :mod:`logging`.
+    :param message: the message, in which each ``%`` stands for an argument.
+    :param number: the number of the error, if the request is refused. See :func:`log_line`.
+    :param fault: the exception whose traceback follows.
+    """
+    id = request_id(request.environ)
+    if logger.isEnabledFor(level):
+        about = g.get("plantstore_client"), request.remote_addr, id
+        log_line(logger, level, message, arguments, about, number=number, fault=fault)
+
+
+def log_line(
+    logger: logging.Logger,
+    level: int,
+    message: str,
+    arguments: tuple[object, ...],
+    about: tuple[str | None, str | None, str],
+    *,
+    number: int | None = None,
+    fault: BaseException | None = None,
+) -> None:
+    """Log a line about a request that has not reached the application.
+
+    :param about: the client, the address and the id of the request.
+    :param number: the number of the error. The line begins with it, also before its arguments are
+        put in: whatever groups lines by their text groups them by this number.
+    """
+    fields = ("plantstore_client", "plantstore_address", "plantstore_request_id")
+    extra: dict[str, object] = dict(zip(fields, about, strict=True))
+    if number is not None:
+        message, extra["plantstore_error"] = f"{number}: {message}", number
+    text = f"{message} (client: %r, address: %r, request: %s)"
+    logger.log(level, text, *arguments, *about, exc_info=fault, extra=extra)
+
+
+class TextFormatter(logging.Formatter):
+    """Formats a line with the time in UTC, the process, the level and the message.
+
+    Further lines, such as those of a traceback, are indented, so that no text of a client looks
+    like a line of the log.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("[%(asctime)s] [%(process)d] [%(levelname)s] %(message)s")
+
+    def formatTime(  # noqa: N802
+        self, record: logging.LogRecord, datefmt: str | None = None
+    ) -> str:
+        """Return the time of a record in UTC."""
+        return time.strftime("%Y-%m-%d %H:%M:%S +0000", time.gmtime(record.created))
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the lines of a record."""
+        return "\n  ".join(map(printable, super().format(record).split("\n")))
+
+
+def _json_formatter() -> logging.Formatter:
+    from pythonjsonlogger.json import JsonFormatter
+
+    return JsonFormatter(
+        "%(process)d %(levelname)s %(message)s",
+        rename_fields={
+            "levelname": "level",
+            "exc_info": "traceback",
+            "plantstore_client": "client",
+            "plantstore_address": "address",
+            "plantstore_request_id": "request_id",
+            "plantstore_error": "error",
+        },
+        timestamp="time",
+    )
+
+
+_FORMATTERS: dict[str, Callable[[], logging.Formatter]] = {
+    "text": TextFormatter,
+    "json": _json_formatter,
+}
+
+
+def check_format(format: object) -> str:
+    """Return the name of a format, ``text`` or ``json``, if the log can have it.
+
+    :raises ValueError: for another format, or if python-json-logger is not installed.
+    """
+    if format not in _FORMATTERS:
+        raise ValueError("must be text or json")
+    try:
+        make_formatter(str(format))
+    except ModuleNotFoundError:
+        missing = "python-json-logger is missing: pip install 'plantstore[gunicorn]'"
+        raise ValueError(missing) from None
+    return str(format)
+
+
+def make_formatter(format: str) -> logging.Formatter:
+    """Return the formatter of a format that has been checked.
+
+    A line of JSON has at least the members ``time``, ``process``, ``level`` and ``message``.
+    """
+    return _FORMATTERS[format]()
