@@ -68,6 +68,10 @@ class Int64(fields.Integer):
             raise self.make_error("range")
         return int(value)
 
+    def _validate(self, value: Any) -> None:
+        if self.validators:  # Otherwise marshmallow makes an object that calls none of them.
+            super()._validate(value)
+
 
 class Text(fields.String):
     """A string that every store can keep: no U+0000, no lone surrogate. It may be empty."""
@@ -83,6 +87,10 @@ class Text(fields.String):
         if fault := text_fault(value):
             raise ValidationError(fault)
         return value
+
+    def _validate(self, value: Any) -> None:
+        if self.validators:  # As above.
+            super()._validate(value)
 
 
 class PlantSchema(Schema):

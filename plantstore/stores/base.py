@@ -37,16 +37,19 @@ def check_plant(plant: Plant) -> Plant:
     :param plant: the plant.
     :raises ValueError: if it is not valid. The message says what is wrong with each field.
     """
-    for value, fault in zip(plant, _FAULTS, strict=True):
-        if fault(value):
+    for value, (fault, is_required) in zip(plant, _FAULTS, strict=True):
+        if (is_required or value is not None) and fault(value):
             raise ValueError(_describe(plant))
     return plant
 
 
 def _describe(plant: Plant) -> str:
-    faults = [fault(value) for value, fault in zip(plant, _FAULTS, strict=True)]
-    named = zip(Plant._fields, faults, strict=True)
-    return " ".join(f"{name}: {fault}" for name, fault in named if fault)
+    faults = [
+        f"{name}: {fault(value)}"
+        for name, value, (fault, is_required) in zip(Plant._fields, plant, _FAULTS, strict=True)
+        if (is_required or value is not None) and fault(value)
+    ]
+    return " ".join(faults)
 
 
 def int64_fault(value: object) -> str | None:
@@ -71,16 +74,12 @@ def text_fault(value: object) -> str | None:
     return None
 
 
-def _optional(fault: Callable[[object], str | None]) -> Callable[[object], str | None]:
-    return lambda value: None if value is None else fault(value)
-
-
-# What is wrong with a value, by the type of its field.
-_FAULTS_OF_TYPES: dict[Any, Callable[[object], str | None]] = {
-    int: int64_fault,
-    str: text_fault,
-    int | None: _optional(int64_fault),
-    str | None: _optional(text_fault),
+# What is wrong with a value, and whether a plant must have one, by the type of its field.
+_FAULTS_OF_TYPES: dict[Any, tuple[Callable[[object], str | None], bool]] = {
+    int: (int64_fault, True),
+    str: (text_fault, True),
+    int | None: (int64_fault, False),
+    str | None: (text_fault, False),
 }
 # The same for each field of a plant, in their order.
 _FAULTS = [_FAULTS_OF_TYPES[type] for type in get_type_hints(Plant).values()]

@@ -40,11 +40,11 @@ class MemoryStore(Store):
         :raises PlantExists: if a plant with its id exists.
         :raises ValueError: if the plant is not valid.
         """
-        id, *values = check_plant(plant)
+        id = check_plant(plant).id
         with self._lock:
             if id in self._first:
                 raise PlantExists(id)
-            for field, value in zip(self._fields, values, strict=True):
+            for field, value in zip(self._fields, plant[1:], strict=True):
                 if value is not None:
                     field[id] = value
 
