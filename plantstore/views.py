@@ -50,7 +50,7 @@ class Views:
     def create(self, **_: Any) -> Response:
         """Create a new plant in the store (interface section 4)."""
         new_plant = _load(read_body(self._max_body))
-        plant = Plant(**new_plant)
+        plant = Plant._make(map(new_plant.get, Plant._fields))
         self._store.add(plant)
         announce_added(plant)
         return JSONResponse(plant_schema.dump(new_plant))
