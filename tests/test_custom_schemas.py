@@ -120,7 +120,7 @@ class WithMoreFields(NewPlantSchema):
 
         unknown = INCLUDE
 
-    height = fields.Integer()
+    depth = fields.Integer()
     leaves = fields.List(fields.Integer())
     pot = fields.Nested(PlantSchema)
 
@@ -177,7 +177,7 @@ def send(site: Flask, monkeypatch: pytest.MonkeyPatch, schema: Schema, **changes
         (WithNull(), {"tag": None}, {"name": "Rose"}),
         (WithKey(), {"id": ..., "number": 7}, {"name": "Rose", "tag": "garden"}),
         (WithLoad(), {}, {"name": "Rose", "tag": "loaded"}),
-        (WithMoreFields(), {"height": 7, "age": 5}, {"name": "Rose", "tag": "garden"}),
+        (WithMoreFields(), {"depth": 7, "age": 5}, {"name": "Rose", "tag": "garden"}),
         (
             NewPlantSchema.from_dict({"note": fields.String(load_only=True)})(only=["id", "name"]),
             {},
@@ -209,7 +209,7 @@ def test_hooks_and_options_that_change_a_plant(
         (WithErrorHandler(), {"name": 5}, "name: No."),
         (WithText(), {}, "name: No."),
         (NewPlantSchema(many=True), {}, "body: Must be a list of JSON objects, not an object."),
-        (WithMoreFields(), {"height": "x"}, "height: Not a valid integer."),
+        (WithMoreFields(), {"depth": "x"}, "depth: Not a valid integer."),
         (WithMoreFields(), {"leaves": [1, "x"]}, "leaves.1: Not a valid integer."),
         (WithMoreFields(), {"pot": {}}, "pot.name: Missing data for required field."),
         (WithMoreFields(), {"pot": 5}, "pot.body: Must be a JSON object, not a number."),
@@ -322,9 +322,9 @@ def test_loads_refuses_a_lone_surrogate(kind: Any) -> None:
 
 def test_number_that_no_float_can_have() -> None:
     """A number beyond the range of a float is infinite in a field that a developer adds."""
-    schema = NewPlantSchema.from_dict({"heights": fields.List(fields.Float(allow_nan=True))})()
-    loaded = schema.loads('{"id":1,"name":"Rose","heights":[1,1e400,1e999999999999]}')
-    assert loaded["heights"] == [1, inf, inf]
+    schema = NewPlantSchema.from_dict({"depths": fields.List(fields.Float(allow_nan=True))})()
+    loaded = schema.loads('{"id":1,"name":"Rose","depths":[1,1e400,1e999999999999]}')
+    assert loaded["depths"] == [1, inf, inf]
 
 
 @pytest.mark.parametrize("name", ["x" * 60_000, "\x1b" * 300, "\n\x1b[31m\u202e" * 3_000])

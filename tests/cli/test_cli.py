@@ -18,6 +18,7 @@ from plantstore.settings import SETTINGS
 from plantstore.stores.urls import existing
 from tests.support.commands import COMMAND, Run, invoke
 from tests.support.installing import install
+from tests.support.sql import COLUMNS
 
 
 def test_token_command_makes_a_random_token() -> None:
@@ -158,7 +159,8 @@ def test_unreachable_store_is_exit_code_1(run: Run, command: str, scheme: str) -
 def test_wrong_table_is_exit_code_1(tmp_path: Path, command: str) -> None:
     """A table that cannot store plants is exit code 1, with one line on standard error."""
     with closing(sqlite3.connect(tmp_path / "plants.db")) as database:
-        database.execute("CREATE TABLE plants (id BIGINT PRIMARY KEY, title TEXT)")
+        columns = COLUMNS.replace("name", "title").replace("tag", "kind")
+        database.execute(f"CREATE TABLE plants ({columns})")
     error = (
         "Error: the store is not set up for plants: table plants: it has no column name and no"
         " column tag\n"

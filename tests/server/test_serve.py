@@ -17,6 +17,7 @@ from tests.support.databases import UNREACHABLE
 from tests.support.reloading import serve
 from tests.support.serving import Gunicorn, free_port, post
 from tests.support.sites import TOKEN, new_rose
+from tests.support.sql import COLUMNS
 from tests.support.waiting import wait_until
 
 
@@ -166,7 +167,7 @@ def test_store_that_cannot_be_used(tmp_path: Path) -> None:
     """A store that cannot be used is reported at once in one ERROR line; the service starts."""
     database = tmp_path / "other.db"
     with closing(sqlite3.connect(database)) as other:
-        other.execute("CREATE TABLE plants (id BIGINT PRIMARY KEY, title TEXT)")
+        other.execute(f"CREATE TABLE plants ({COLUMNS.replace('name', 'title')})")
     for url, fault, error in (
         (UNREACHABLE, "failed", 50301),
         (f"sqlite:///{tmp_path}/missing/plants.db", "missing", 50301),

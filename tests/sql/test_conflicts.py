@@ -13,6 +13,7 @@ from tests.support.databases import Place, mariadb, only, postgresql, sqlite
 from tests.support.serving import LIMIT
 from tests.support.sites import LILY, ROSE_PLANT
 from tests.support.sql import (
+    COLUMNS,
     create_trigger,
     execute,
     open_sql,
@@ -127,10 +128,9 @@ def test_constraint_of_the_same_name_in_another_schema(store: SQLStore, engine: 
 @pytest.mark.parametrize(
     "definition",
     [
-        ["CREATE TABLE plants (id BIGINT CONSTRAINT a_name PRIMARY KEY, name TEXT, tag TEXT)"],
+        [f"CREATE TABLE plants ({COLUMNS.replace('PRIMARY', 'CONSTRAINT a_name PRIMARY')})"],
         [
-            "CREATE TABLE plants (id BIGINT PRIMARY KEY, name TEXT, tag TEXT)"
-            " PARTITION BY HASH (id)",
+            f"CREATE TABLE plants ({COLUMNS}) PARTITION BY HASH (id)",
             "CREATE TABLE even PARTITION OF plants FOR VALUES WITH (MODULUS 2, REMAINDER 0)"
             " PARTITION BY RANGE (id)",
             "CREATE TABLE low PARTITION OF even FOR VALUES FROM (MINVALUE) TO (500)",
@@ -212,8 +212,8 @@ def test_group_with_an_unknown_outcome(store: SQLStore, engine: Engine, code: st
 @only(postgresql)
 def test_duplicate_in_a_new_partition(store: SQLStore, engine: Engine) -> None:
     """A duplicate in a partition that was added after the first use is a duplicate."""
-    columns = "(id BIGINT PRIMARY KEY, name TEXT NOT NULL, tag TEXT)"
-    execute(engine, "DROP TABLE plants", f"CREATE TABLE plants {columns} PARTITION BY RANGE (id)")
+    table = f"CREATE TABLE plants ({COLUMNS}) PARTITION BY RANGE (id)"
+    execute(engine, "DROP TABLE plants", table)
     store.ping()
     execute(engine, "CREATE TABLE first PARTITION OF plants FOR VALUES FROM (0) TO (10)")
     store.add(ROSE_PLANT)

@@ -29,6 +29,7 @@ from tests.support.responses import check_error, create
 from tests.support.serving import LIMIT, ROOT, Gunicorn, post
 from tests.support.sites import LILY, ROSE, ROSE_PLANT, make_site
 from tests.support.sql import (
+    COLUMNS,
     ask,
     check_outage,
     end_sessions,
@@ -103,7 +104,7 @@ def test_concurrent_first_use_creates_the_table_once(place: Place) -> None:
 def test_table_created_in_a_concurrent_transaction(store: SQLStore, engine: Engine) -> None:
     """A store waits for a concurrent transaction that creates the table, and then uses it."""
     with engine.connect() as other, lock_waits(engine) as waiting:
-        other.execute(text("CREATE TABLE plants (id BIGINT PRIMARY KEY, name TEXT, tag TEXT)"))
+        other.execute(text(f"CREATE TABLE plants ({COLUMNS})"))
         with started(lambda: store.add(ROSE_PLANT)) as (adding,):
             wait_until(lambda: waiting() >= 1)
             other.commit()

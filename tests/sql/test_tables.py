@@ -21,7 +21,7 @@ from plantstore import Plant, PlantExists, SQLStore, StoreMisconfigured, StoreUn
 from tests.support.databases import FILES, Place, mariadb, only, postgresql
 from tests.support.responses import check_error, create
 from tests.support.sites import LILY, ROSE_PLANT, make_site
-from tests.support.sql import open_sql
+from tests.support.sql import FURTHER_COLUMNS, open_sql
 
 # Definitions of tables that cannot store every plant, and a pattern of what is wrong with each.
 WRONG = {
@@ -56,6 +56,8 @@ def create_plants(engine: Engine, definition: str) -> None:
     with engine.begin() as connection:
         connection.execute(text("DROP TABLE IF EXISTS plants"))
         connection.execute(text(f"CREATE TABLE plants {definition}{engine_of(engine)}"))
+        for column in FURTHER_COLUMNS:
+            connection.execute(text(f"ALTER TABLE plants ADD COLUMN {column}"))
 
 
 def check_refused(engine: Engine, problem: str, log: pytest.LogCaptureFixture) -> None:

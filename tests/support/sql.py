@@ -7,12 +7,21 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from threading import Barrier
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, exc, text
+from sqlalchemy import Connection, Engine, Text, create_engine, event, exc, text
 
 from plantstore import Plant, SQLStore, StoreUnavailable, open_store
+from plantstore.sql._columns import make_columns
 from plantstore.sql._own import OwnConnections
 from tests.support.databases import Place
 from tests.support.serving import LIMIT, Gunicorn, post
+
+# The columns of the fields that a later version of the package may add.
+FURTHER_COLUMNS = [
+    f"{column.name} {'TEXT' if isinstance(column.type, Text) else 'BIGINT'}"
+    for column in make_columns()[3:]
+]
+# The columns of a table of plants, for a statement that creates it.
+COLUMNS = ", ".join(["id BIGINT PRIMARY KEY, name TEXT NOT NULL, tag TEXT", *FURTHER_COLUMNS])
 
 
 def open_sql(url: str) -> SQLStore:

@@ -1,5 +1,7 @@
 """Stores that fail, and the plants that every store keeps."""
 
+from typing import Any, get_type_hints
+
 import hypothesis.strategies as st
 import pytest
 
@@ -22,7 +24,14 @@ IDS = st.sampled_from([-(2**63), -1, 0, 1, 2, 3, 2**63 - 1]) | st.integers(-(2**
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
 
-PLANTS = st.builds(Plant, IDS, TEXTS, st.none() | TEXTS)
+_VALUES: dict[Any, st.SearchStrategy[Any]] = {
+    int: IDS,
+    str: TEXTS,
+    int | None: st.none() | IDS,
+    str | None: st.none() | TEXTS,
+}
+
+PLANTS = st.builds(Plant, *(_VALUES[type] for type in get_type_hints(Plant).values()))
 
 
 def refusal(url: str) -> str:

@@ -23,7 +23,7 @@ from tests.support.commands import invoke
 from tests.support.databases import MODES
 from tests.support.serving import LIMIT, ROOT, Gunicorn, post
 from tests.support.sites import LILY, ROSE_PLANT
-from tests.support.sql import ask, open_sql, own_connections, started
+from tests.support.sql import COLUMNS, ask, open_sql, own_connections, started
 from tests.support.users import ordinary_user
 from tests.support.waiting import wait_until
 
@@ -63,7 +63,7 @@ def in_use(file: Path, mode: str, query: str = "SELECT 1") -> Iterator[sqlite3.C
     """Keep a new file in use by a connection that has set its journal mode."""
     with closing(sqlite3.connect(file, isolation_level=None)) as other:
         other.execute(f"PRAGMA journal_mode={mode}")
-        other.execute("CREATE TABLE plants (id BIGINT PRIMARY KEY, name TEXT NOT NULL, tag TEXT)")
+        other.execute(f"CREATE TABLE plants ({COLUMNS})")
         other.execute(query)
         yield other
 
