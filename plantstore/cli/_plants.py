@@ -15,7 +15,7 @@ from ._parameters import ID, NEGATIVE_ID, Command, examples, utf8, with_existing
 
 def _with_optional_fields(command: Command) -> Command:
     """Pass each optional field of a plant to a command, by an option with its name."""
-    for name, field in new_plant_schema.load_fields.items():
+    for name, field in reversed(new_plant_schema.load_fields.items()):
         if not field.required:
             help = f"The {name} of the plant. By default, it has none."
             kind: dict[str, Any] = {"type": ID} if isinstance(field, Int64) else {"callback": utf8}
