@@ -44,8 +44,8 @@ settings.load_profile("plantstore")
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Return how many processes run the tests: one more than cores, because tests often wait."""
-    return (os.cpu_count() or 1) + 1
+    """Return how many processes run the tests: more than cores, because tests often wait."""
+    return (os.cpu_count() or 1) + 2
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

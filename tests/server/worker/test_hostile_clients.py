@@ -106,7 +106,9 @@ def test_clients_that_read_no_response(tmp_path: Path, seconds: float) -> None:
 
 def test_connections_with_half_bodies(tmp_path: Path) -> None:
     """Connections that use up the limit, and wait for a thread, do not keep others out."""
-    with ExitStack() as opened, configured(tmp_path, "worker_connections = 30") as server:
+    timeout = "from plantstore.server.worker import _worker; _worker._READ_TIMEOUT = 1"
+    limit = "worker_connections = 30"
+    with ExitStack() as opened, configured(tmp_path, limit, timeout) as server:
         for _ in range(60):
             opened.enter_context(server.connect()).send(chunked(b"5\r\nabc"))
         for _ in range(5):
