@@ -103,7 +103,7 @@ def against_the_driver(place: Place) -> tuple[float, float, float]:
     ]
     store.close()
     ours, theirs = (statistics.median(pair[side] for pair in pairs) for side in (0, 1))
-    return ours, theirs, statistics.median(one / other for one, other in pairs)
+    return ours, theirs, statistics.median(own / peer for own, peer in pairs)
 
 
 def bring_in(place: Place, size: int) -> tuple[float, float]:

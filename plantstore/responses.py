@@ -105,8 +105,7 @@ class JSONResponse(OperationResponse):
         """Return the body, the status and the headers to send.
 
         werkzeug corrects headers, such as the Content-Length of a 204, and wraps the body in two
-        iterators. An unchanged response needs neither. It is its own iterator, and a served
-        create takes 5 % less CPU time.
+        iterators. An unchanged response needs neither: it is its own iterator.
         """
         headers = [*self.headers]
         unchanged = (self.response, self.status, headers) == self._original

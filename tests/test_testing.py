@@ -362,7 +362,7 @@ FAULTS: list[tuple[Callable[..., None], type[Correct]]] = [
     (SUITE.test_concurrent_adds_and_reads, wrong("__len__", lambda it: 51)),
     (
         SUITE.test_concurrent_adds_and_reads,
-        wrong("iterate", lambda it: (Plant(it.id, "x") for it in Correct.iterate(it))),
+        wrong("iterate", lambda store: (Plant(plant.id, "x") for plant in Correct.iterate(store))),
     ),
     (
         SUITE.test_ping_of_a_usable_store_returns,

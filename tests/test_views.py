@@ -101,8 +101,8 @@ def test_head_has_the_headers_of_get(client: FlaskClient, store: MemoryStore, pa
     for plant in (ROSE_PLANT, LILY):
         store.add(plant)
     expected, response = get(client, path), client.head(path, headers=BEARER)
-    for one in (expected, response):
-        del one.headers["X-Request-ID"]
+    for received in (expected, response):
+        del received.headers["X-Request-ID"]
     assert (response.status_code, response.data) == (200, b"")
     assert response.headers == expected.headers
 
@@ -319,7 +319,7 @@ def test_removal_is_logged(client: FlaskClient, caplog: pytest.LogCaptureFixture
     with caplog.at_level(logging.INFO):
         create(client, ROSE)
         delete(client, 1)
-    (line,) = [one for one in caplog.records if one.name == "plantstore.removed"]
+    (line,) = [record for record in caplog.records if record.name == "plantstore.removed"]
     assert line.levelno == logging.INFO
     assert line.getMessage().startswith("Plant 1 was removed (client: 'token-1', address: ")
 

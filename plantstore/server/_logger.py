@@ -32,7 +32,7 @@ class Logger(GunicornLogger):
             logger.handlers = self.error_log.handlers
             logger.propagate = False
         logging.getLogger("plantstore").setLevel(self.loglevel)
-        # A line for each new plant would take 30 % of the time of a create.
+        # A line for each new plant would be slow.
         ADDED.setLevel(logging.WARNING if self.loglevel > logging.DEBUG else logging.DEBUG)
         # For the warnings and errors of loggers that have no handler.
         logging.lastResort = logging.StreamHandler()

@@ -74,7 +74,7 @@ def test_check_reports_each_value(
 
 def test_every_setting_has_a_report() -> None:
     """`plantstore check` reports on every setting."""
-    assert {f"PLANTSTORE_{name}" for name, *_ in REPORTS} == {it.name for it in SETTINGS}
+    assert {f"PLANTSTORE_{name}" for name, *_ in REPORTS} == {setting.name for setting in SETTINGS}
 
 
 def test_check_of_wrong_settings() -> None:

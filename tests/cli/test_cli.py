@@ -352,7 +352,9 @@ def test_help_has_an_example(run: Run, tmp_path: Path, command: list[str]) -> No
     for program, name, *arguments in found:
         assert program == "plantstore"
         assert [name] == (command or [name])
-        main.commands[name].make_context(name, [it for it in arguments if it != "--help"])
+        main.commands[name].make_context(
+            name, [argument for argument in arguments if argument != "--help"]
+        )
 
 
 def test_examples_of_the_help_succeed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,7 +122,7 @@ def test_new_file_is_private_at_first(tmp_path: Path) -> None:
     modes = []
 
     def note(_: object) -> None:
-        (other,) = (it for it in tmp_path.iterdir() if it != path)
+        (other,) = (file for file in tmp_path.iterdir() if file != path)
         modes.append(stat.S_IMODE(other.stat().st_mode))
 
     with watching(os.fchown, os.fchmod, call=note):
@@ -151,7 +151,7 @@ def test_permissions_and_owner_are_kept(tmp_path: Path) -> None:
     for mode in (0o600, 0o666, 0o2751 if is_root else 0o751):
         path.chmod(mode)
         with replacing(str(path)) as file:
-            (other,) = (it for it in tmp_path.iterdir() if it != path)
+            (other,) = (file for file in tmp_path.iterdir() if file != path)
             assert stat.S_IMODE(other.stat().st_mode) == mode
             file.write(b"new")
         status = path.stat()
@@ -205,7 +205,7 @@ def test_link_stays_a_link(tmp_path: Path, exists: bool) -> None:
     replace(other)
     assert link.is_symlink()
     assert other.is_symlink()
-    assert [(it.name, it.read_text()) for it in folder.iterdir()] == [("file", "new")]
+    assert [(path.name, path.read_text()) for path in folder.iterdir()] == [("file", "new")]
 
 
 def test_pipe_is_written_directly(tmp_path: Path) -> None:

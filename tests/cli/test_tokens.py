@@ -62,7 +62,7 @@ def test_append_with_a_name_of_the_file_is_refused(file: str) -> None:
     assert "--name 'kiosk 1-2'" in line
     assert Path(file).read_bytes() == before
     run("token", "--name", "kiosk 1-2", "--append", file)
-    assert [one.client for one in read_file(file)] == ["kiosk 1", "kiosk 1-2"]
+    assert [token.client for token in read_file(file)] == ["kiosk 1", "kiosk 1-2"]
 
 
 def test_append_keeps_the_other_lines(file: str) -> None:
@@ -93,7 +93,7 @@ def test_concurrent_appends_lose_no_token(file: str) -> None:
 
     with ThreadPoolExecutor(8) as threads:
         tokens = [*threads.map(append, range(16))]
-    digests = {one.digest: one.client for one in read_file(file)}
+    digests = {token.digest: token.client for token in read_file(file)}
     assert [digests[sha256(token.encode()).digest()] for token in tokens] == [
         f"client {number}" for number in range(16)
     ]

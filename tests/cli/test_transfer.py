@@ -252,7 +252,7 @@ def test_failed_export_keeps_the_file(
     for file in ("plants.jsonl", "new.jsonl"):
         assert run("export", file, "--store", "half://").exit_code == code
     assert (tmp_path / "plants.jsonl").read_text() == "precious"
-    assert [it for it in sorted(os.listdir()) if it != "__pycache__"] == before
+    assert [name for name in sorted(os.listdir()) if name != "__pycache__"] == before
 
 
 # A store whose iteration fails in the middle, when the first plants are on the disk.

@@ -5,9 +5,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
-from plantstore.blueprint import OPERATIONS
 from tests.support.readme import block
 from tests.support.serving import ROOT
 
@@ -70,15 +67,6 @@ def test_underscore_marks_the_modules_of_one_package() -> None:
     for name, path in modules.items():
         if path.stem != "__init__":
             assert path.stem.startswith("_") == (name not in outside | PUBLIC), name
-
-
-@pytest.mark.parametrize("name", OPERATIONS)
-def test_routes_are_literal(name: str) -> None:
-    """One line has the method, the path and the view of an operation."""
-    method, rule, view = OPERATIONS[name]
-    route = f'    "{name}": Operation("{method}", "{rule}", Views.{view.__name__}),'
-    lines = [line for path in PACKAGE.rglob("*.py") for line in path.read_text().splitlines()]
-    assert lines.count(route) == 1
 
 
 def test_folders_of_the_tests_are_those_of_the_package() -> None:

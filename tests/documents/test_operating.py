@@ -46,7 +46,7 @@ def test_commands_that_replace_a_token(tmp_path: Path) -> None:
 def test_example_of_a_file_of_tokens() -> None:
     """The example of a file of tokens is valid."""
     tokens = read_tokens(recipe("file"))
-    clients = [(one.client, one.operations) for one in tokens]
+    clients = [(token.client, token.operations) for token in tokens]
     assert clients == [
         ("kiosk", None),
         ("Flora of the greenhouse", None),

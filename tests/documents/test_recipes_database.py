@@ -345,8 +345,8 @@ def test_users_recipe(run_site: RunSite) -> None:
     )
     assert (response.status_code, response.headers["X-User"]) == (200, "Flora")
     ((digest,),) = read(names, "SELECT token_digest FROM user WHERE name = 'Flora'")
-    for other in (digest, token[:-1], f"{token}x", "None", "s3cret"):
-        assert create_as(names, other) == 401
+    for wrong in (digest, token[:-1], f"{token}x", "None", "s3cret"):
+        assert create_as(names, wrong) == 401
     assert token not in str(read(names, "SELECT * FROM user"))
 
 

@@ -48,17 +48,17 @@ def record(row: Row) -> Record:
     """Return a function that compares what is stored with what clients know, for the table."""
 
     def record(stored: set[Plant], *clients: Clients) -> None:
-        sent = set[Plant]().union(*(one.sent for one in clients))
-        acknowledged = set[Plant]().union(*(one.acknowledged for one in clients))
+        sent = set[Plant]().union(*(client.sent for client in clients))
+        acknowledged = set[Plant]().union(*(client.acknowledged for client in clients))
         lost = acknowledged - stored
         row(
             len(sent),
             len(acknowledged),
             len(stored),
             len(lost),
-            sum(one.refused + one.unanswered for one in clients),
-            slowest=max(one.slowest() for one in clients),
-            outage=max(one.outage() for one in clients),
+            sum(client.refused + client.unanswered for client in clients),
+            slowest=max(client.slowest() for client in clients),
+            outage=max(client.outage() for client in clients),
         )
         assert lost == set()
         assert stored - sent == set()

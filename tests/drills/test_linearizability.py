@@ -41,8 +41,8 @@ class Gardeners:
         with ThreadPoolExecutor(CLIENTS) as threads:
             working = [threads.submit(self._work) for _ in range(CLIENTS)]
             meanwhile(self)
-        for one in working:
-            one.result()
+        for call in working:
+            call.result()
 
     def _work(self) -> None:
         connection = HTTPConnection("127.0.0.1", self._port, timeout=LIMIT)

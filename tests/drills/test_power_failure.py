@@ -92,8 +92,8 @@ class Disk:
     def apply(self, call: Call) -> None:
         """Apply a call."""
         if call.name == "sync":
-            synced = [one for one in self._pending if self._is_synced(one, call.path)]
-            self._pending = [one for one in self._pending if one not in synced]
+            synced = [change for change in self._pending if self._is_synced(change, call.path)]
+            self._pending = [change for change in self._pending if change not in synced]
             self._durable = self._durable.after(synced)
         else:
             self._pending.append(call)

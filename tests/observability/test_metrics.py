@@ -246,7 +246,9 @@ def test_metrics_of_several_workers(tmp_path: Path) -> None:
         (folder,) = (tmp_path / "tmp").glob("plantstore-metrics-*")
         # A worker that has ended needs only the space that it has used.
         ended = [folder / f"histogram_{worker}.db" for worker in old]
-        wait_until(lambda: all(not it.exists() or it.stat().st_size < 1 << 16 for it in ended))
+        wait_until(
+            lambda: all(not file.exists() or file.stat().st_size < 1 << 16 for file in ended)
+        )
     wait_until(lambda: not folder.exists())
 
 

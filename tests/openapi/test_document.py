@@ -53,11 +53,11 @@ ERRORS_OF = {
 def resolve(document: Any, value: Any) -> Any:
     """Return a part of a document with every reference replaced by what it refers to."""
     if isinstance(value, list):
-        return [resolve(document, one) for one in value]
+        return [resolve(document, item) for item in value]
     if not isinstance(value, dict):
         return value
     if "$ref" not in value:
-        return {name: resolve(document, one) for name, one in value.items()}
+        return {name: resolve(document, member) for name, member in value.items()}
     target = document
     for name in value["$ref"].removeprefix("#/").split("/"):
         target = target[name]
@@ -87,7 +87,9 @@ def test_document_describes_the_enabled_operations(names: Collection[str]) -> No
     document = make_document(names)
     described = {(path, method): operation for path, method, operation in operations(document)}
     enabled = [OPERATIONS[name] for name in names]
-    assert {*described} == {(documented_path(one.rule), one.method) for one in enabled}
+    assert {*described} == {
+        (documented_path(operation.rule), operation.method) for operation in enabled
+    }
     assert document["info"]["version"] == ("1.0.0" if names == ("create",) else "1.1.0")
     assert document["openapi"] == "3.1.0"
     assert document["info"]["license"]["identifier"] == "MIT"
@@ -148,14 +150,14 @@ def test_parameters_of_the_document_are_those_of_marshmallow() -> None:
     """The document has the parameters of a list, with their limits and defaults."""
     document = make_document(ALL)
     described = resolve(document, document["paths"]["/plants"]["get"]["parameters"])
-    assert {one["name"] for one in described} == {*page_schema.fields}
-    for one in described:
-        field = page_schema.fields[one["name"]]
+    assert {parameter["name"] for parameter in described} == {*page_schema.fields}
+    for parameter in described:
+        field = page_schema.fields[parameter["name"]]
         assert isinstance(field, QueryInteger)
-        assert one["in"] == "query"
-        assert not one.get("required")
-        assert one["schema"].get("default") == field.load_default
-        integers = range(one["schema"]["minimum"], one["schema"]["maximum"] + 1)
+        assert parameter["in"] == "query"
+        assert not parameter.get("required")
+        assert parameter["schema"].get("default") == field.load_default
+        integers = range(parameter["schema"]["minimum"], parameter["schema"]["maximum"] + 1)
         assert integers == field._integers  # noqa: SLF001
 
 

@@ -129,7 +129,7 @@ def test_progress_of_a_copy(url: str, source: sqlite3.Connection, tmp_path: Path
 
     def after_step(*step: int) -> None:
         steps.append((step[0], step[1]))
-        assert [it.name for it in tmp_path.glob("copy.db*")] == ["copy.db"]
+        assert [path.name for path in tmp_path.glob("copy.db*")] == ["copy.db"]
 
     copy(url, tmp_path / "copy.db", after_step)
     (pages,) = source.execute("PRAGMA page_count").fetchone()

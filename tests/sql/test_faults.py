@@ -147,7 +147,7 @@ def test_file_that_is_lost_under_a_store(
             store.add(LILY)
         with suppress(StoreUnavailable):
             store.get(1)
-        (line,) = [it for it in caplog.records if it.levelname == "ERROR"]
+        (line,) = [record for record in caplog.records if record.levelname == "ERROR"]
         assert "deleted or replaced while it was in use" in line.getMessage()
         assert str(file) in line.getMessage()
         with suppress(PlantExists):
@@ -165,7 +165,9 @@ def test_file_that_is_lost_again(tmp_path: Path, caplog: pytest.LogCaptureFixtur
             file.unlink()
             with pytest.raises(StoreUnavailable):
                 store.add(ROSE_PLANT)
-            lines = [it.getMessage() for it in caplog.records if it.levelname == "ERROR"]
+            lines = [
+                record.getMessage() for record in caplog.records if record.levelname == "ERROR"
+            ]
             assert len(lines) == times
             assert lines[-1].startswith("The SQLite file was deleted or replaced")
 
@@ -239,7 +241,7 @@ def test_connections_have_keepalive(place: Place) -> None:
         store.add(ROSE_PLANT)
         lanes = own_connections(store)._writing._lanes  # noqa: SLF001
         # A second one has no connection if the first one was free again.
-        other = next(filter(None, (one.connection._socket for one in lanes)))  # noqa: SLF001
+        other = next(filter(None, (lane.connection._socket for lane in lanes)))  # noqa: SLF001
         assert other.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
         for option, value in (
             (socket.TCP_KEEPIDLE, 4),
@@ -426,14 +428,14 @@ def test_one_attempt_at_a_time_while_there_is_no_response() -> None:
     held = HeldConnection(engine, backend_of(engine))
     lanes = Lanes(execute, lambda: held, usual=4, most=8, patience=0.1)
     with started(*[call] * 4) as calling:
-        wait_until(lambda: sum(one.done() for one in calling) == 3)
+        wait_until(lambda: sum(call.done() for call in calling) == 3)
         with started(call) as (attempt,):
             wait_until(lambda: lanes._attempt is not None)  # noqa: SLF001
             with pytest.raises(StoreUnavailable, match="the database does not respond"):
                 call()
             responds.set()
     assert attempt.exception() is None
-    assert sorted(repr(one.exception())[:16] for one in calling) == [
+    assert sorted(repr(call.exception())[:16] for call in calling) == [
         "None",
         *["StoreUnavailable"] * 3,
     ]

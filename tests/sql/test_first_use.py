@@ -60,7 +60,7 @@ def test_stores_that_are_made_at_the_same_time(
     monkeypatch.setattr(engine, "get_execution_options", wait_for_the_other)
     with started(*[lambda: SQLStore(engine)] * 2) as making:
         pass
-    one, other = (it.result() for it in making)
+    one, other = (call.result() for call in making)
     assert one._executor is other._executor  # noqa: SLF001
     engine.dispose()
 

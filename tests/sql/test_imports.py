@@ -65,7 +65,7 @@ def test_import_waits_for_another_one(
         assert reading.wait(LIMIT)
         assert other.add_all([Plant(7, "second"), Plant(300, "second")], skip_existing=True) == 1
     assert adding.result() == 200
-    assert [it.name for it in other] == ["first"] * 200 + ["second"]
+    assert [plant.name for plant in other] == ["first"] * 200 + ["second"]
     other.close()
 
 
@@ -89,7 +89,7 @@ def test_import_during_creates_of_the_same_ids(place: Place, store: SQLStore) ->
         adding = [threads.submit(add, part) for part in range(4)]
         start.wait(LIMIT)
         imported = store.add_all((Plant(id, "imported") for id in ids[::-1]), skip_existing=True)
-        added = sum(one.result() for one in adding)
+        added = sum(call.result() for call in adding)
     names = [plant.name for plant in store]
     assert len(names) == len(ids)
     assert (names.count("imported"), names.count("of a client")) == (imported, added)

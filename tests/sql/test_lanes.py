@@ -104,9 +104,13 @@ def test_waiting_adds_are_one_transaction(store: SQLStore, file: Path) -> None:
     listen(store, "connect", lambda it, _: it.set_trace_callback(statements.append))
     assert add_together(store, file, GROUP) == [None] * 5
     assert list(store) == [FIRST, *GROUP]
-    inserts = [it.count("(") - 1 for it in statements if it.startswith("INSERT")]
+    inserts = [
+        statement.count("(") - 1 for statement in statements if statement.startswith("INSERT")
+    ]
     assert inserts == [1, 5]
-    assert [it for it in statements if it in {"BEGIN IMMEDIATE", "COMMIT"}] == [
+    assert [
+        statement for statement in statements if statement in {"BEGIN IMMEDIATE", "COMMIT"}
+    ] == [
         "BEGIN IMMEDIATE",
         "COMMIT",
     ]
@@ -128,7 +132,11 @@ def test_removal_is_not_postponed_by_adds(store: SQLStore, file: Path) -> None:
     operations = [*adds[:2], partial(store.remove, FIRST.id), *adds[2:]]
     assert call_together(store, file, operations) == [None] * 6
     assert list(store) == GROUP
-    changes = [it.split()[0] for it in statements if it.startswith(("INSERT", "DELETE"))]
+    changes = [
+        statement.split()[0]
+        for statement in statements
+        if statement.startswith(("INSERT", "DELETE"))
+    ]
     assert changes == ["INSERT", "INSERT", "DELETE", "INSERT"]
 
 
@@ -139,7 +147,9 @@ def test_group_has_at_most_a_hundred_plants(store: SQLStore, file: Path) -> None
     many = [Plant(id, "") for id in range(1, 103)]
     assert add_together(store, file, many) == [None] * 102
     assert list(store) == [FIRST, *many]
-    assert [it.count("(") - 1 for it in statements if it.startswith("INSERT")] == [1, 100, 2]
+    assert [
+        statement.count("(") - 1 for statement in statements if statement.startswith("INSERT")
+    ] == [1, 100, 2]
 
 
 def test_group_of_large_plants(store: SQLStore, file: Path) -> None:
@@ -149,7 +159,9 @@ def test_group_of_large_plants(store: SQLStore, file: Path) -> None:
     large = [plant._replace(name="x" * 400_000) for plant in GROUP]
     assert add_together(store, file, large) == [None] * 5
     assert list(store) == [FIRST, *large]
-    inserts = [it.count("(") - 1 for it in statements if it.startswith("INSERT")]
+    inserts = [
+        statement.count("(") - 1 for statement in statements if statement.startswith("INSERT")
+    ]
     assert inserts == [1, 2, 2, 1]
 
 
@@ -157,7 +169,7 @@ def test_duplicate_in_a_group_refuses_only_itself(store: SQLStore, file: Path) -
     """Of adds that are committed together, only a duplicate is refused."""
     again = [GROUP[0]._replace(name="again"), FIRST]
     outcomes = add_together(store, file, [GROUP[0], *again, *GROUP[1:]])
-    assert [repr(it) for it in outcomes] == [
+    assert [repr(outcome) for outcome in outcomes] == [
         "None",
         "PlantExists(1)",
         "PlantExists(0)",
@@ -184,7 +196,7 @@ def test_refused_plant_in_a_group_refuses_only_itself(
     execute(file, refusal)
     refused = GROUP[2]._replace(name="first")
     outcomes = add_together(store, file, [*GROUP[:2], refused, *GROUP[3:]])
-    assert [type(it) for it in outcomes if it is not None] == [StoreMisconfigured]
+    assert [type(outcome) for outcome in outcomes if outcome is not None] == [StoreMisconfigured]
     assert isinstance(outcomes[2], StoreMisconfigured)
     assert list(store) == [FIRST, *GROUP[:2], *GROUP[3:]]
 
@@ -208,7 +220,7 @@ def test_refused_group_is_repeated_one_by_one(store: SQLStore, file: Path) -> No
         listen(store, "before_cursor_execute", note)
         queue = own_connections(store)._writing._queue  # noqa: SLF001
         outcomes = add_together(store, file, [*GROUP[:2], refused])
-    assert [type(it) for it in outcomes] == [type(None), type(None), StoreMisconfigured]
+    assert [type(error) for error in outcomes] == [type(None), type(None), StoreMisconfigured]
     # What was refused was tried again without the ids that exist.
     assert inserts == [1, 3, 3, *[1] * 6]
 
@@ -219,8 +231,10 @@ def test_full_disk_in_a_group(store: SQLStore, file: Path) -> None:
     large = GROUP[2]._replace(name="x" * 1_000_000)
     outcomes = add_together(store, file, [*GROUP[:2], large, *GROUP[3:]])
     assert isinstance(outcomes[2], StoreUnavailable)
-    assert all(it is None or isinstance(it, StoreUnavailable) for it in outcomes)
-    acknowledged = [plant for plant, it in zip(GROUP, outcomes, strict=True) if it is None]
+    assert all(outcome is None or isinstance(outcome, StoreUnavailable) for outcome in outcomes)
+    acknowledged = [
+        plant for plant, outcome in zip(GROUP, outcomes, strict=True) if outcome is None
+    ]
     assert acknowledged
     assert list(store) == [FIRST, *acknowledged]
     check_still_works(store, file)
@@ -250,8 +264,8 @@ def test_unknown_outcome_of_a_commit(store: SQLStore, file: Path) -> None:
 
     listen(store, "do_connect", connect)
     outcomes = add_together(store, file, GROUP)
-    assert {type(it) for it in outcomes} == {StoreUnavailable}
-    assert all("not known whether the commit has failed" in str(it) for it in outcomes)
+    assert {type(outcome) for outcome in outcomes} == {StoreUnavailable}
+    assert all("not known whether the commit has failed" in str(outcome) for outcome in outcomes)
     event.remove(own_connections(store).engine, "do_connect", connect)
     store.close()
     check_still_works(store, file)
@@ -271,7 +285,7 @@ def test_unexpected_exception_after_a_commit(
     monkeypatch.setattr(backend, "check_commits", check)
     outcomes = add_together(store, file, GROUP)
     monkeypatch.undo()
-    assert {type(it) for it in outcomes} == {KeyError}
+    assert {type(outcome) for outcome in outcomes} == {KeyError}
     check_still_works(store, file)
 
 
@@ -320,7 +334,7 @@ ONE_WINNER = [Plant(7, f"of client {number}") for number in range(8)]
 def test_one_winner_in_a_group(store: SQLStore, file: Path) -> None:
     """Of several adds of one id that are committed together, one succeeds: the first."""
     outcomes = add_together(store, file, ONE_WINNER)
-    assert [repr(it) for it in outcomes] == ["None", *["PlantExists(7)"] * 7]
+    assert [repr(outcome) for outcome in outcomes] == ["None", *["PlantExists(7)"] * 7]
     assert list(store) == [FIRST, ONE_WINNER[0]]
 
 

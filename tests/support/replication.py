@@ -185,7 +185,7 @@ def check_waiting_adds(url: str, admin: Administrator, most: int = MOST_WRITING)
 
             def add_some() -> int:
                 with started(*[lambda: add(next(ids))] * 20) as adding:
-                    assert not any(one.result() for one in adding)
+                    assert not any(call.result() for call in adding)
                 return admin.waiting()
 
             wait_until(lambda: add_some() == most)
@@ -195,5 +195,5 @@ def check_waiting_adds(url: str, admin: Administrator, most: int = MOST_WRITING)
         wait_until(lambda: admin.waiting() == 0)
         store.add(ROSE_PLANT)
         with started(*[lambda id=id: store.add(Plant(id, "")) for id in range(10, 26)]) as adding:
-            for one in adding:
-                one.result()
+            for call in adding:
+                call.result()

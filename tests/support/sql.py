@@ -151,7 +151,7 @@ def add_all(store: SQLStore, first: int) -> list[bool]:
 
 def store_threads() -> list[threading.Thread]:
     """Return the threads of all stores."""
-    return [one for one in threading.enumerate() if one.name == "plantstore store"]
+    return [thread for thread in threading.enumerate() if thread.name == "plantstore store"]
 
 
 THREADS = 8

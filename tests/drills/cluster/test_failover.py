@@ -178,7 +178,7 @@ def fail_over(
 
 def lost(stored: set[Plant], clients: list[Clients]) -> set[Plant]:
     """Return the acknowledged plants that are not stored."""
-    return set[Plant]().union(*[one.acknowledged for one in clients]) - stored
+    return set[Plant]().union(*[client.acknowledged for client in clients]) - stored
 
 
 FAULTS = pytest.mark.parametrize("fault", [killed, killed_without_standby, frozen])

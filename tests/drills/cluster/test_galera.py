@@ -98,15 +98,15 @@ def kill_node(cluster: Galera, app: str) -> tuple[set[Plant], list[Clients]]:
             running.enter_context(Clients(server.port, first=number * 10**6))
             for number, server in enumerate(servers)
         ]
-        for one in clients:
-            one.wait_for_creations()
+        for client in clients:
+            client.wait_for_creations()
         cluster.nodes[2].kill()
         for number in (0, 1):
             cluster.wait_until_ready(number, size=2)
             clients[number].wait_for_creations()
-    for one in clients:
-        report(one)
-        assert one.slowest() < LATEST
+    for client in clients:
+        report(client)
+        assert client.slowest() < LATEST
     stored = cluster.plants(0)
     assert cluster.plants(1) == stored
     return stored, clients
@@ -124,7 +124,7 @@ def test_kill_a_node(cluster: Galera, record: Record) -> None:
 def test_drill_detects_a_store_that_acknowledges_early(cluster: Galera) -> None:
     """The drill fails for a store that acknowledges plants before it stores them."""
     stored, clients = kill_node(cluster, "tests.drills.early_store:app")
-    assert set[Plant]().union(*[one.acknowledged for one in clients]) - stored
+    assert set[Plant]().union(*[client.acknowledged for client in clients]) - stored
 
 
 @contextmanager

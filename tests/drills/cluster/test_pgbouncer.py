@@ -60,12 +60,14 @@ def create_and_import(place: Place, pooled: Place, app: str) -> tuple[int, int]:
                 _check(place, groups)
         assert done.result() == IMPORTED
     assert _check(place, groups) >= {*imported}
-    return sum(it.refused for it in groups), sum(it.unanswered for it in groups)
+    return sum(group.refused for group in groups), sum(group.unanswered for group in groups)
 
 
 def _wait_for(groups: list[Clients], responses: int) -> None:
     """Return when the clients have had so many responses."""
-    wait_until(lambda: sum(len(it.acknowledged) + it.refused for it in groups) >= responses)
+    wait_until(
+        lambda: sum(len(group.acknowledged) + group.refused for group in groups) >= responses
+    )
 
 
 def _check(place: Place, groups: list[Clients]) -> set[Plant]:

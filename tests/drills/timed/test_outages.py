@@ -69,11 +69,11 @@ def test_outage_delays_no_other_request(place: Place) -> None:
         clients = [threads.submit(create_until_the_end, server) for _ in range(CLIENTS)]
         try:
             with place.server.frozen():
-                checks = [threads.submit(check_health, server, *it) for it in HEALTH]
+                checks = [threads.submit(check_health, server, *arguments) for arguments in HEALTH]
                 assert [check.result() for check in checks] == [True] * len(HEALTH)
         finally:
             is_over.set()
-        responses = [one for client in clients for one in client.result()]
+        responses = [response for client in clients for response in client.result()]
         assert {status for status, _ in responses} == {200, 503}
         assert max(seconds for _, seconds in responses) < LATEST
         assert "50001" not in server.log

@@ -351,7 +351,7 @@ def test_role_without_timeouts(
             store.ping()
     execute(engine, "ALTER ROLE plants RESET statement_timeout")
     missing = "The role plants has no lock_timeout in PostgreSQL."
-    assert [it.partition(" With ")[0] for it in caplog.messages] == [missing] * 2
+    assert [message.partition(" With ")[0] for message in caplog.messages] == [missing] * 2
     assert "ALTER ROLE plants SET lock_timeout = 500" in caplog.text
 
 

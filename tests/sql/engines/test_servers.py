@@ -162,7 +162,7 @@ def open_all(store: SQLStore) -> None:
 def wait_in_vain(store: SQLStore) -> None:
     """Let an operation of each connection wait."""
     with started(*[lambda: is_found(store)] * 20) as waiting:
-        assert not any(one.result() for one in waiting)
+        assert not any(call.result() for call in waiting)
 
 
 @only(*SERVERS)
@@ -191,7 +191,7 @@ def test_server_that_stops_to_respond(place: Place) -> None:
 def all_find(store: SQLStore) -> bool:
     """Return whether all connections find the rose at the same time."""
     with started(*[lambda: is_found(store)] * READING) as getting:
-        return all(one.result() for one in getting)
+        return all(call.result() for call in getting)
 
 
 @only(mariadb)

@@ -97,8 +97,8 @@ def test_wal_reset_bug_is_logged_once(
         open_store(f"{url}?journal_mode={mode}")
     name = ".".join(map(str, version))
     expected = [f"SQLite {name} has the WAL-reset bug"] if has_wal_reset_bug(version) else []
-    assert [it.getMessage().partition(",")[0] for it in caplog.records] == expected
-    assert {it.levelno for it in caplog.records} <= {logging.WARNING}
+    assert [record.getMessage().partition(",")[0] for record in caplog.records] == expected
+    assert {record.levelno for record in caplog.records} <= {logging.WARNING}
 
 
 @pytest.mark.server
@@ -141,7 +141,7 @@ def test_existing_file_keeps_its_journal(
         store.add(ROSE_PLANT)
         assert list(store) == [ROSE_PLANT]
         assert journal_mode(file) == old
-    kept = [it.message for it in caplog.records if "WAL-reset" not in it.message]
+    kept = [record.message for record in caplog.records if "WAL-reset" not in record.message]
     assert kept == [f"The SQLite file keeps its journal mode, which is {old}."]
 
 
@@ -160,7 +160,7 @@ def test_services_with_different_journal_modes(tmp_path: Path, old: str, new: st
                     clients.map(first.request, bodies[::2]),
                     clients.map(second.request, bodies[1::2]),
                 )
-                statuses = {it.status for both in responses for it in both}
+                statuses = {response.status for both in responses for response in both}
             assert statuses == {200}, first.log + second.log
             assert f"The SQLite file keeps its journal mode, which is {old}." in second.log
         assert invoke("add", "101", "Rose", "--store", url + new).exit_code == 0
