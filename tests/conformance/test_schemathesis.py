@@ -47,7 +47,7 @@ FAULTS: dict[str, tuple[str, str, str]] = {
         "{},",
     ),
     "405 without Allow": (
-        "base_blueprint.py",
+        "app.py",
         'return ErrorResponse(40501, message, [("Allow", allow)])',
         "return ErrorResponse(40501, message)",
     ),
