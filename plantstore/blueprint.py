@@ -48,7 +48,7 @@ def check_operations(names: Collection[str]) -> None:
 
 
 class OperationsBlueprint(Blueprint):
-    """A blueprint whose errors are Errors, and whose endpoints are the rights of a token.
+    """A blueprint that responds with Errors, and whose endpoints are the rights of tokens.
 
     :param name: the name of the blueprint.
     :param import_name: the name of the module that creates it.

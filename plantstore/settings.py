@@ -131,7 +131,7 @@ class Settings:
         self.open_store()
 
     def public(self, *unused: Setting[Any]) -> dict[str, Any]:
-        """Return what is not secret of the values by name, except those of unused settings."""
+        """Return the values by name, without secrets, and without those of unused settings."""
         shown = [setting for setting in SETTINGS if setting not in {TOKENS, *unused}]
         values = {setting.name: self[setting] for setting in shown}
         if STORE in shown:
