@@ -3,13 +3,15 @@
 import os
 import re
 from collections.abc import Collection, Mapping
+from functools import partial
 from typing import Any
 
 from flask import Flask, Response, request
 from werkzeug.exceptions import BadRequest, InternalServerError, MethodNotAllowed, NotFound
+from werkzeug.routing import Map
 
 from .auth import VerifyToken
-from .blueprint import OPERATIONS, create_blueprint
+from .blueprint import OPERATIONS, TWO_SLASHES, create_blueprint, has_two_slashes
 from .errors import ERRORS, ErrorResponse, service_failed
 from .observability.health import create_health_blueprint
 from .openapi.blueprint import create_docs_blueprint
@@ -34,8 +36,8 @@ def create_app(
 ) -> Flask:
     """Return the standalone service: a Flask application with ``/plants`` at its root.
 
-    Its ``config`` has the value of each setting that it uses, but no token, and of the URL of the
-    store only what is not secret.
+    Its ``config`` has the value of each setting that it uses, but no token, and the URL of the
+    store without password and options.
 
     :param config: values for ``app.config``. They override the environment.
     :param store: the store that keeps the plants. By default the store of the settings.
@@ -60,13 +62,11 @@ def create_app(
     else:
         unused.append(STORE)
     others = {name: config[name] for name in config if not name.startswith("PLANTSTORE_")}
-    return _make_app({**others, **settings.public(*unused)}, store, verify_token)
+    return _make_app({**others, **settings.public(without=unused)}, store, verify_token)
 
 
 def _make_app(config: Mapping[str, Any], store: Store, verify_token: VerifyToken) -> Flask:
     app = _Service(__name__, static_folder=None)
-    # Otherwise werkzeug redirects from /docs//x to /docs/x. A redirect is not an Error.
-    app.url_map.merge_slashes = False
     app.config.from_mapping(config)
     app.extensions["plantstore"] = store
     app.register_blueprint(create_health_blueprint(store=store))
@@ -87,6 +87,8 @@ def _make_app(config: Mapping[str, Any], store: Store, verify_token: VerifyToken
 
 class _Service(Flask):
     response_class: type[Response] = OperationResponse
+    # Otherwise werkzeug redirects from /docs//x to /docs/x. A redirect is not an Error.
+    url_map_class: Any = partial(Map, merge_slashes=False)
 
     def log_exception(self, exc_info: Any) -> None:
         """Log nothing: the error handler logs the traceback, with the id of the request."""
@@ -115,8 +117,11 @@ def _handle_routing_errors(app: Flask, operations: Collection[str]) -> None:
 
 
 def _method_not_allowed(error: MethodNotAllowed) -> Response:
-    if request.headers.get("Upgrade", "").lower() == "websocket":
+    connection, upgrade = (request.headers.get(name, "") for name in ("Connection", "Upgrade"))
+    if "upgrade" in connection.lower() and upgrade.lower() == "websocket":
         return ErrorResponse(40005)
+    if has_two_slashes(request.environ):
+        return ErrorResponse(40401, TWO_SLASHES)
     allow = ", ".join(sorted(error.valid_methods or ()))
     message = f"{ERRORS[40501][0]} The path has only the methods {allow}."
     return ErrorResponse(40501, message, [("Allow", allow)])

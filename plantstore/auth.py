@@ -90,7 +90,7 @@ class StaticTokens:
     """
 
     def __init__(self, tokens: Iterable[str] | Mapping[str, str | Client]) -> None:
-        if isinstance(tokens, str):
+        if isinstance(tokens, str | bytes):
             raise TypeError("tokens must be a list of tokens, or a mapping of tokens to clients")
         named = tokens if isinstance(tokens, Mapping) else _numbered(tokens)
         if not named:
@@ -125,14 +125,17 @@ def any_of(*checks: VerifyToken) -> VerifyToken:
 
 
 def check_verify_token(verify_token: Any) -> None:
-    """Refuse a class or a coroutine function as a token check: it would accept every token.
+    """Refuse a token check that would accept every token, or fail in each request.
 
-    :raises TypeError: for such an argument.
+    :param verify_token: a function, or a proxy of one.
+    :raises TypeError: if it cannot be called, or is a class or a coroutine function.
     """
     if isinstance(verify_token, LocalProxy):
         return  # What it stands for is known only in a request.
-    asynchronous = map(iscoroutinefunction, (verify_token, type(verify_token).__call__))
-    if isinstance(verify_token, type) or any(asynchronous):
+    is_function = callable(verify_token) and not isinstance(verify_token, type)
+    if not is_function or any(
+        map(iscoroutinefunction, (verify_token, type(verify_token).__call__))
+    ):
         raise TypeError("verify_token must be a function, and neither a class nor asynchronous")
 
 

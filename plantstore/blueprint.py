@@ -2,16 +2,19 @@
 
 from collections.abc import Callable, Collection
 from types import MethodType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from flask import Blueprint, Response, current_app, g, request
 
 from .auth import Client, VerifyToken, authenticate, check_verify_token
 from .body import DEFAULT_MAX_BODY
-from .errors import Refused, handle_errors
+from .errors import ERRORS, Refused, handle_errors
 from .responses import request_id
 from .stores.base import Store
 from .views import Views
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIEnvironment
 
 
 class Operation(NamedTuple):
@@ -35,6 +38,11 @@ OPERATIONS: dict[str, Operation] = {
     "list": Operation("GET", "/plants", Views.list),
     "delete": Operation("DELETE", "/plants/<plantstore_id>", Views.delete),
 }
+
+#: What a token can have the right to, by the name of the endpoint.
+RIGHTS: tuple[str, ...] = (*OPERATIONS, "metrics")
+#: The message for a path that begins with two slashes.
+TWO_SLASHES = f"{ERRORS[40401][0]} It begins with two slashes."
 
 
 def check_operations(names: Collection[str]) -> None:
@@ -78,9 +86,8 @@ class OperationsBlueprint(Blueprint):
         """Check the credentials before anything else is read (interface section 5)."""
         environ = request.environ
         request_id(environ)
-        if environ["PATH_INFO"].startswith("//"):
-            # For werkzeug, //plants is /plants. For a proxy that protects /plants, it is not.
-            raise Refused(40401)
+        if has_two_slashes(environ):
+            raise Refused(40401, TWO_SLASHES)
         if environ["REQUEST_METHOD"] == "OPTIONS":
             # The preflight request of a browser has no credentials. Other hooks need a client.
             return current_app.make_default_options_response()
@@ -95,10 +102,21 @@ class OperationsBlueprint(Blueprint):
         return None
 
 
+def has_two_slashes(environ: "WSGIEnvironment") -> bool:
+    """Return whether a path begins with two slashes.
+
+    For werkzeug, ``//plants`` is ``/plants``. For a proxy that protects ``/plants``, it is not.
+    """
+    return bool(environ["PATH_INFO"].startswith("//"))
+
+
 def _check_right(operations: Collection[str]) -> None:
-    """Refuse an operation that is not among those to which a token has the right."""
+    """Refuse an operation that is not among those to which a token has the right.
+
+    A view that a site has added to the blueprint needs no right.
+    """
     operation = str(request.endpoint).rpartition(".")[2]
-    if operation not in operations:
+    if operation in RIGHTS and operation not in operations:
         raise Refused(40301, f"This token does not have the right to {operation}.")
 
 
@@ -126,13 +144,14 @@ def create_blueprint(
         default, there is only ``create``, the operation of interface 1.0.0. The endpoint of an
         operation is its name, such as ``plantstore.create``.
     :returns: the blueprint, for :meth:`flask.Flask.register_blueprint`.
-    :raises TypeError: if ``verify_token`` is a class or a coroutine function.
+    :raises TypeError: if ``verify_token`` cannot be called, or is a class or a coroutine function.
     :raises ValueError: if ``max_body`` is less than 1, if ``name`` is empty or has a dot, or if
         ``operations`` has no name or an unknown one.
     """
     check_verify_token(verify_token)
     if max_body < 1:
         raise ValueError("max_body must be at least 1 byte")
+    operations = [*operations]
     try:
         check_operations(operations)
     except ValueError as error:

@@ -21,8 +21,7 @@ from .stores.base import PlantExists, StoreMisconfigured, StoreUnavailable
 from .text import one_line
 
 #: The message and the headers of each error. Its number is the HTTP status times 100, plus a
-#: counter. What the server refuses before the application has numbers without a counter, which are
-#: in ``server/worker/_refusals.py``.
+#: counter. ``server/worker/_refusals.py`` has what the server refuses before the application.
 ERRORS: dict[int, tuple[str, dict[str, str]]] = {
     40001: (
         "Send Content-Type: application/json, no Content-Encoding,"

@@ -52,7 +52,7 @@ def log_line(
     number: int | None = None,
     fault: BaseException | None = None,
 ) -> None:
-    """Log a line about a request that has not reached the application.
+    """Log a line about any request, also one that has not reached the application.
 
     :param about: the client, the address and the id of the request.
     :param number: the number of the error. The line begins with it, also before its arguments are
@@ -115,7 +115,7 @@ def check_format(format: object) -> str:
 
     :raises ValueError: for another format, or if python-json-logger is not installed.
     """
-    if format not in _FORMATTERS:
+    if str(format) not in _FORMATTERS:
         raise ValueError("must be text or json")
     try:
         make_formatter(str(format))

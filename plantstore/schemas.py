@@ -37,7 +37,18 @@ def _kind(value: object) -> str:
     return _KINDS.get(type(value), type(value).__name__)
 
 
-class Int64(fields.Integer):
+class PlantField(fields.Field):  # type: ignore[type-arg]  # In marshmallow 3, it has none.
+    """What the fields of a plant have in common: a plant may have no value."""
+
+    def _serialize(self, value: Any, attr: str | None, obj: Any, **kwargs: Any) -> Any:
+        return missing if value is None else value  # It is left out.
+
+    def _validate(self, value: Any) -> None:
+        if self.validators:  # Otherwise marshmallow makes an object that calls none of them.
+            super()._validate(value)
+
+
+class Int64(PlantField, fields.Integer):
     """A signed 64-bit integer. As in JSON Schema 2020-12, ``1.0`` is an integer.
 
     If it is written with a decimal point or an exponent, its absolute value must not exceed
@@ -68,12 +79,8 @@ class Int64(fields.Integer):
             raise self.make_error("range")
         return int(value)
 
-    def _validate(self, value: Any) -> None:
-        if self.validators:  # Otherwise marshmallow makes an object that calls none of them.
-            super()._validate(value)
 
-
-class Text(fields.String):
+class Text(PlantField, fields.String):
     """A string that every store can keep: no U+0000, no lone surrogate. It may be empty."""
 
     default_error_messages: dict[str, Any] = {
@@ -87,10 +94,6 @@ class Text(fields.String):
         if fault := text_fault(value):
             raise ValidationError(fault)
         return value
-
-    def _validate(self, value: Any) -> None:
-        if self.validators:  # As above.
-            super()._validate(value)
 
 
 class PlantSchema(Schema):
@@ -109,12 +112,10 @@ class PlantSchema(Schema):
     )
 
     def get_attribute(self, obj: Any, attr: str, default: Any) -> Any:
-        """Return the value of a field. A field that the plant does not have is left out."""
+        """Return the value of a field."""
         if type(obj) is dict and attr in obj:
-            value = obj[attr]  # Without the detours of marshmallow, which takes any object.
-        else:
-            value = super().get_attribute(obj, attr, default)
-        return missing if value is None else value
+            return obj[attr]  # Without the detours of marshmallow, which takes any object.
+        return super().get_attribute(obj, attr, default)
 
     def handle_error(self, error: ValidationError, data: Any, **kwargs: Any) -> None:
         """Say what was sent instead of an object."""

@@ -1,7 +1,7 @@
 """The settings ``PLANTSTORE_*``: the same names in the environment and in ``app.config``."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.util import find_spec
@@ -32,10 +32,9 @@ class SettingsError(ValueError):
 
 @dataclass(frozen=True)
 class Setting(Generic[_T]):
-    """A setting: its name, its meaning, its default as text, and the parser of its value.
+    """A setting. ``plantstore --help`` and ``plantstore check`` follow from its entry.
 
-    ``plantstore --help`` and ``plantstore check`` follow from its entry. The parser takes a text,
-    or a value of ``app.config``, and raises ValueError with what is wrong with it.
+    Its parser takes a text, or a value of ``app.config``. It raises ValueError if that is wrong.
     """
 
     name: str
@@ -57,11 +56,12 @@ def _operations(value: object) -> list[str]:
 
 
 def _metrics(value: object) -> bool:
-    if str(value) not in {"0", "1"}:
+    is_on = {"0": False, "1": True}.get(str(value), value)
+    if not isinstance(is_on, bool):
         raise ValueError("must be 0 or 1")
-    if str(value) == "1" and find_spec("prometheus_client") is None:
+    if is_on and find_spec("prometheus_client") is None:
         raise ValueError("prometheus-client is missing: pip install 'plantstore[metrics]'")
-    return str(value) == "1"
+    return is_on
 
 
 TOKENS = Setting(
@@ -118,21 +118,21 @@ class Settings:
     def check_names(self) -> None:
         """Raise :exc:`SettingsError` if a name is not that of a setting, nor set by Kubernetes."""
         known = [setting.name for setting in SETTINGS]
-        for name in self._source.keys() - known:
-            if _KUBERNETES.fullmatch(name) is None:
+        for name in self._source:
+            if name not in known and _KUBERNETES.fullmatch(name) is None:
                 (nearest, *_) = get_close_matches(name.upper(), known, 1, 0)
                 raise SettingsError(f"{printable(name)} is not a setting. Did you mean {nearest}?")
 
     def check(self) -> None:
         """Raise :exc:`SettingsError` for the first setting that is missing or wrong."""
         self.check_names()
-        self.public(STORE)
-        self.token_sources()
+        self.public(without=[STORE])
+        self.describe_tokens()
         self.open_store()
 
-    def public(self, *unused: Setting[Any]) -> dict[str, Any]:
-        """Return the values by name, without secrets, and without those of unused settings."""
-        shown = [setting for setting in SETTINGS if setting not in {TOKENS, *unused}]
+    def public(self, *, without: Collection[Setting[Any]] = ()) -> dict[str, Any]:
+        """Return the values by name, without some settings, and without secrets."""
+        shown = [setting for setting in SETTINGS if setting not in {TOKENS, *without}]
         values = {setting.name: self[setting] for setting in shown}
         if STORE in shown:
             values[STORE.name] = public_url(self[STORE])
@@ -146,7 +146,7 @@ class Settings:
         """
         return self._use_tokens(make_check)
 
-    def token_sources(self) -> str:
+    def describe_tokens(self) -> str:
         """Return how many tokens each setting has, and which have expired, in words."""
         return self._use_tokens(count_tokens)
 

@@ -8,7 +8,7 @@ def words(value: object) -> list[str]:
     """Return the words of a list, or of a text in which commas or white space separate them."""
     if isinstance(value, list | tuple | set | frozenset):
         value = ",".join(map(str, value))
-    return [word for word in re.split(r"[,\s]+", str("" if value is None else value)) if word]
+    return [word for word in re.split(r"[,\s]+", str(value)) if word]
 
 
 def printable(text: str) -> str:

@@ -30,14 +30,21 @@ class CoroutineCallable:
 @pytest.mark.parametrize("create", [create_blueprint, create_app])
 @pytest.mark.parametrize(
     "verify_token",
-    [StaticTokens, str, coroutine_function, partial(coroutine_function), CoroutineCallable()],
+    [
+        *(StaticTokens, str, coroutine_function, partial(coroutine_function), CoroutineCallable()),
+        *("s3cret", ["s3cret"], {}, False),
+    ],
 )
-def test_class_or_coroutine_function_as_token_check(
-    create: Callable[..., Any], verify_token: Any
-) -> None:
-    """A class or a coroutine function as verify_token is refused: it would accept every token."""
+def test_wrong_token_check_is_refused(create: Callable[..., Any], verify_token: Any) -> None:
+    """A verify_token that would accept every token, or fail in each request, is refused."""
     with pytest.raises(TypeError, match="^verify_token must be a function, and neither a class"):
         create(store=MemoryStore(), verify_token=verify_token)
+
+
+def test_blueprint_without_a_token_check_is_refused() -> None:
+    """A verify_token of None, such as that of a missing setting, never opens a site."""
+    with pytest.raises(TypeError, match="^verify_token must be a function, and neither a class"):
+        create_blueprint(store=MemoryStore(), verify_token=None)  # type: ignore[arg-type]
 
 
 def verify(token: str, prefix: str = "") -> str | None:
@@ -98,10 +105,11 @@ def test_no_token_is_refused(tokens: Any) -> None:
         StaticTokens(tokens)
 
 
-def test_single_string_is_refused() -> None:
+@pytest.mark.parametrize("tokens", ["hunter2", b"hunter2"])
+def test_single_string_is_refused(tokens: Any) -> None:
     """A single string, where a list is meant, is refused: each of its letters would be an item."""
     with pytest.raises(TypeError, match="^tokens must be a list of tokens, or a mapping") as caught:
-        StaticTokens("hunter2")
+        StaticTokens(tokens)
     assert "hunter2" not in str(caught.value)
     with pytest.raises(TypeError, match="^operations must be a list of names, such as "):
         Client("Flora", operations="create")

@@ -222,6 +222,16 @@ def test_right_is_checked_before_the_body(store: MemoryStore) -> None:
     check_error(site.test_client().post("/plants", data=b"{", headers=BEARER), 40301)
 
 
+def test_view_of_a_site_needs_no_right() -> None:
+    """A view that a site adds to the blueprint needs a token, and no right."""
+    garden = create_blueprint(store=MemoryStore(), verify_token=with_rights())
+    garden.get("/seeds")(lambda: "seeds")
+    site = Flask("site")
+    site.register_blueprint(garden)
+    assert site.test_client().get("/seeds").status_code == 401
+    assert site.test_client().get("/seeds", headers=BEARER).text == "seeds"
+
+
 def test_log_names_the_client_without_the_right(
     store: MemoryStore, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -73,6 +73,8 @@ def test_values_in_app_config(monkeypatch: pytest.MonkeyPatch, by_config: bool) 
         "PLANTSTORE_LOG": "text",
     }
     assert app.config["PREFERRED_URL_SCHEME"] == ("http" if by_config else "https")
+    again = create_app({**app.config, "PLANTSTORE_TOKENS": "hunter2"})
+    assert again.config == app.config
 
 
 def test_values_of_replaced_settings(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,8 +121,8 @@ def test_tokens_and_tokens_file_are_combined(tmp_path: Path) -> None:
     assert accepts("listed", **both)
 
 
-@pytest.mark.parametrize("tokens", [None, "", " ", ",", " , \n"])
-def test_missing_token_is_refused(tokens: str | None) -> None:
+@pytest.mark.parametrize("tokens", [None, False, 0, [], "", " ", ",", " , \n"])
+def test_missing_token_is_refused(tokens: Any) -> None:
     """Without a token the service refuses to start, and says what to set."""
     assert "set PLANTSTORE_TOKENS or PLANTSTORE_TOKENS_FILE" in refusal(PLANTSTORE_TOKENS=tokens)
 

@@ -52,7 +52,7 @@ class Overwrites(Correct):
 
     def add(self, plant: Plant) -> None:
         """Store a plant, also if its id exists."""
-        self._first[check_plant(plant).id] = plant.name
+        self._required[check_plant(plant).id] = plant.name
 
 
 class StoresFirst(Correct):
@@ -61,7 +61,7 @@ class StoresFirst(Correct):
     def add(self, plant: Plant) -> None:
         """Store a plant, and then check it."""
         is_new = self.get(plant.id) is None
-        self._first[plant.id] = plant.name
+        self._required[plant.id] = plant.name
         check_plant(plant)
         if not is_new:
             raise PlantExists(plant.id)
@@ -168,9 +168,9 @@ class KeepsTags(Correct):
 
     def remove(self, id: int) -> None:
         """Remove the plant, but not its tag."""
-        tags = {**self._fields[1]}
+        tags = {**self._columns[1]}
         super().remove(id)
-        self._fields[1].update(tags)
+        self._columns[1].update(tags)
 
 
 class RemovesMissing(Correct):
@@ -187,10 +187,10 @@ class EndsAtChange(Correct):
 
     def iterate(self, after: int | None = None) -> Iterator[Plant]:
         """Yield the plants."""
-        ids = {*self._first}
+        ids = {*self._required}
         for plant in super().iterate(after):
             yield plant
-            if {*self._first} != ids:
+            if {*self._required} != ids:
                 return
 
 
@@ -228,7 +228,7 @@ class ChecksFirst(Correct):
         if self.get(plant.id) is not None:
             raise PlantExists(plant.id)
         time.sleep(0.0001)
-        self._first[plant.id] = plant.name
+        self._required[plant.id] = plant.name
 
 
 class RefusesSeven(Correct):
@@ -249,7 +249,7 @@ class RemovesTwice(Correct):
         if self.get(id) is None:
             raise KeyError(id)
         time.sleep(0.0001)
-        self._first.pop(id, None)
+        self._required.pop(id, None)
 
 
 class StoresLater(Correct):
@@ -272,7 +272,7 @@ class LeavesOne(Correct):
         try:
             return super().add_all(plants, skip_existing=skip_existing)
         except BaseException:
-            self._first[-1] = ""
+            self._required[-1] = ""
             raise
 
 

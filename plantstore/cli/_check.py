@@ -30,11 +30,7 @@ def check(source: Mapping[str, Any]) -> Iterator[Finding]:
     """
     settings = Settings(source)
     yield Finding(True, f"plantstore {__version__}")
-    values: list[_Describe] = [
-        partial(_value, setting)
-        for setting in SETTINGS
-        if setting.name in source and setting not in _DESCRIBED
-    ]
+    values = [partial(_value, source, entry) for entry in SETTINGS if entry not in _DESCRIBED]
     for describe in (_names, _tokens, *values, _store):
         try:
             yield Finding(True, describe(settings))
@@ -48,11 +44,12 @@ def _names(settings: Settings) -> str:
 
 
 def _tokens(settings: Settings) -> str:
-    return f"Tokens: {settings.token_sources()}"
+    return f"Tokens: {settings.describe_tokens()}"
 
 
-def _value(setting: Setting[Any], settings: Settings) -> str:
-    return f"{setting.name}: {', '.join(words(settings[setting]))}"
+def _value(source: Mapping[str, Any], setting: Setting[Any], settings: Settings) -> str:
+    settings[setting]  # It may be wrong.
+    return f"{setting.name}: {', '.join(words(source.get(setting.name, setting.default)))}"
 
 
 def _store(settings: Settings) -> str:

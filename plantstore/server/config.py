@@ -60,10 +60,10 @@ def when_ready(server: Any) -> None:
 def _report(server: Any) -> None:
     """Report what is served, at the start and after a reload."""
     server.log.info("plantstore %s", __version__)
-    settings = _checked(server)
+    settings = _settings(server)
     if settings is not None:
         server.log.info("Store: %s", public_url(settings[STORE]))
-        server.log.info("Tokens: %s", settings.token_sources())
+        server.log.info("Tokens: %s", settings.describe_tokens())
         operations = settings[SERVED_OPERATIONS]
         server.log.info("Operations: %s", ", ".join(operations))
     server.log.info("Workers: %d", server.num_workers)
@@ -71,8 +71,7 @@ def _report(server: Any) -> None:
 
 
 def _report_reload(server: Any) -> None:
-    with suppress(RuntimeError):  # A file has changed since the reload. The workers report it.
-        _check(server)
+    with suppress(SettingsError):  # A file has changed since the reload. The workers report it.
         _report(server)
 
 
@@ -117,10 +116,13 @@ def _hide_environment(record: LogRecord) -> bool:
 
 def _test_store(worker: Any, store: Store) -> None:
     try:
-        settings = _checked(worker)
-        # The first requests must not wait for the test of a slow database.
-        with store if settings is None else settings.open_store() as tested:
-            tested.ping()
+        settings = _settings(worker)
+        if settings is None:
+            store.ping()
+        else:
+            # The first requests must not wait for the test of a slow database.
+            with settings.open_store() as other:
+                other.ping()
         worker.log.info("The store can be used.")
     except Exception as error:  # noqa: BLE001  # The store may be one of another package.
         worker.log.error(
@@ -130,18 +132,17 @@ def _test_store(worker: Any, store: Store) -> None:
 
 
 def _check(server: Any) -> None:
-    """Check the settings, and keep them for the other hooks.
+    """Check the settings.
 
     :raises RuntimeError: if one is wrong, or if the store allows only one worker.
     """
-    if not _serves_settings(server):
+    settings = _settings(server)
+    if settings is None:
         return
-    settings = Settings(os.environ)
     try:
         settings.check()
     except SettingsError as error:
         raise RuntimeError(f"plantstore: {error}") from None
-    server.app.plantstore_settings = settings
     if _one_process(server) and server.num_workers > 1:
         raise RuntimeError(f"{_ONE_WORKER}, not {server.num_workers}")
 
@@ -151,11 +152,14 @@ def _serves_settings(server: Any) -> bool:
     return str(server.app.app_uri).startswith("plantstore")
 
 
-def _checked(process: Any) -> Settings | None:
-    """Return the settings that were checked, or ``None`` if another application is served."""
-    return getattr(process.app, "plantstore_settings", None)
+def _settings(process: Any) -> Settings | None:
+    """Return the settings, or ``None`` if another application is served.
+
+    They are read anew: a reload may have changed the environment.
+    """
+    return Settings(os.environ) if _serves_settings(process) else None
 
 
 def _one_process(server: Any) -> bool:
-    settings = _checked(server)
+    settings = _settings(server)
     return settings is not None and settings.open_store().one_process

@@ -24,7 +24,7 @@ _T = TypeVar("_T")
 
 
 class Failures:
-    """What the errors of an engine mean for an operation.
+    """What the errors of an engine mean for a job.
 
     :param engine: the engine.
     :param backend: the entry of the engine.
@@ -39,7 +39,7 @@ class Failures:
         self._errors = (exc.SQLAlchemyError, driver_error, OSError, StoreUnavailable)
 
     def is_conflict(self, error: BaseException) -> bool:
-        """Return whether an operation can be repeated after a concurrent transaction."""
+        """Return whether a job can be repeated after a concurrent transaction."""
         return isinstance(error, exc.DBAPIError) and self._backend.is_conflict(error)
 
     def is_response(self, error: BaseException) -> bool:

@@ -11,8 +11,9 @@ INT64 = range(-(2**63), 2**63)
 class Plant(NamedTuple):
     """A plant as a store takes it and returns it (interface section 2, NewPlant).
 
-    An integer is within int64. A text does not contain U+0000, because not every database can
-    store it. A field that is not required is ``None`` if the plant does not have it.
+    Its first fields are the id and a field that is required. Each field is an integer or a text,
+    or ``None`` if the plant need not have it. An integer is within int64. A text does not contain
+    U+0000, because not every database can store it.
     """
 
     id: int
@@ -37,19 +38,16 @@ def check_plant(plant: Plant) -> Plant:
     :param plant: the plant.
     :raises ValueError: if it is not valid. The message says what is wrong with each field.
     """
-    for value, (fault, is_required) in zip(plant, _FAULTS, strict=True):
-        if (is_required or value is not None) and fault(value):
+    for value, fault in zip(plant, _FAULTS, strict=True):
+        if fault(value):
             raise ValueError(_describe(plant))
     return plant
 
 
 def _describe(plant: Plant) -> str:
-    faults = [
-        f"{name}: {fault(value)}"
-        for name, value, (fault, is_required) in zip(Plant._fields, plant, _FAULTS, strict=True)
-        if (is_required or value is not None) and fault(value)
-    ]
-    return " ".join(faults)
+    faults = [fault(value) for value, fault in zip(plant, _FAULTS, strict=True)]
+    named = zip(Plant._fields, faults, strict=True)
+    return " ".join(f"{name}: {fault}" for name, fault in named if fault)
 
 
 def int64_fault(value: object) -> str | None:
@@ -74,12 +72,16 @@ def text_fault(value: object) -> str | None:
     return None
 
 
-# What is wrong with a value, and whether a plant must have one, by the type of its field.
-_FAULTS_OF_TYPES: dict[Any, tuple[Callable[[object], str | None], bool]] = {
-    int: (int64_fault, True),
-    str: (text_fault, True),
-    int | None: (int64_fault, False),
-    str | None: (text_fault, False),
+def _unless_none(fault: Callable[[object], str | None]) -> Callable[[object], str | None]:
+    return lambda value: None if value is None else fault(value)
+
+
+# What is wrong with a value, by the type of its field. A field can have only these types.
+_FAULTS_OF_TYPES: dict[Any, Callable[[object], str | None]] = {
+    int: int64_fault,
+    str: text_fault,
+    int | None: _unless_none(int64_fault),
+    str | None: _unless_none(text_fault),
 }
 # The same for each field of a plant, in their order.
 _FAULTS = [_FAULTS_OF_TYPES[type] for type in get_type_hints(Plant).values()]

@@ -27,9 +27,9 @@ class MemoryStore(Store):
     def __init__(self) -> None:
         # A dict for each field but the id. Until Python 3.13, the garbage collector does not
         # traverse a dict of integers and strings.
-        self._fields: list[dict[int, Any]] = [{} for _ in Plant._fields[1:]]
-        # The first field is required: each plant has it.
-        self._first = self._fields[0]
+        self._columns: list[dict[int, Any]] = [{} for _ in Plant._fields[1:]]
+        # Each plant has a value in the first one.
+        self._required = self._columns[0]
         # The ids of all plants except the newest, in order. An add does not change it.
         self._ids: list[int] = []
         self._lock = Lock()
@@ -42,16 +42,16 @@ class MemoryStore(Store):
         """
         id = check_plant(plant).id
         with self._lock:
-            if id in self._first:
+            if id in self._required:
                 raise PlantExists(id)
-            for field, value in zip(self._fields, plant[1:], strict=True):
+            for column, value in zip(self._columns, plant[1:], strict=True):
                 if value is not None:
-                    field[id] = value
+                    column[id] = value
 
     def get(self, id: int) -> Plant | None:
         """Return the plant with this id, or ``None`` if there is none."""
         with self._lock:
-            return self._plant(id) if id in self._first else None
+            return self._plant(id) if id in self._required else None
 
     def remove(self, id: int) -> None:
         """Remove the plant with this id.
@@ -59,9 +59,9 @@ class MemoryStore(Store):
         :raises KeyError: if there is none.
         """
         with self._lock:
-            del self._first[id]
-            for field in self._fields[1:]:
-                field.pop(id, None)
+            del self._required[id]
+            for column in self._columns[1:]:
+                column.pop(id, None)
             place = bisect_left(self._ids, id)
             if self._ids[place : place + 1] == [id]:
                 del self._ids[place]
@@ -84,12 +84,12 @@ class MemoryStore(Store):
             return [self._plant(id) for id in ids]
 
     def _plant(self, id: int) -> Plant:
-        return Plant._make([id, *(field.get(id) for field in self._fields)])
+        return Plant._make([id, *(column.get(id) for column in self._columns)])
 
     def _sort_ids(self) -> None:
-        new = len(self._first) - len(self._ids)
+        new = len(self._required) - len(self._ids)
         # A dict keeps the order in which its keys were added.
-        newest = islice(reversed(self._first), new)
+        newest = islice(reversed(self._required), new)
         if new < _FEW:  # To sort all ids again would take much longer.
             for id in newest:
                 insort(self._ids, id)
@@ -99,7 +99,7 @@ class MemoryStore(Store):
 
     def __len__(self) -> int:
         """Return the number of plants."""
-        return len(self._first)
+        return len(self._required)
 
     def ping(self) -> None:
         """Do nothing: memory is always available."""

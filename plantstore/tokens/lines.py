@@ -6,10 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from ..auth import PREFIX, token_digest
-from ..blueprint import OPERATIONS
-
-#: The operations to which a token can have the right.
-RIGHTS: tuple[str, ...] = (*OPERATIONS, "metrics")
+from ..blueprint import RIGHTS
 
 
 class ListedToken(NamedTuple):

@@ -13,7 +13,7 @@ def read_listed(value: object) -> list[str]:
     :raises ValueError: if one is neither a bearer token nor a digest. The message has its place,
         and shows nothing of it.
     """
-    tokens = words(value)
+    tokens = words(value or "")
     for number, token in enumerate(tokens, 1):
         try:
             token_digest(token)

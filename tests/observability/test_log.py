@@ -144,7 +144,7 @@ def test_logging_configuration_of_the_operator(tmp_path: Path) -> None:
         assert server.request(post(b"{")).error == 40002
 
 
-@pytest.mark.parametrize("value", ["", "xml", "JSON", 1])
+@pytest.mark.parametrize("value", ["", "xml", "JSON", 1, ["json"]])
 def test_invalid_log_or_metrics_setting_is_refused(value: Any) -> None:
     """PLANTSTORE_LOG is text or json, and PLANTSTORE_METRICS is 0 or 1."""
     with pytest.raises(ValueError, match="^PLANTSTORE_LOG: must be text or json$"):

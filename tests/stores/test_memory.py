@@ -50,7 +50,7 @@ def test_get_waits_for_an_unfinished_write() -> None:
             super().__setitem__(id, tag)
 
     reading: list[Future[Plant | None]] = []
-    store._fields[1] = SlowTags()  # noqa: SLF001
+    store._columns[1] = SlowTags()  # noqa: SLF001
     with ThreadPoolExecutor(1) as threads:
         store.add(plant)
     assert reading[0].result() == plant
@@ -70,7 +70,7 @@ def test_add_waits_for_an_unfinished_remove() -> None:
             return super().pop(*arguments)
 
     adding: list[Future[None]] = []
-    store._fields[1] = SlowTags()  # noqa: SLF001
+    store._columns[1] = SlowTags()  # noqa: SLF001
     with ThreadPoolExecutor(1) as threads:
         store.add(Plant(1, "Rose", "red"))
         store.remove(1)
@@ -92,7 +92,7 @@ def test_remove_waits_for_an_unfinished_page() -> None:
             return super().get(id, *default)
 
     removing: list[Future[None]] = []
-    store._fields[1] = SlowTags()  # noqa: SLF001
+    store._columns[1] = SlowTags()  # noqa: SLF001
     with ThreadPoolExecutor(1) as threads:
         store.add(plant)
         assert list(store) == [plant]
@@ -107,7 +107,7 @@ def test_plants_are_not_tracked_by_garbage_collection() -> None:
     for id in range(10_000):
         store.add(Plant(id, f"plant {id}", f"tag {id}"))
     assert len(gc.get_objects()) - before < 100
-    assert not any(map(gc.is_tracked, store._fields))  # noqa: SLF001
+    assert not any(map(gc.is_tracked, store._columns))  # noqa: SLF001
 
 
 def test_memory_url_opens_a_new_store() -> None:

@@ -56,7 +56,7 @@ def backend_of(engine: Engine) -> Backend:
 def make_engine(url: str) -> Engine:
     """Return the engine of a database. The engine opens its first connection on first use.
 
-    Each statement is a transaction by default. All steps of an operation have one deadline.
+    Each statement is a transaction by default. All steps of a job have one deadline.
 
     :param url: the URL of the database.
     :raises ValueError: if it is not the URL of a database, or if an option is unknown or invalid.

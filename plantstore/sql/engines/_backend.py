@@ -50,9 +50,9 @@ class Backend(ABC):
     #: are executed also if the table is missing.
     table_checks: ClassVar[Mapping[str, str]] = {}
 
-    #: The codes of errors after which an operation can be repeated.
+    #: The codes of errors after which a job can be repeated.
     conflicts: ClassVar[Collection[object]] = ()
-    #: The codes of those errors after which another server may execute the operation.
+    #: The codes of those errors after which another server may execute the job.
     unready: ClassVar[Collection[object]] = ()
     #: The codes of errors that an operator must correct, in addition to violated constraints.
     refusals: ClassVar[Collection[object]] = ()
@@ -161,11 +161,11 @@ class Backend(ABC):
         return 0
 
     def is_conflict(self, error: exc.DBAPIError) -> bool:
-        """Return whether an operation was rolled back because of a concurrent transaction."""
+        """Return whether a job was rolled back because of a concurrent transaction."""
         return self.code(error) in self.conflicts
 
     def is_refusal(self, error: exc.DBAPIError) -> bool:
-        """Return whether an operation fails until an operator has corrected something."""
+        """Return whether a job fails until an operator has corrected something."""
         is_of_data = isinstance(error, exc.IntegrityError | exc.DataError)
         return is_of_data or self.code(error) in self.refusals
 
@@ -223,19 +223,18 @@ def close(connection: Connection) -> None:
 
 def qualified_name(connection: Connection, table: Table) -> str:
     """Return the name of a table in a statement, with its schema if it has one."""
-    return _quoted(
-        connection.dialect.identifier_preparer, connection.schema_for_object(table), table.name
-    )
+    names = connection.schema_for_object(table), table.name
+    return ".".join(_quoted(connection.dialect.identifier_preparer, *names))
 
 
 def plant_columns(connection: Connection) -> str:
     """Return the names of the columns of plants in a statement, in the order of the fields."""
-    return _quoted(connection.dialect.identifier_preparer, *Plant._fields, separator=", ")
+    return ", ".join(_quoted(connection.dialect.identifier_preparer, *Plant._fields))
 
 
 @lru_cache(100)
-def _quoted(preparer: IdentifierPreparer, *names: str | None, separator: str = ".") -> str:
-    return separator.join(preparer.quote(name) for name in names if name)
+def _quoted(preparer: IdentifierPreparer, *names: str | None) -> list[str]:
+    return [preparer.quote(name) for name in names if name]
 
 
 def execute_insert(
@@ -264,7 +263,7 @@ def own_engine(url: URL, connect_args: Mapping[str, Any], timeout: float = TIMEO
 
     :param url: the URL. SQLAlchemy converts its options.
     :param connect_args: arguments of the driver, which override these options.
-    :param timeout: the seconds that an operation of the engine may wait.
+    :param timeout: the seconds that a job of the engine may wait.
     """
     return create_engine(
         url,

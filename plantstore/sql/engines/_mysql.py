@@ -36,7 +36,7 @@ _NOT_READY = 1047  # A node of Galera that is not in the cluster, or not yet.
 _LONGER_LOCK_TIMEOUT = "SET innodb_lock_wait_timeout=4"
 _BEGIN = ("SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "BEGIN")
 # Without strict mode, MariaDB truncates long strings. The lock timeouts are short, because the
-# operation is then retried.
+# job is then retried.
 _INIT_COMMAND = (
     "SET sql_mode=CONCAT(@@sql_mode, ',STRICT_ALL_TABLES'),"
     " innodb_lock_wait_timeout=1, lock_wait_timeout=1"
