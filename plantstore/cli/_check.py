@@ -30,7 +30,9 @@ def check(source: Mapping[str, Any]) -> Iterator[Finding]:
     """
     settings = Settings(source)
     yield Finding(True, f"plantstore {__version__}")
-    values = [partial(_value, source, entry) for entry in SETTINGS if entry not in _DESCRIBED]
+    values: list[_Describe] = [
+        partial(_value, source, entry) for entry in SETTINGS if entry not in _DESCRIBED
+    ]
     for describe in (_names, _tokens, *values, _store):
         try:
             yield Finding(True, describe(settings))

@@ -5,7 +5,8 @@ from hashlib import sha256
 
 import pytest
 
-from plantstore.tokens.lines import RIGHTS, read_tokens
+from plantstore.blueprint import RIGHTS
+from plantstore.tokens.lines import read_tokens
 
 
 @pytest.mark.parametrize(
