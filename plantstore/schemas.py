@@ -4,7 +4,7 @@ import re
 from decimal import Context, Decimal
 from json import JSONDecodeError, JSONDecoder
 from math import isinf, isnan
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from marshmallow import EXCLUDE, RAISE, Schema, ValidationError, fields, missing
 from marshmallow.exceptions import SCHEMA
@@ -12,6 +12,11 @@ from marshmallow.validate import Range
 
 from .stores.base import INT64, int64_fault, text_fault
 from .text import one_line, printable
+
+if TYPE_CHECKING:
+    _Field = fields.Field[Any]
+else:
+    _Field = fields.Field  # In marshmallow 3, it has no parameter.
 
 # The longest message to a client, in characters.
 _LONGEST = 500
@@ -37,7 +42,7 @@ def _kind(value: object) -> str:
     return _KINDS.get(type(value), type(value).__name__)
 
 
-class PlantField(fields.Field):  # type: ignore[type-arg]  # In marshmallow 3, it has none.
+class PlantField(_Field):
     """What the fields of a plant have in common: a plant may have no value."""
 
     def _serialize(self, value: Any, attr: str | None, obj: Any, **kwargs: Any) -> Any:
