@@ -51,7 +51,7 @@ class MemoryStore(Store):
     def get(self, id: int) -> Plant | None:
         """Return the plant with this id, or ``None`` if there is none."""
         with self._lock:
-            return self._plant(id) if id in self._required else None
+            return next(self._plants([id])) if id in self._required else None
 
     def remove(self, id: int) -> None:
         """Remove the plant with this id.
@@ -81,10 +81,12 @@ class MemoryStore(Store):
             self._sort_ids()
             start = 0 if after is None else bisect_right(self._ids, after)
             ids = self._ids[start : start + count]
-            return [self._plant(id) for id in ids]
+            return [*self._plants(ids)]
 
-    def _plant(self, id: int) -> Plant:
-        return Plant._make([id, *(column.get(id) for column in self._columns)])
+    def _plants(self, ids: list[int]) -> Iterator[Plant]:
+        """Return the plants with these ids, which exist."""
+        values = (map(column.get, ids) for column in self._columns)
+        return map(Plant._make, zip(ids, *values, strict=True))
 
     def _sort_ids(self) -> None:
         new = len(self._required) - len(self._ids)
