@@ -11,7 +11,7 @@ from werkzeug.exceptions import BadRequest, InternalServerError, MethodNotAllowe
 from werkzeug.routing import Map
 
 from .auth import VerifyToken
-from .blueprint import OPERATIONS, TWO_SLASHES, create_blueprint, has_two_slashes
+from .blueprint import OPERATIONS, TWO_SLASHES, create_blueprint
 from .errors import ERRORS, ErrorResponse, service_failed
 from .observability.health import create_health_blueprint
 from .openapi.blueprint import create_docs_blueprint
@@ -120,7 +120,7 @@ def _method_not_allowed(error: MethodNotAllowed) -> Response:
     connection, upgrade = (request.headers.get(name, "") for name in ("Connection", "Upgrade"))
     if "upgrade" in connection.lower() and upgrade.lower() == "websocket":
         return ErrorResponse(40005)
-    if has_two_slashes(request.environ):
+    if request.environ["PATH_INFO"].startswith("//"):
         return ErrorResponse(40401, TWO_SLASHES)
     allow = ", ".join(sorted(error.valid_methods or ()))
     message = f"{ERRORS[40501][0]} The path has only the methods {allow}."

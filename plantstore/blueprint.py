@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection
 from types import MethodType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from flask import Blueprint, Response, current_app, g, request
 
@@ -12,9 +12,6 @@ from .errors import ERRORS, Refused, handle_errors
 from .responses import request_id
 from .stores.base import Store
 from .views import Views
-
-if TYPE_CHECKING:
-    from _typeshed.wsgi import WSGIEnvironment
 
 
 class Operation(NamedTuple):
@@ -86,7 +83,8 @@ class OperationsBlueprint(Blueprint):
         """Check the credentials before anything else is read (interface section 5)."""
         environ = request.environ
         request_id(environ)
-        if has_two_slashes(environ):
+        if environ["PATH_INFO"].startswith("//"):
+            # For werkzeug, //plants is /plants. For a proxy that protects /plants, it is not.
             raise Refused(40401, TWO_SLASHES)
         if environ["REQUEST_METHOD"] == "OPTIONS":
             # The preflight request of a browser has no credentials. Other hooks need a client.
@@ -100,14 +98,6 @@ class OperationsBlueprint(Blueprint):
         if self._store is not None and self._store.one_process and environ["wsgi.multiprocess"]:
             raise Refused(50302)
         return None
-
-
-def has_two_slashes(environ: "WSGIEnvironment") -> bool:
-    """Return whether a path begins with two slashes.
-
-    For werkzeug, ``//plants`` is ``/plants``. For a proxy that protects ``/plants``, it is not.
-    """
-    return bool(environ["PATH_INFO"].startswith("//"))
 
 
 def _check_right(operations: Collection[str]) -> None:
