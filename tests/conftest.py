@@ -38,7 +38,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # On a busy machine neither an example nor its generation has a time limit.
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("plantstore", UNTIMED)
+settings.register_profile("plantstore", UNTIMED, max_examples=50)
 settings.register_profile("deep", UNTIMED, max_examples=1000)
 settings.load_profile("plantstore")
 

@@ -19,8 +19,8 @@ from plantstore.testing import BulkStoreContract, SharedStoreContract, StoreCont
 from tests.support.databases import STORES, OpenPlace, Place
 from tests.support.stores import IDS, PLANTS
 
-# How many operations are compared; 4,500 with --hypothesis-profile=deep.
-STEPS = settings().max_examples * 3 // 2
+# How many calls are compared; 3,000 with --hypothesis-profile=deep.
+STEPS = settings().max_examples * 3
 
 
 @pytest.fixture(params=STORES, ids=lambda place: place.__name__)

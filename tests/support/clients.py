@@ -24,9 +24,19 @@ class Clients:
     :param first: the lowest id of their plants.
     :param number: another number of clients.
     :param kept: whether each client keeps its connection for the next request.
+    :param pause: the seconds between two requests of a client. Without a pause, the clients and the
+        service would use the whole processor.
     """
 
-    def __init__(self, port: int, first: int = 0, number: int = 8, *, kept: bool = True) -> None:
+    def __init__(
+        self,
+        port: int,
+        first: int = 0,
+        number: int = 8,
+        *,
+        kept: bool = True,
+        pause: float = 0.01,
+    ) -> None:
         self.sent: set[Plant] = set()
         self.acknowledged: set[Plant] = set()
         # The number of requests that got 503, and of those without a response.
@@ -36,7 +46,7 @@ class Clients:
         # When each response began and ended, and its status.
         self.responses: list[tuple[float, float, int]] = []
         self._port, self._ids, self._ended = port, count(first), Event()
-        self._number, self._kept = number, kept
+        self._number, self._kept, self._pause = number, kept, pause
 
     def __enter__(self) -> "Clients":
         self._threads = ThreadPoolExecutor(self._number)
@@ -94,6 +104,7 @@ class Clients:
                     self.refused += 1
                 if not self._kept:
                     connection.close()
+            time.sleep(self._pause)
         connection.close()
 
 

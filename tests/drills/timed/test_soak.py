@@ -42,7 +42,10 @@ def test_soak(place: Place, long: bool, record: Record) -> None:
     """
     reloads, seconds = LONG if long else RELOADS
     used, opened = list[int](), list[int]()
-    with Gunicorn("-w", "2", **environment(place)) as server, Clients(server.port) as clients:
+    with (
+        Gunicorn("-w", "2", **environment(place)) as server,
+        Clients(server.port, pause=0) as clients,
+    ):
         process = server.process.pid
         for _ in range(reloads):
             time.sleep(seconds)  # The load itself is the test.
