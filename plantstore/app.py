@@ -88,7 +88,7 @@ def _make_app(config: Mapping[str, Any], store: Store, verify_token: VerifyToken
 class _Service(Flask):
     response_class: type[Response] = OperationResponse
     # Otherwise werkzeug redirects from /docs//x to /docs/x. A redirect is not an Error.
-    url_map_class: Any = partial(Map, merge_slashes=False)
+    url_map_class: Any = staticmethod(partial(Map, merge_slashes=False))
 
     def log_exception(self, exc_info: Any) -> None:
         """Log nothing: the error handler logs the traceback, with the id of the request."""
