@@ -176,7 +176,8 @@ def test_services_with_different_journal_modes(tmp_path: Path, old: str, new: st
 def test_first_adds_to_an_exclusively_locked_file(tmp_path: Path, mode: str) -> None:
     """The first adds to a file that is locked exclusively wait at the same time.
 
-    They raise StoreUnavailable within the timeout, and succeed once the lock is gone.
+    They raise StoreUnavailable within the timeout. Repeated once the lock is gone, they succeed, or
+    find the plant that the first call has stored after all.
     """
     store = open_sql(f"sqlite:///{tmp_path}/plants.db?journal_mode={mode}&timeout=1")
     adds = [lambda id=id: store.add(Plant(id, "")) for id in range(8)]
@@ -190,7 +191,8 @@ def test_first_adds_to_an_exclusively_locked_file(tmp_path: Path, mode: str) -> 
     assert {type(call.exception()) for call in adding} == {StoreUnavailable}
     with started(*adds) as adding:
         pass
-    assert [call.exception() for call in adding] == [None] * 8
+    assert {type(call.exception()) for call in adding} <= {type(None), PlantExists}
+    assert len(store) == 8
     store.close()
 
 
