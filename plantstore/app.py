@@ -47,7 +47,7 @@ def create_app(
     :returns: the Flask application.
     :raises SettingsError: if a setting is missing or wrong. A setting that an argument replaces
         is not used.
-    :raises TypeError: if ``verify_token`` is a class or a coroutine function.
+    :raises TypeError: if ``verify_token`` cannot be called, or is a class or a coroutine function.
     """
     config = config or {}
     settings = Settings({**os.environ, **config})

@@ -19,7 +19,7 @@ _B64TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
 #: The beginning of every token that this package makes.
 PREFIX = "plt_"
 
-# The digest of a token in the settings.
+# The form of a digest in the settings.
 _DIGEST = re.compile(r"sha256:([0-9A-Fa-f]{64})")
 _DIGITS = string.digits + string.ascii_uppercase + string.ascii_lowercase
 _RANDOM_LENGTH = 43  # 256 bits
@@ -67,7 +67,7 @@ class Client:
     operations: Collection[str] | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.operations, str):  # Every part of "create" would be "in" it.
+        if isinstance(self.operations, str):  # A part of a string is "in" it, too.
             raise TypeError('operations must be a list of names, such as ["create", "read"]')
 
 
@@ -131,7 +131,7 @@ def check_verify_token(verify_token: Any) -> None:
     :raises TypeError: if it cannot be called, or is a class or a coroutine function.
     """
     if isinstance(verify_token, LocalProxy):
-        return  # What it stands for is known only in a request.
+        return  # The function behind a proxy is known only during a request.
     is_function = callable(verify_token) and not isinstance(verify_token, type)
     if not is_function or any(
         map(iscoroutinefunction, (verify_token, type(verify_token).__call__))

@@ -27,8 +27,8 @@ class Operation(NamedTuple):
         return self.rule.replace("<plantstore_id>", "{id}")
 
 
-#: The operations by name, which is also the endpoint. The parameter of a rule is not named ``id``,
-#: because the URL prefix of a site may have one of that name.
+#: The operations by name. The name is also the endpoint. The parameter of a rule is not named
+#: ``id``, because the URL prefix of a site may have a parameter of that name.
 OPERATIONS: dict[str, Operation] = {
     "create": Operation("POST", "/plants", Views.create),
     "read": Operation("GET", "/plants/<plantstore_id>", Views.read),
@@ -36,7 +36,7 @@ OPERATIONS: dict[str, Operation] = {
     "delete": Operation("DELETE", "/plants/<plantstore_id>", Views.delete),
 }
 
-#: What a token can have the right to, by the name of the endpoint.
+#: The rights that a token can have. Each is the name of an endpoint.
 RIGHTS: tuple[str, ...] = (*OPERATIONS, "metrics")
 #: The message for a path that begins with two slashes.
 TWO_SLASHES = f"{ERRORS[40401][0]} It begins with two slashes."
@@ -53,7 +53,7 @@ def check_operations(names: Collection[str]) -> None:
 
 
 class OperationsBlueprint(Blueprint):
-    """A blueprint that responds with Errors, and whose endpoints are the rights of tokens.
+    """A blueprint that checks tokens and their rights, and responds with Errors.
 
     :param name: the name of the blueprint.
     :param import_name: the name of the module that creates it.
@@ -84,15 +84,16 @@ class OperationsBlueprint(Blueprint):
         environ = request.environ
         request_id(environ)
         if environ["PATH_INFO"].startswith("//"):
-            # For werkzeug, //plants is /plants. For a proxy that protects /plants, it is not.
+            # werkzeug takes //plants for /plants. A proxy that protects /plants does not.
             raise Refused(40401, TWO_SLASHES)
         if environ["REQUEST_METHOD"] == "OPTIONS":
-            # The preflight request of a browser has no credentials. Other hooks need a client.
+            # The preflight request of a browser has no credentials. With a response, Flask does not
+            # call the hooks of a site, which may need a client.
             return current_app.make_default_options_response()
         if self._verify_token is not None:
             client = authenticate(environ.get("HTTP_AUTHORIZATION"), self._verify_token)
             name = client.name if isinstance(client, Client) else client
-            environ["plantstore.client"] = g.plantstore_client = name  # The server logs it.
+            environ["plantstore.client"] = g.plantstore_client = name  # For the access log.
             if isinstance(client, Client) and client.operations is not None:
                 _check_right(client.operations)
         if self._store is not None and self._store.one_process and environ["wsgi.multiprocess"]:

@@ -21,7 +21,7 @@ from .stores.base import PlantExists, StoreMisconfigured, StoreUnavailable
 from .text import one_line
 
 #: The message and the headers of each error. Its number is the HTTP status times 100, plus a
-#: counter. ``server/worker/_refusals.py`` has what the server refuses before the application.
+#: counter. The errors of requests that the server refuses are in ``server/worker/_refusals.py``.
 ERRORS: dict[int, tuple[str, dict[str, str]]] = {
     40001: (
         "Send Content-Type: application/json, no Content-Encoding,"
@@ -37,7 +37,7 @@ ERRORS: dict[int, tuple[str, dict[str, str]]] = {
     40003: ("The body must be a NewPlant.", {}),
     40004: ("A plant with this id already exists.", {}),
     40005: (
-        "The Host header is missing, repeated or not allowed, or the request is for a WebSocket.",
+        "The Host header is repeated or not allowed, or the request is for a WebSocket.",
         {},
     ),
     40006: ("A query parameter is unknown or invalid.", {}),

@@ -1,4 +1,4 @@
-"""The log: its loggers, the line about a request, and the formats text and JSON."""
+"""The log: its loggers, the lines about requests, and the formats text and JSON."""
 
 import logging
 import time

@@ -12,7 +12,7 @@ from ..text import one_line, words
 
 # Returns a line of the report, or raises an exception whose text is the line.
 _Describe = Callable[[Settings], str]
-# The settings of which a line about the tokens or the store says more than the value.
+# These have no line of their own: the lines about the tokens and the store describe them.
 _DESCRIBED = {TOKENS, TOKENS_FILE, STORE}
 
 
@@ -50,7 +50,7 @@ def _tokens(settings: Settings) -> str:
 
 
 def _value(source: Mapping[str, Any], setting: Setting[Any], settings: Settings) -> str:
-    settings[setting]  # It may be wrong.
+    settings[setting]  # This raises SettingsError if the value is wrong.
     return f"{setting.name}: {', '.join(words(source.get(setting.name, setting.default)))}"
 
 
