@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy import Engine, event, exc, text
 
 from plantstore import Plant, PlantExists, SQLStore, StoreMisconfigured, StoreUnavailable
-from plantstore.sql import _own
+from plantstore.sql import _lanes, _own
 from plantstore.sql._held import HeldConnection
 from plantstore.sql._jobs import Add, Job
 from plantstore.sql._lanes import Lanes
@@ -316,11 +316,14 @@ def test_one_caller_waits_for_a_silent_server(place: Place) -> None:
 
 
 @only(*SERVERS)
-def test_attempt_opens_a_new_connection(place: Place) -> None:
+def test_attempt_opens_a_new_connection(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """During an outage, the first new operation succeeds if a new connection works.
 
     An idle connection may be broken, like those of the operations in progress.
     """
+    usual = _own._WRITING  # noqa: SLF001
+    # The outage is noticed while one idle connection is left.
+    monkeypatch.setattr(_lanes, "_FEW", usual - 1)
     with proxy(place) as gate, open_sql(gate.url) as store, ThreadPoolExecutor(8) as threads:
         ids = count(10)
 
@@ -330,9 +333,20 @@ def test_attempt_opens_a_new_connection(place: Place) -> None:
                 return True
             return False
 
-        wait_until(lambda: all(threads.map(is_added, range(8))) and len(gate.clients) > 2)
+        def remove_missing(_: object) -> None:
+            with suppress(KeyError):
+                store.remove(next(ids))
+
+        def has_all_connections() -> bool:
+            return [*threads.map(remove_missing, range(8))] != [] and len(gate.clients) == usual
+
+        assert is_added()
+        # Removals are not grouped: while one of them waits, another one needs another connection.
+        gate.response_delay = 0.05
+        wait_until(has_all_connections)
+        gate.response_delay = 0
         gate.silence()
-        assert not any(threads.map(is_added, range(8)))
+        assert not any(threads.map(is_added, range(usual - 1)))
         assert is_added()
 
 
