@@ -9,15 +9,12 @@ from tests.support.serving import Gunicorn
 
 pytestmark = pytest.mark.drill
 
-# How many workers are killed.
-KILLS = 20
 
-
-def kill_workers(place: Place, app: str) -> tuple[set[Plant], Clients]:
+def kill_workers(place: Place, app: str, times: int) -> tuple[set[Plant], Clients]:
     """Kill workers under load; return the plants that are stored, and the clients."""
     environment = {"PLANTSTORE_TOKENS": "s3cret", "PLANTSTORE_STORE": place.url}
     with Gunicorn("-w", "2", app, **environment) as server, Clients(server.port) as clients:
-        for _ in range(KILLS):
+        for _ in range(times):
             clients.wait_for_creations()
             kill_oldest_worker(server.process.pid)
     store = open_store(place.url)
@@ -26,16 +23,16 @@ def kill_workers(place: Place, app: str) -> tuple[set[Plant], Clients]:
     return stored, clients
 
 
-def test_kill_workers(place: Place, record: Record) -> None:
+def test_kill_workers(place: Place, long: bool, record: Record) -> None:
     """When workers are killed under load, every acknowledged plant is stored.
 
     No plant is stored that no client sent.
     """
-    record(*kill_workers(place, "wsgi:app"))
+    record(*kill_workers(place, "wsgi:app", 20 if long else 10))
 
 
 @only(*FILES)
 def test_drill_detects_a_store_that_acknowledges_early(place: Place) -> None:
     """The drill fails for a store that acknowledges plants before it stores them."""
-    stored, clients = kill_workers(place, "tests.drills.early_store:app")
+    stored, clients = kill_workers(place, "tests.drills.early_store:app", 10)
     assert clients.acknowledged - stored

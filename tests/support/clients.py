@@ -35,7 +35,7 @@ class Clients:
         number: int = 8,
         *,
         kept: bool = True,
-        pause: float = 0.01,
+        pause: float = 0.03,
     ) -> None:
         self.sent: set[Plant] = set()
         self.acknowledged: set[Plant] = set()
