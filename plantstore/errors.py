@@ -37,7 +37,7 @@ ERRORS: dict[int, tuple[str, dict[str, str]]] = {
     40003: ("The body must be a NewPlant.", {}),
     40004: ("A plant with this id already exists.", {}),
     40005: (
-        "The Host header is repeated or not allowed, or the request is for a WebSocket.",
+        "The Host header is missing, repeated or not allowed, or the request is for a WebSocket.",
         {},
     ),
     40006: ("A query parameter is unknown or invalid.", {}),

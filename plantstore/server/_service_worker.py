@@ -1,6 +1,10 @@
 """The worker class of the service."""
 
+from typing import Any
+
+from ..body import DEFAULT_MAX_BODY
 from ..errors import refuse_without_request
+from ..settings import MAX_BODY
 from ..stores.deadline import set_waited
 from .worker import Worker
 
@@ -14,6 +18,15 @@ class ServiceWorker(Worker):
     time, so that they are answered in time too.
     """
 
-    health = (b"GET /healthz ", b"GET /readyz ", b"HEAD /healthz ", b"HEAD /readyz ")
+    urgent_paths = ("/healthz", "/readyz")
     refuse = staticmethod(refuse_without_request)
     set_waited = staticmethod(set_waited)
+    wsgi: Any
+
+    def load_wsgi(self) -> None:
+        """Load the application. It has the limit of bodies, and its store may have to wait."""
+        super().load_wsgi()
+        config = getattr(self.wsgi, "config", {})
+        store = getattr(self.wsgi, "extensions", {}).get("plantstore")
+        self.max_body = config.get(MAX_BODY.name, DEFAULT_MAX_BODY)
+        self.may_wait = store is None or not store.one_process

@@ -21,7 +21,7 @@ from .worker import missing_names
 
 wsgi_app = "plantstore.wsgi:app"
 _WORKER = "plantstore.server._service_worker.ServiceWorker"
-# If gunicorn lacks a name that our worker needs, its own worker class serves.
+# If something is missing that our worker needs, gunicorn's own worker class serves.
 worker_class = "gthread" if missing_names() else _WORKER
 threads = 8
 http_parser = "python"  # gunicorn_h1c 0.6.9 accepts header lines that RFC 9112 forbids.
@@ -52,7 +52,7 @@ def when_ready(server: Any) -> None:
         name = f"{__name__}.on_starting"
         server.log.warning("A wrong reload can end the service: on_starting must call %s", name)
     if not hasattr(server.worker_class, "set_waited"):
-        missing = f"gunicorn has no {missing_names()[0]}" if missing_names() else ""
+        missing = f"{missing_names()[0]} is missing" if missing_names() else ""
         reason = missing or f"its worker class is not {_WORKER}"
         server.log.warning("Slow clients can stop the service: %s", reason)
 

@@ -75,3 +75,15 @@ def test_another_application_sees_its_proxy(tmp_path: Path) -> None:
     with Gunicorn(*config, "garden:app") as server:
         request = f"GET / HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: {ADDRESS}\r\n\r\n"
         assert server.request(request.encode()).body == b"127.0.0.1"
+
+
+def test_ipv4_client_of_an_ipv6_socket() -> None:
+    """A client with IPv4 has the same address in the log if the socket of the service is IPv6."""
+    with Gunicorn("--bind=[::]:0", "--access-logfile=-", PLANTSTORE_TOKENS=TOKEN) as server:
+        port = int(server.wait_for(r"http://\[::\]:(\d+)")[1])
+        with Connection(port) as connection:
+            connection.send(post(b"{}", f"X-Forwarded-For: {ADDRESS}"))
+            assert logged_address(server, connection.receive()) == ADDRESS
+        with Connection(port) as connection:
+            connection.send(post(b"{}"))
+            assert logged_address(server, connection.receive()) == "127.0.0.1"

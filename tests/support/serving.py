@@ -76,6 +76,9 @@ class Server(AbstractContextManager["Server"]):
     :param cwd: another folder.
     """
 
+    #: Whether clients use TLS by default.
+    tls = False
+
     def __init__(self, *command: str, cwd: Path = ROOT, **environment: str) -> None:
         # A file: a pipe that is not read would block the server when it is full.
         self._log = tempfile.NamedTemporaryFile(prefix="server-")  # noqa: SIM115
@@ -136,7 +139,7 @@ class Server(AbstractContextManager["Server"]):
 
     def connect(self, **options: Any) -> "Connection":
         """Open a connection, with the options of :class:`Connection`."""
-        return Connection(self.port, **options)
+        return Connection(self.port, **{"tls": self.tls, **options})
 
     def request(self, request: bytes) -> Response:
         """Send one request on a new connection and return the response."""
@@ -227,9 +230,13 @@ class Connection(AbstractContextManager["Connection"]):
         """End the sending direction: the server reads the end of the input."""
         self._socket.shutdown(socket.SHUT_WR)
 
+    def receive_line(self) -> bytes:
+        """Read one line of a response."""
+        return self._input.readline()
+
     def receive_head(self) -> Response:
         """Read the status line and the headers of a response that has no body."""
-        status = int(self._input.readline().split()[1])
+        status = int(self.receive_line().split()[1])
         headers = {}
         while (line := self._input.readline().decode("latin-1").rstrip("\r\n")) != "":
             name, _, value = line.partition(":")
@@ -244,6 +251,13 @@ class Connection(AbstractContextManager["Connection"]):
     def receive_some(self, size: int) -> None:
         """Read some bytes of a response."""
         self._socket.recv(size)
+
+    def receive_rest(self, until: bytes) -> bytes:
+        """Read the rest of a response, which ends with these bytes."""
+        received = b""
+        while not received.endswith(until):
+            received += self._input.read1(65536)
+        return received
 
     def closed(self) -> bool:
         """Return whether the server closes the connection without sending anything more."""

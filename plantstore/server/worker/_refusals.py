@@ -1,40 +1,54 @@
 """The responses to what is not valid HTTP."""
 
-import ssl
 from http import HTTPStatus
+from typing import Any
 
 from gunicorn import util
-from gunicorn.http import errors
 
+#: The message of 40005.
+ONE_HOST = "There must be one Host header."
 # The Error for a fault of the service.
 _FAILED = (50001, "The service failed. The reason is in its log.")
 # The numbers and the messages of the Errors for the exceptions by which gunicorn refuses a request.
-_REFUSALS: dict[type[Exception], tuple[int, str]] = {
-    errors.ForbiddenProxyRequest: (40300, "The proxy is not allowed."),
-    errors.LimitRequestLine: (41400, "The request line is too long."),
-    errors.ExpectationFailed: (41700, "The Expect header must be 100-continue."),
-    errors.LimitRequestHeaders: (43100, "The headers are too many or too large."),
-    errors.UnsupportedTransferCoding: (50100, "The Transfer-Encoding must be chunked."),
-    errors.ConfigurationProblem: _FAILED,
-    errors.InvalidResponseHeader: _FAILED,
-    errors.InvalidResponseHeaderName: _FAILED,
-    errors.InvalidRequestLine: (40000, "The request line is invalid."),
-    errors.InvalidRequestMethod: (40000, "The method is invalid."),
-    errors.InvalidHTTPVersion: (40000, "The version of HTTP is invalid."),
-    errors.InvalidHeader: (40000, "A header is invalid."),
-    errors.InvalidHeaderName: (40000, "The name of a header is invalid."),
-    errors.ObsoleteFolding: (40000, "A header must be on one line."),
-    errors.ParseException: (40000, "The request is not valid HTTP."),
-    ssl.SSLError: (40000, "The request is not valid TLS."),
-    Exception: _FAILED,
+# Not each version of gunicorn has all of them.
+_REFUSALS: dict[str, tuple[int, str]] = {
+    "ForbiddenProxyRequest": (40300, "The proxy is not allowed."),
+    "LimitRequestLine": (41400, "The request line is too long."),
+    "ExpectationFailed": (41700, "The Expect header must be 100-continue."),
+    "LimitRequestHeaders": (43100, "The headers are too many or too large."),
+    "UnsupportedTransferCoding": (50100, "The Transfer-Encoding must be chunked."),
+    "ConfigurationProblem": _FAILED,
+    "InvalidResponseHeader": _FAILED,
+    "InvalidResponseHeaderName": _FAILED,
+    "InvalidRequestLine": (40000, "The request line is invalid."),
+    "InvalidRequestMethod": (40000, "The method is invalid."),
+    "InvalidHTTPVersion": (40000, "The version of HTTP is invalid."),
+    "InvalidHeader": (40000, "A header is invalid."),
+    "InvalidHeaderName": (40000, "The name of a header is invalid."),
+    "ObsoleteFolding": (40000, "A header must be on one line."),
+    "ParseException": (40000, "The request is not valid HTTP."),
+    "SSLError": (40000, "The request is not valid TLS."),
+    "BaseException": _FAILED,
 }
 
 
-def refusal(error: BaseException) -> tuple[int, str]:
-    """Return the number and the message of the Error for an exception of gunicorn."""
-    if isinstance(error, errors.InvalidHeader) and error.hdr == "HOST":
-        return 40005, "There must be one Host header."
-    return next(_REFUSALS[kind] for kind in _REFUSALS if isinstance(error, kind))
+class RefusedRequest(Exception):
+    """A request that the worker refuses: the number and the message of its Error."""
+
+    def __init__(self, number: int, message: str) -> None:
+        super().__init__(number, message)
+        self.number = number
+        self.message = message
+
+
+def refusal(error: Any) -> tuple[int, str]:
+    """Return the number and the message of the Error for an exception of gunicorn or the worker."""
+    if isinstance(error, RefusedRequest):
+        return error.number, error.message
+    if type(error).__name__ == "InvalidHeader" and error.hdr == "HOST":
+        return 40005, ONE_HOST
+    names = (kind.__name__ for kind in type(error).__mro__)
+    return next(_REFUSALS[name] for name in names if name in _REFUSALS)
 
 
 def response(status: int, body: bytes, headers: dict[str, str], *, with_body: bool) -> bytes:

@@ -1,112 +1,96 @@
-"""A worker of gunicorn with threads, in which no thread waits for a slow client."""
+"""A worker of gunicorn: a thread gets a request only when all of it has arrived.
+
+The threads do all of the work. Each of them waits for an event of any connection, continues with
+this connection until it must wait for its client again, and then waits for the next event. So no
+thread waits for a client.
+
+The main thread looks once a second for connections whose client is too slow.
+
+A thread, or the main thread, that uses a connection has its lock, which a connection that waits
+for a thread has too.
+"""
 
 import errno
+import os
 import resource
 import select
 import socket
-import struct
+import ssl
 import sys
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
-from selectors import EVENT_READ, EVENT_WRITE
+from select import EPOLLIN, EPOLLONESHOT, EPOLLOUT
+from threading import Thread
 from typing import Any, ClassVar
 
-from gunicorn.http import errors
-from gunicorn.workers.gthread import TConn, ThreadWorker
+from gunicorn.sock import ssl_context
+from gunicorn.workers.base import Worker as BaseWorker
 
-from ._head import MAX_BODY, MAX_HEAD, body_size, head_size
+from ._connection import Connection
+from ._framing import EndlessBody, head_end, proxy_header_end
 from ._refusals import refusal, response
+from ._requests import ResponseFailed, body_of, expects_continue, parse, respond
 
 # File descriptors for everything but connections of clients: a SQL store has up to 16 connections,
 # each with up to three files in SQLite.
 _RESERVED = 128
-# The seconds in which the head of a request must arrive, and then its body. If a thread reads the
-# body, the seconds in which another byte must arrive.
+# The seconds in which the head of a request must arrive, and then its body.
 _READ_TIMEOUT = 10.0
-# The seconds without progress after which the sending of a response ends.
+# The seconds in which a client must read something of a response.
 _SEND_TIMEOUT = 5.0
-# The longest time in seconds that a thread may be occupied with one request.
-_LONGEST_REQUEST = 30.0
 # The seconds in which a client must close a connection that the worker has closed, and the bytes
 # that the worker discards meanwhile (RFC 9112 section 9.6).
 _LINGER_TIMEOUT = 2.0
 _LINGER_SIZE = 16 << 20
 # The errors of a connection that its client has already given up, or that another worker has taken.
 _TRANSIENT = {errno.EAGAIN, errno.EWOULDBLOCK, errno.ECONNABORTED}
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-class _Connection(TConn):
-    """A connection, and what the worker waits for."""
+class _Queue:
+    """The requests that wait for a thread, of which a number may be executed at a time."""
 
-    client: Any
+    def __init__(self, most: int) -> None:
+        self._waiting: deque[Connection] = deque()
+        self._permits = [None] * most
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.data_ready: bool = not self.cfg.is_ssl  # gunicorn need not wait for the first byte.
-        #: When the worker stops waiting, by the monotonic clock.
-        self.deadline: float = 0.0
-        #: The least number of bytes that make the socket readable.
-        self.low_water: int = 1
-        #: The number of bytes that are still discarded until the connection is closed.
-        self.discarded: int = 0
-        #: When it was given to the threads.
-        self.enqueued: float = 0.0
-        self.begin_request()
+    def put(self, conn: Connection, run: Callable[[Connection], None]) -> None:
+        """Execute a request now, or let a thread do so that executes another one.
 
-    def begin_request(self) -> None:
-        """Wait for another request."""
-        #: The number of bytes of the request that had arrived at the last look.
-        self.received: int = 0
-        #: The size of its head in bytes, or 0 if it has not arrived.
-        self.head: int = 0
-        #: Whether it is a HEAD request.
-        self.is_head: bool = False
-        #: Whether a thread has to wait for the rest of it.
-        self.is_long: bool = False
-        #: Whether its body has not arrived in time.
-        self.is_late: bool = False
-        #: The threads that handle it, if it must not wait for the usual ones.
-        self.threads: ThreadPoolExecutor | None = None
+        :param run: executes a request.
+        """
+        self._waiting.append(conn)
+        # When another thread returns its permit, it looks again for what waits.
+        while self._waiting and self._take_permit():
+            try:
+                with suppress(IndexError):
+                    run(self._waiting.popleft())
+            finally:
+                self._permits.append(None)
 
-    def set_low_water(self, size: int) -> None:
-        """Set the least number of bytes that make the socket readable."""
-        if size != self.low_water:
-            self.low_water = size
-            with suppress(OSError):
-                self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
-
-    def is_writable(self) -> bool:
-        """Return whether the client reads the responses: there is room for another one."""
-        return self._has(select.POLLOUT)
-
-    def has_ended(self) -> bool:
-        """Return whether the client sends nothing more. Only Linux knows."""
-        return self._has(getattr(select, "POLLRDHUP", 0))
-
-    def _has(self, event: int) -> bool:
-        poll = select.poll()
-        poll.register(self.sock, event)
-        return bool(poll.poll(0))
+    def _take_permit(self) -> bool:
+        with suppress(IndexError):
+            self._permits.pop()
+            return True
+        return False
 
 
-class Worker(ThreadWorker):
+class Worker(BaseWorker):
     """A worker that other clients can use while some are slow, hostile or do not read.
 
-    A thread handles a connection only when a request has arrived, and when the client has read the
-    earlier responses. Half of the threads may wait for bodies that are chunked or large. The
-    worker waits for everything else in its main loop, and for the client to close a connection.
-    The number of connections is limited by that of file descriptors. With TLS, the connections are
-    handled as gunicorn does it.
+    A thread handles a request only when all of it has arrived, with TLS too. A body that is larger
+    than the limit is not read to its end. The number of connections is limited by that of file
+    descriptors.
     """
 
-    #: The beginnings of requests for the health of the service. For each of them, there are two
-    #: threads, so that they are answered while all other threads are busy.
-    health: ClassVar[tuple[bytes, ...]] = ()
-
-    nr_conns: int
-    worker_connections: int
+    #: Paths whose requests do not wait for other requests: each has a thread of its own.
+    urgent_paths: ClassVar[tuple[str, ...]] = ()
+    #: The maximum size of a body in bytes. The application gets a part of one that is larger.
+    max_body = 65536
+    #: Whether the application may have to wait for something. Otherwise, one thread is faster.
+    may_wait = True
 
     @staticmethod
     def refuse(
@@ -137,292 +121,305 @@ class Worker(ThreadWorker):
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         most = sys.maxsize if most == resource.RLIM_INFINITY else most
         available = max(most // 2, most - _RESERVED)
-        self.worker_connections = min(self.worker_connections, available)
-        # The connections whose client the worker waits for, in the order in which this began, and
-        # the event for which the poller waits.
-        self._waiting: dict[_Connection, int] = {}
-        # The connections that threads handle, and when this began.
-        self._handled: dict[_Connection, float] = {}
-        self._long = 0  # The number of those for which a thread may have to wait.
-        # The connections that wait for such a thread, in the order in which this began.
-        self._queued: dict[_Connection, None] = {}
-        self._next_check = 0.0
+        self._most_connections = min(self.cfg.worker_connections, available)
+        self._tls = _tls_context(self.cfg) if self.cfg.is_ssl else None
+        # The connections, in the order in which they began to wait for a request.
+        self._connections: dict[int, Connection] = {}
         self._exhausted: str | None = None  # Why a connection could not be accepted.
-        self._received = bytearray(MAX_HEAD + MAX_BODY)
-        self._health = {start: ThreadPoolExecutor(2) for start in self.health}
+        self._poller = select.epoll()
         super().init_process()
 
-    def accept(self, listener: socket.socket) -> bool:
-        """Accept a connection, and return whether there was one that the system could accept."""
+    def run(self) -> None:
+        """Serve until the worker is asked to stop, or the main process has ended."""
+        self._start()
+        while self.alive:
+            if os.getppid() != self.ppid:
+                self.log.info("Parent changed, shutting down: %s", self)
+                break
+            self.notify()
+            if select.select([self.PIPE[0]], [], [], 1.0)[0]:  # A signal writes to the pipe.
+                os.read(self.PIPE[0], 4096)
+            self._check_connections()
+        self._stop()
+
+    # The main thread.
+
+    def _start(self) -> None:
+        most = self.cfg.threads if self.may_wait else 1
+        self._batch = 1 if self.may_wait else 64
+        self._queue = _Queue(most)
+        self._urgent = {path: _Queue(1) for path in self.urgent_paths} if self.may_wait else {}
+        self._listeners = {listener.fileno(): listener for listener in self.sockets}
+        for fd, listener in self._listeners.items():
+            listener.setblocking(False)
+            self._poller.register(fd, EPOLLIN | EPOLLONESHOT)
+        # One more thread receives, and responds to what is urgent, while the others are busy.
+        for _ in range(most + len(self._urgent)):
+            Thread(target=self._serve, name="gunicorn worker", daemon=True).start()
+
+    def _check_connections(self) -> None:
+        """Close connections whose client is too slow, and try again to accept others."""
+        now = time.monotonic()
+        for conn in [*self._connections.values()]:
+            if conn.deadline <= now and conn.lock.acquire(blocking=False):
+                self._give_up(conn, now)
+        if self._exhausted is not None:
+            self.log.warning("Connections had to wait: %s", self._exhausted)
+            self._exhausted = None
+            for fd in self._listeners:
+                self._poller.modify(fd, EPOLLIN | EPOLLONESHOT)
+
+    def _give_up(self, conn: Connection, now: float) -> None:
+        """Stop waiting for a client: it gets an Error if only its body is late."""
+        if conn.deadline > now:  # pragma: no cover  # Rare: a thread has just had it.
+            conn.lock.release()
+        elif conn.request is None or conn.is_late:
+            self._close(conn)
+        else:
+            conn.is_late = True
+            self._wait(conn, EPOLLOUT, _READ_TIMEOUT)
+
+    def _stop(self) -> None:
+        """Finish the requests that have arrived, as long as gunicorn lets the worker."""
+        self.alive = False
+        end = time.monotonic() + self.cfg.graceful_timeout
+        listeners, self._listeners = self._listeners, {}
+        for fd, listener in listeners.items():
+            self._poller.unregister(fd)  # The main process has the same socket.
+            while self._accept(listener):
+                pass  # At the close, the system resets the connections that are left.
+            listener.close()
+        soon = self._after(_LINGER_TIMEOUT)
+        for conn in [*self._connections.values()]:
+            conn.deadline = min(conn.deadline, soon)
+        while self._connections and time.monotonic() < end:
+            self.notify()
+            time.sleep(0.05)
+            self._check_connections()
+
+    # All threads.
+
+    def _serve(self) -> None:
+        """Handle one event after the other, until the process ends."""
+        while True:
+            for fd, _ in self._poller.poll(-1, self._batch):
+                listener, conn = self._listeners.get(fd), self._connections.get(fd)
+                if listener is not None:
+                    if self._accept(listener) is not None:
+                        self._listen(fd)
+                # Otherwise, the event was for an earlier connection with this number.
+                elif conn is not None and conn.lock.acquire(blocking=False):  # pragma: no branch
+                    self._continue(conn)
+
+    def _listen(self, fd: int) -> None:
+        with suppress(OSError):  # The worker may have been stopped.
+            self._poller.modify(fd, EPOLLIN | EPOLLONESHOT)
+
+    def _accept(self, listener: socket.socket) -> bool | None:
+        """Accept a connection if one waits, and return whether it does.
+
+        :returns: ``None`` if none can be accepted now. The main thread then tries it again.
+        """
+        if len(self._connections) >= self._most_connections and not self._close_oldest():
+            self._exhausted = "all of them are busy"
+            return None
         try:
             sock, client = listener.accept()
         except OSError as error:
-            if error.errno not in _TRANSIENT:  # pragma: no branch  # Rare, with several workers.
-                self._exhausted = error.strerror
-                if not self._close_oldest():
-                    time.sleep(0.1)  # The listener stays readable: the main loop does not pause.
-            return False
-        self.nr_conns += 1
-        conn = _Connection(self.cfg, sock, client, listener.getsockname())
-        _set_timeout(sock, socket.SO_RCVTIMEO, _READ_TIMEOUT)
-        _set_timeout(sock, socket.SO_SNDTIMEO, _SEND_TIMEOUT)
-        conn.deadline = self._after(_READ_TIMEOUT)
-        if self.nr_conns >= self.worker_connections:
-            self._close_oldest()
-        self.enqueue_req(conn)
+            if error.errno in _TRANSIENT:
+                return False
+            self._exhausted = error.strerror
+            return False if self._close_oldest() else None
+        with suppress(OSError):  # The client may have given it up.
+            self._open(sock, client, listener.getsockname())
         return True
 
-    def enqueue_req(self, conn: _Connection) -> None:
-        """Let a thread handle a connection, as soon as a request has arrived."""
+    def _open(self, sock: socket.socket, client: Any, server: Any) -> None:
+        sock.setblocking(False)
+        if self._tls is not None:
+            sock = self._tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+        conn = Connection(sock, _plain_address(client), server)
+        conn.deadline = self._after(_READ_TIMEOUT)
+        self._connections[conn.fd] = conn
+        self._poller.register(conn.fd, EPOLLIN | EPOLLONESHOT)
+
+    def _close_oldest(self) -> bool:
+        """Close the connection that has waited for its client for the longest time, if any does."""
+        for conn in [*self._connections.values()]:
+            if conn.lock.acquire(blocking=False):
+                self._close(conn)
+                return True
+        return False
+
+    # A thread that has the lock of a connection. Each of these methods gives it away.
+
+    def _continue(self, conn: Connection) -> None:
+        """Continue with a connection after an event."""
         try:
-            self._enqueue_or_wait(conn)
+            if not conn.continue_handshake():
+                self._wait(conn, conn.event)
+            elif conn.discarded is not None:
+                self._discard(conn)
+            elif conn.output:
+                self._send(conn)
+            else:
+                self._receive(conn)
+        except OSError as error:
+            if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
+                self._log_refusal(conn, error)
+                conn.give_up()
+                self._send(conn)
+            else:
+                self._close(conn)
+        except Exception as error:  # noqa: BLE001  # A fault ends neither the thread nor the worker.
+            self._refuse(conn, error)
+
+    def _receive(self, conn: Connection) -> None:
+        while not self._has_request(conn):
+            if not conn.receive():
+                self._wait(conn, conn.event)
+                return
+        self._urgent.get(conn.request.path, self._queue).put(conn, self._execute)
+
+    def _has_request(self, conn: Connection) -> bool:
+        """Return whether a request has arrived.
+
+        :raises ConnectionResetError: if the client sends no more of its head.
+        :raises Exception: if its head is refused.
+        """
+        if conn.request is None and not self._has_head(conn):
+            if conn.has_ended:
+                raise ConnectionResetError
+            return False
+        try:
+            end = conn.body.end(conn.data)
+        except EndlessBody:
+            conn.is_late, end = True, None
+        if end is None:
+            conn.is_late = conn.is_late or conn.has_ended
+            if not conn.is_late:
+                return False
+            end = len(conn.data)
+        conn.request.unreader.unread(bytes(conn.data[conn.head_size : end]))
+        del conn.data[:end]
+        conn.arrived = time.monotonic()
+        return True
+
+    def _has_head(self, conn: Connection) -> bool:
+        """Return whether the head of a request has arrived."""
+        start: int | None = 0
+        if not conn.requests and self.cfg.proxy_protocol not in (False, "off"):
+            start = proxy_header_end(conn.data)
+        end = None if start is None else head_end(conn.data, start, conn.seen)
+        if end is None:
+            if conn.requests and conn.data and not conn.seen:
+                conn.deadline = self._after(_READ_TIMEOUT)
+            conn.seen = len(conn.data)
+            return False
+        conn.request = parse(self.cfg, conn, end)
+        conn.head_size = end
+        conn.body = body_of(conn.request, end, self.max_body)
+        conn.deadline = self._after(_READ_TIMEOUT)
+        if len(conn.data) == end and expects_continue(conn.request):
+            conn.sendall(_CONTINUE)
+            conn.flush()
+        return True
+
+    def _execute(self, conn: Connection) -> None:
+        """Execute a request, in a thread that may."""
+        self.set_waited(time.monotonic() - conn.arrived)
+        self._count_request()
+        is_full = len(self._connections) >= self._most_connections
+        is_last = conn.is_late or is_full or not self.alive or not self.cfg.keepalive
+        try:
+            conn.is_last = not respond(self, conn, is_last=is_last)
+        except (ConnectionError, TimeoutError, ssl.SSLError):  # The client does not read it.
+            self._close(conn)
+        except ResponseFailed:
+            self.log.exception("The application has failed")
+            self._close(conn)
+        except BaseException as error:  # noqa: BLE001  # See above.
+            self._refuse(conn, error)
+        else:
+            conn.begin_request()
+            # It is the last one that began to wait.
+            self._connections[conn.fd] = self._connections.pop(conn.fd)
+            self._send(conn)
+
+    def _count_request(self) -> None:
+        self.nr += 1
+        if self.nr >= self.max_requests and self.alive:
+            self.log.info("Autorestarting worker after current request.")
+            self.alive = False
+
+    def _send(self, conn: Connection) -> None:
+        """Send what the client has not read, and then wait for its next request."""
+        try:
+            is_sent = conn.flush()
+            if is_sent and conn.is_last:
+                conn.finish()
         except OSError:
             self._close(conn)
-        except errors.LimitRequestHeaders as error:
-            self.handle_error(None, conn.sock, conn.client, error)
-            self._linger(conn)
-
-    def _enqueue_or_wait(self, conn: _Connection) -> None:
-        if self.cfg.is_ssl:
-            self._submit(conn)
-        elif not self._has_request(conn):
-            self._wait(conn, EVENT_READ)
-        elif conn.initialized and not conn.is_writable():
-            self._wait(conn, EVENT_WRITE)
-        elif conn.is_long and self._long >= max(1, self.cfg.threads // 2):
-            self._stop_waiting(conn)
-            self._queued[conn] = None
+            return
+        if not is_sent:
+            self._wait(conn, EPOLLOUT, _SEND_TIMEOUT)
+        elif conn.is_last:  # Closing it now could destroy the response.
+            conn.discarded = _LINGER_SIZE
+            self._wait(conn, EPOLLIN, _LINGER_TIMEOUT)
+        elif conn.has_buffered():
+            self._wait(conn, EPOLLOUT, _SEND_TIMEOUT)  # The requests of other clients are first.
         else:
-            self._submit(conn)
+            self._wait(conn, EPOLLIN, self.cfg.keepalive)
 
-    def handle(self, conn: _Connection) -> Any:
-        """Handle a request on a connection, in a thread; return whether it stays open."""
-        now = time.monotonic()
-        self.set_waited(now - conn.enqueued)
-        self._handled[conn] = now
-        try:
-            return super().handle(conn)
-        finally:
-            del self._handled[conn]
-
-    def handle_request(self, req: Any, conn: _Connection) -> bool:
-        """Handle a request whose head was read, in a thread."""
-        if conn.is_late or self.nr_conns >= self.worker_connections:
-            req.force_close()  # Connections that pipeline requests must not keep others out.
-        try:
-            return super().handle_request(req, conn)
-        except (BlockingIOError, TimeoutError):  # gunicorn would log a traceback.
-            raise ConnectionResetError(errno.ECONNRESET, "the response was not read") from None
-
-    def handle_error(self, req: Any, client: socket.socket, addr: Any, exc: BaseException) -> None:
-        """Refuse a request that is not valid HTTP, with an Error (interface section 7).
-
-        gunicorn would log a part of the request, which may contain a token.
-        """
-        number, message = refusal(exc)
-        address = addr[0] if isinstance(addr, tuple) else None
-        body, headers = self.refuse(number, message, address, exc if number == 50001 else None)
-        is_head = any(conn.is_head for conn in [*self._handled] if conn.sock is client)
-        with suppress(OSError):
-            client.sendall(response(number // 100, body, headers, with_body=not is_head))
-
-    def finish_request(self, conn: _Connection, fs: Future[Any]) -> None:
-        """Continue with a connection that a thread has handled."""
-        if self.cfg.is_ssl:
-            super().finish_request(conn, fs)
-            return
-        if conn.is_long:
-            self._long -= 1
-            self._begin_long()
-        if fs.exception() is None and fs.result() and not conn.is_late:
-            conn.begin_request()
-            conn.deadline = self._after(self.cfg.keepalive)
-            self.enqueue_req(conn)
+    def _discard(self, conn: Connection) -> None:
+        if conn.discard():
+            self._wait(conn, EPOLLIN)
         else:
-            self._linger(conn)
+            self._close(conn)
 
-    def murder_pending(self) -> None:
-        """Close connections whose client was too slow. The main loop of gunicorn calls this."""
-        now = time.monotonic()
-        if now < self._next_check:
-            return
-        self._next_check = now + 1
-        if self._exhausted:
-            self.log.warning("Connections had to wait: %s", self._exhausted)
-            self._exhausted = None
-        if self.cfg.is_ssl:
-            super().murder_pending()
-            return
-        for conn in [waiting for waiting in self._waiting if waiting.deadline <= now]:
-            self._give_up(conn)
-        handled = self._handled.copy()  # Threads change the original.
-        for conn, began in handled.items():
-            if began + _LONGEST_REQUEST <= now:
-                # The thread no longer waits for the body, and later not for the client at all.
-                is_first, conn.is_late = not conn.is_late, True
-                with suppress(OSError):
-                    conn.sock.shutdown(socket.SHUT_RD if is_first else socket.SHUT_RDWR)
+    def _refuse(self, conn: Connection, error: BaseException) -> None:
+        """Refuse what is not valid HTTP with an Error (interface section 7), and close."""
+        number, body, headers = self._log_refusal(conn, error)
+        is_head = conn.request.method == "HEAD" if conn.request else conn.data[:5] == b"HEAD "
+        conn.sendall(response(number // 100, body, headers, with_body=not is_head))
+        conn.is_last = True
+        self._send(conn)
 
-    def _keepalive_after(self, conn: _Connection, keepalive: bool) -> bool:
-        """Return whether the connection can have another request."""
-        try:
-            return bool(super()._keepalive_after(conn, keepalive))
-        except errors.ParseException:  # The rest of a body that was refused is malformed.
-            return False
+    def _log_refusal(
+        self, conn: Connection, error: BaseException
+    ) -> tuple[int, bytes, dict[str, str]]:
+        number, message = refusal(error)
+        address = conn.client[0] if isinstance(conn.client, tuple) else None
+        fault = error if number == 50001 else None
+        return number, *self.refuse(number, message, address, fault)
 
-    def _cap_keepalive(self, deadline: float) -> None:
-        """Refuse new connections, and do not wait long for clients, when the worker stops."""
-        super()._cap_keepalive(deadline)
-        self.alive = False  # gunicorn does not set it when the main process has been killed.
-        for conn in self._waiting:
-            conn.deadline = min(conn.deadline, deadline)
-        for listener in self.sockets:
-            while self.accept(listener):
-                pass  # At the close, the system resets the connections that are left.
-            listener.close()
+    def _wait(self, conn: Connection, event: int, seconds: float | None = None) -> None:
+        """Wait for an event of a connection.
 
-    def _has_request(self, conn: _Connection) -> bool:
-        """Look at what has arrived, and return whether a thread can handle it.
-
-        :raises OSError: if the client has closed the connection.
-        :raises LimitRequestHeaders: if the head is too large.
+        :param seconds: the time limit. By default it stays.
         """
-        buffered, size = self._look(conn)
-        is_unchanged = conn in self._waiting and size == conn.received
-        if size and not conn.received and conn.initialized:
-            conn.deadline = self._after(_READ_TIMEOUT)
-        conn.received = size
-        missing = self._missing(conn)
-        if missing and is_unchanged:
-            if not conn.head and conn.has_ended():
-                raise ConnectionResetError
-            # The system cannot wait for more: a Unix socket never can. A thread waits.
-            conn.is_long, missing = True, 0
-        conn.set_low_water(max(1, size - buffered + missing if missing else 1))
-        return not missing
+        if seconds is not None:
+            conn.deadline = self._after(seconds)
+        conn.lock.release()
+        with suppress(OSError):  # The main thread may have closed it.
+            self._poller.modify(conn.fd, event | EPOLLONESHOT)
 
-    def _look(self, conn: _Connection) -> tuple[int, int]:
-        """Return how much of a request has been read, and how much of it has arrived in all."""
-        read = conn.parser.unreader.buf.getvalue() if conn.initialized else b""
-        read = read[: MAX_HEAD + MAX_BODY]
-        self._received[: len(read)] = read
-        rest = memoryview(self._received)[len(read) :]
-        try:
-            arrived = conn.sock.recv_into(rest, 0, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return len(read), len(read)
-        if not arrived and not read:
-            raise ConnectionResetError
-        return len(read), len(read) + arrived
-
-    def _missing(self, conn: _Connection) -> int:
-        """Return how many bytes must arrive, at least, before a thread can handle a request."""
-        if not conn.head:
-            conn.head = head_size(self._received, conn.received)
-            if conn.head:
-                conn.is_head = self._received.startswith(b"HEAD ")
-                conn.deadline = self._after(_READ_TIMEOUT)
-            elif conn.received >= MAX_HEAD:
-                raise errors.LimitRequestHeaders("")
-            else:
-                return 1
-        body = body_size(self._received, conn.head)
-        conn.is_long = body is None
-        if body == 0:
-            starts = (start for start in self._health if self._received.startswith(start))
-            conn.threads = self._health.get(next(starts, b""))
-        return max(0, conn.head + (body or 0) - conn.received)
-
-    def _submit(self, conn: _Connection) -> None:
-        """Let a thread handle a connection."""
-        self._stop_waiting(conn)
-        self._long += conn.is_long
-        conn.enqueued = time.monotonic()
-        threads = conn.threads or self.tpool
-        future = threads.submit(self.handle, conn)
-        future.add_done_callback(
-            lambda future: self.method_queue.defer(self.finish_request, conn, future)
-        )
-
-    def _begin_long(self) -> None:
-        """Let a thread wait for the body of the next long request."""
-        conn = next(iter(self._queued), None)
-        if conn is not None:
-            self._submit(conn)
+    def _close(self, conn: Connection) -> None:
+        self._connections.pop(conn.fd, None)
+        conn.sock.close()
 
     def _after(self, seconds: float) -> float:
         return time.monotonic() + (seconds if self.alive else min(seconds, _LINGER_TIMEOUT))
 
-    def _wait(self, conn: _Connection, event: int) -> None:
-        """Wait for an event of a connection: the client sends or reads something."""
-        if self._waiting.get(conn) != event:  # Otherwise, it keeps its place.
-            self._stop_waiting(conn)
-            self.poller.register(conn.sock, event, partial(self._continue, conn))
-            self._waiting[conn] = event
 
-    def _continue(self, conn: _Connection, _: socket.socket) -> None:
-        # Another event of the same moment may have closed the connection.
-        if conn in self._waiting:  # pragma: no branch  # Rare.
-            if conn.discarded:
-                self._discard(conn)
-            else:
-                self.enqueue_req(conn)
-
-    def _stop_waiting(self, conn: _Connection) -> None:
-        self._queued.pop(conn, None)
-        if self._waiting.pop(conn, None) is not None:
-            self.poller.unregister(conn.sock)
-
-    def _linger(self, conn: _Connection) -> None:
-        """Close a connection as soon as its client has done so, or after some time."""
-        conn.begin_request()
-        conn.set_low_water(1)
-        conn.deadline = self._after(_LINGER_TIMEOUT)
-        conn.discarded = _LINGER_SIZE
-        try:
-            conn.sock.shutdown(socket.SHUT_WR)
-            self._wait(conn, EVENT_READ)
-        except OSError:
-            self._close(conn)
-
-    def _discard(self, conn: _Connection) -> None:
-        """Discard what a client still sends on a connection that the worker has closed."""
-        size = 0
-        with suppress(OSError):
-            size = conn.sock.recv_into(self._received, 0, socket.MSG_DONTWAIT)
-        conn.discarded -= size
-        if not size or conn.discarded <= 0:
-            self._close(conn)
-
-    def _give_up(self, conn: _Connection) -> None:
-        """Stop waiting for a client: it gets an Error if only its body is late."""
-        if conn.head and self._waiting[conn] == EVENT_READ:
-            conn.is_late = True
-            with suppress(OSError):
-                # A thread does not wait for the rest, and the connection is closed.
-                conn.sock.shutdown(socket.SHUT_RD)
-            self._submit(conn)
-        else:
-            self._close(conn)
-
-    def _close_oldest(self) -> bool:
-        """Close the connection that has waited for the longest time, if any does.
-
-        Some wait for their clients, others for a thread. The larger group loses its oldest one.
-        """
-        oldest = max([*self._waiting], [*self._queued], key=len)[:1]
-        for conn in oldest:
-            self._close(conn)
-        return bool(oldest)
-
-    def _close(self, conn: _Connection) -> None:
-        self._stop_waiting(conn)
-        self.nr_conns -= 1
-        conn.close()
+def _tls_context(cfg: Any) -> ssl.SSLContext:
+    context: ssl.SSLContext = ssl_context(cfg)
+    context.set_alpn_protocols(["http/1.1"])
+    return context
 
 
-def _set_timeout(sock: socket.socket, option: int, seconds: float) -> None:
-    # The seconds and microseconds of a C timeval. Zero would be no timeout.
-    value = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6) + 1)
-    with suppress(OSError):
-        sock.setsockopt(socket.SOL_SOCKET, option, value)
+def _plain_address(client: Any) -> Any:
+    """Return the address of a client. A socket for IPv6 has another form for those of IPv4."""
+    if isinstance(client, tuple) and client[0].startswith("::ffff:"):
+        return client[0].removeprefix("::ffff:"), client[1]
+    return client

@@ -7,6 +7,7 @@ import pytest
 
 from tests.support.serving import Gunicorn, post, promptly
 from tests.support.sites import TOKEN, new_rose
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.server
 
@@ -29,3 +30,21 @@ def test_health_while_all_threads_are_busy(url: str) -> None:
                 assert promptly(server, request).status == 200
             assert not any(client.has_response(0) for client in clients)
         assert {client.receive().status for client in clients} == {200}
+
+
+def test_connections_that_are_all_busy(url: str) -> None:
+    """While all connections wait for the store, none is closed, and others are accepted later."""
+    settings = {"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_STORE": f"{url}?timeout=60"}
+    options = ("--threads=2", "--worker-connections=2", "--log-level=debug")
+    with Gunicorn(*options, **settings) as server, ExitStack() as connections:
+        server.wait_for("The store can be used")
+        clients = [connections.enter_context(server.connect()) for _ in range(2)]
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as other:
+            other.execute("BEGIN IMMEDIATE")
+            for client in clients:
+                client.send(post(new_rose()))
+            wait_until(lambda: server.log.count("POST /plants") == 2)
+            clients.append(connections.enter_context(server.connect()))
+            clients[-1].send(post(new_rose()))
+            server.wait_for("Connections had to wait: all of them are busy")
+        assert [client.receive().status for client in clients] == [200] * 3

@@ -1,9 +1,10 @@
 """Clients that are slow, hostile or broken do not stop the service, and lose no plant."""
 
+import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from tests.support.serving import (
     configured,
     post,
     promptly,
+    tls_context,
 )
 from tests.support.sites import TOKEN, new_rose
 from tests.support.waiting import wait_until
@@ -33,10 +35,12 @@ pytestmark = pytest.mark.server
 CLIENTS = 16
 
 
-@pytest.fixture
-def server() -> Iterator[Gunicorn]:
+@pytest.fixture(params=[False, True], ids=["http", "https"])
+def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Gunicorn]:
     """Run the service under gunicorn, with a plant in its memory that must not be lost."""
-    with Gunicorn("--log-level", "debug", PLANTSTORE_TOKENS=TOKEN) as server:
+    files = with_certificate(tmp_path) if request.param else ()
+    with Gunicorn("--log-level", "debug", *files, PLANTSTORE_TOKENS=TOKEN) as server:
+        server.tls = request.param
         assert server.request(post(b'{"id":1,"name":"Rose"}')).status == 200
         yield server
         assert promptly(server, post(b'{"id":1,"name":"Lily"}')).error == 40004
@@ -60,8 +64,8 @@ def fill(connection: Connection) -> None:
             connection.send(b"GET /plants HTTP/1.1\r\nHost: x\r\n\r\n" * 100)
 
 
-def make_certificate(folder: Path) -> None:
-    """Write a key and its own certificate into a folder."""
+def with_certificate(folder: Path) -> tuple[str, str]:
+    """Write a key and its own certificate into a folder; return gunicorn's options for them."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
     now = datetime.now(UTC)
@@ -71,6 +75,7 @@ def make_certificate(folder: Path) -> None:
     (folder / "cert.pem").write_bytes(certificate.public_bytes(Encoding.PEM))
     plain = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     (folder / "key.pem").write_bytes(plain)
+    return f"--certfile={folder}/cert.pem", f"--keyfile={folder}/key.pem"
 
 
 # A response that is larger than all buffers needs a large body.
@@ -183,16 +188,6 @@ def test_refused_head_has_no_body(server: Gunicorn) -> None:
         assert connection.closed()
 
 
-def test_request_that_occupies_a_thread_for_long(tmp_path: Path) -> None:
-    """A body that occupies a thread for too long is 40002, and the connection is closed."""
-    longest = "from plantstore.server.worker import _worker; _worker._LONGEST_REQUEST = 0.1"
-    with configured(tmp_path, longest) as server, server.connect() as connection:
-        connection.limit(PATIENCE)
-        connection.send(chunked(chunk(b" ")))
-        assert connection.receive().error == 40002
-        assert connection.closed()
-
-
 def test_reset_connections(server: Gunicorn) -> None:
     """Clients may reset a connection at any time."""
     for part in (b"", b"GET ", post(b"", length=9), b"GET /plants HTTP/1.1\r\nHost: x\r\n\r\n"):
@@ -226,14 +221,65 @@ def test_clients_that_send_a_part_of_a_request(
     assert promptly(server, post(new_rose())).status == 200
 
 
-@pytest.mark.parametrize("part", [b"POST /pla", post(b"", length=500)])
-def test_slow_short_requests_and_long_ones(
-    server: Gunicorn, clients: list[Connection], part: bytes
+def test_refused_clients_that_go_on_sending(tmp_path: Path) -> None:
+    """Clients without a token whose bodies arrive without end hold no thread, also a single one."""
+    wrong = post(b"", length=70_000).replace(b"s3cret", b"wrong")
+    starts = [wrong, chunked(chunk(b" ")).replace(b"s3cret", b"wrong")]
+    store = f"sqlite:///{tmp_path}/plants.db"
+    with (
+        ExitStack() as opened,
+        Gunicorn("--threads=1", PLANTSTORE_TOKENS=TOKEN, PLANTSTORE_STORE=store) as server,
+    ):
+        clients = [opened.enter_context(server.connect()) for _ in range(CLIENTS)]
+        for number, connection in enumerate(clients):
+            connection.send(starts[number % 2])
+        for _ in range(5):
+            for number, connection in enumerate(clients):
+                connection.send_what_is_read((b"x", chunk(b" "))[number % 2])
+            for request in (post(new_rose()), chunked(chunk(new_rose()), chunk(b""))):
+                assert promptly(server, request).status == 200
+        for connection in clients[::2]:
+            response = connection.receive()
+            assert (response.error, response.headers["connection"]) == (40102, "close")
+
+
+@pytest.mark.parametrize(
+    ("request_line", "token", "error"),
+    [
+        (b"POST /plants", b"wrong", 40102),
+        (b"POST /plants", b"s3cret", 41301),
+        (b"POST /roses", b"s3cret", 40401),
+        (b"GET /plants", b"s3cret", 40501),
+    ],
+)
+def test_body_that_is_not_read_ends_the_connection(
+    server: Gunicorn, request_line: bytes, token: bytes, error: int
 ) -> None:
-    """Clients that send short requests slowly use none of the threads that wait for long bodies."""
-    for connection in clients:
-        connection.send(part)
-    assert promptly(server, chunked(chunk(new_rose()), chunk(b""))).status == 200
+    """A response to a request whose body is over the limit says that the connection is closed."""
+    request = post(b"", length=65_537).replace(b"POST /plants", request_line)
+    with server.connect() as connection:
+        connection.send(request.replace(b"s3cret", token))
+        response = connection.receive()
+        assert (response.error, response.headers["connection"]) == (error, "close")
+        assert connection.closed()
+
+
+@pytest.mark.parametrize(
+    "headers", [["Connection: keep-alive, close"], ["Connection: keep-alive", "Connection: Close"]]
+)
+def test_connection_that_the_client_wants_to_close(server: Gunicorn, headers: list[str]) -> None:
+    """A connection is closed if `close` is anywhere in the Connection headers of a request."""
+    with server.connect() as connection:
+        connection.send(post(new_rose(), *headers))
+        assert connection.receive().headers["connection"] == "close"
+        assert connection.closed()
+
+
+def test_later_version_of_http(server: Gunicorn) -> None:
+    """The response to another minor version of HTTP is HTTP/1.1 (RFC 9110 section 2.5)."""
+    with server.connect() as connection:
+        connection.send(post(new_rose()).replace(b"HTTP/1.1", b"HTTP/1.9"))
+        assert connection.receive_line() == b"HTTP/1.1 200 OK\r\n"
 
 
 def test_clients_that_pipeline_a_part(server: Gunicorn, clients: list[Connection]) -> None:
@@ -341,7 +387,7 @@ def test_unreasonable_chunks_are_refused(server: Gunicorn, chunks: list[bytes]) 
     """A body in unreasonably many chunks, extensions or trailers is refused early."""
     with server.connect() as connection:
         connection.send_what_is_read(chunked(*chunks))
-        assert connection.receive().error in {40002, 41301}
+        assert connection.receive().error in {40002, 41301, 43100}
         assert connection.closed()
 
 
@@ -357,6 +403,11 @@ MALFORMED = [
     (b"GET /plants HTTP/1.1\r\nHost: x\r\n Authorization: Bearer s3cret\r\n\r\n", 40000),
     (b"Authorization: Bearer s3cret\r\nGET /plants HTTP/1.1\r\n\r\n", 40000),
     (b"GET /plants HTTP/1.1\r\nHost: x\nAuthorization: Bearer s3cret\r\n\r\n", 40005),
+    (b"GET /plants HTTP/1.1\nHost: x\nAuthorization: Bearer s3cret\n\n", 40000),
+    (b"GET /plants HTTP/1.1\r\nAuthorization: Bearer s3cret\r\n\r\n", 40005),
+    (b"GET /plants HTTP/1.1\r\nX: s3cret\0", 40000),
+    (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 40000),
+    (b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03s3cret", 40000),
     (b"GET /plants HTTP/s3cret\r\nHost: x\r\n\r\n", 40000),
     (b"s3cret /plants HTTP/1.1\r\nHost: x\r\n\r\n", 40000),
     (b"\r\n\r\n", 40000),
@@ -441,24 +492,29 @@ def test_connections_that_send_many_requests(tmp_path: Path) -> None:
             assert promptly(server, post(new_rose())).status == 200
 
 
-@contextmanager
-def with_tls(folder: Path, *lines: str, **environment: str) -> Iterator[Gunicorn]:
-    """Run the service with TLS."""
-    make_certificate(folder)
-    files = (f"certfile = '{folder}/cert.pem'", f"keyfile = '{folder}/key.pem'")
-    with configured(folder, *files, *lines, **environment) as server:
-        yield server
-
-
 def test_http_to_a_tls_port(tmp_path: Path) -> None:
     """A client that sends no TLS to a port with TLS is disconnected, and others are served."""
-    with with_tls(tmp_path) as server:
+    with Gunicorn(*with_certificate(tmp_path), PLANTSTORE_TOKENS=TOKEN) as server:
         with server.connect() as connection:
             connection.send(post(new_rose()))
             assert connection.closed()
+        server.wait_for("40000: The request is not valid TLS")
+        with server.connect():
+            pass  # A client that sends nothing is no error.
         with server.connect(tls=True) as connection:
             connection.send(post(new_rose()))
             assert connection.receive().status == 200
+        assert server.log.count("40000") == 1
+
+
+def test_tls_has_only_http_1_1(tmp_path: Path) -> None:
+    """With TLS, the service chooses HTTP/1.1 among the protocols that a client offers."""
+    with Gunicorn(*with_certificate(tmp_path), PLANTSTORE_TOKENS=TOKEN) as server:
+        context = tls_context()
+        context.set_alpn_protocols(["h2", "http/1.1"])
+        plain = socket.create_connection(("127.0.0.1", server.port))
+        with context.wrap_socket(plain) as client:
+            assert client.selected_alpn_protocol() == "http/1.1"
 
 
 @pytest.mark.parametrize("hosts", [b"Host: x\r\nHost: x", b"Host: x\r\nHost: y"])

@@ -1,16 +1,20 @@
 """The names of gunicorn that the worker needs."""
 
+from typing import Any
+
 import pytest
-from gunicorn.workers.gthread import ThreadWorker
 
-from plantstore.server.worker import Worker, missing_names
+from plantstore.server.worker import missing_names
+from plantstore.server.worker._needs import _NAMES
 
-OVERRIDDEN = vars(Worker).keys() & vars(ThreadWorker).keys() - {*dir(ThreadWorker.__base__)}
+NAMES = [(owner, name) for owner, names in _NAMES.items() for name in names]
 
 
-@pytest.mark.parametrize("name", sorted(OVERRIDDEN))
-def test_method_that_gunicorn_does_not_have(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each method that the worker overrides is reported if a version of gunicorn lacks it."""
+@pytest.mark.parametrize(("owner", "name"), NAMES, ids=[name for _, name in NAMES])
+def test_name_that_gunicorn_does_not_have(
+    owner: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each name that the worker needs is reported if gunicorn, or the system, lacks it."""
     assert missing_names() == []
-    monkeypatch.delattr(ThreadWorker, name)
-    assert missing_names() == [f"ThreadWorker.{name}"]
+    monkeypatch.delattr(owner, name)
+    assert missing_names() == [f"{owner.__name__}.{name}"]

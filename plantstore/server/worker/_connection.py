@@ -1,0 +1,143 @@
+"""A connection: what has arrived of its next request, and what its client has not read yet."""
+
+import socket
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from select import EPOLLIN, EPOLLOUT, poll
+from threading import Lock
+from typing import Any
+
+# The number of bytes that are received at a time.
+_RECEIVED_SIZE = 65536
+#: The errors of a socket that is not ready.
+NOT_READY = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+class Connection:
+    """A connection. Its methods do not wait, except :meth:`wait_for_output`.
+
+    :param sock: the socket.
+    :param client: the address of the client, as sockets have it.
+    :param server: the address of the service.
+    """
+
+    def __init__(self, sock: Any, client: Any, server: Any) -> None:
+        sock.setblocking(False)
+        self.sock = sock
+        self.fd: int = sock.fileno()
+        self.client = client
+        self.server = server
+        #: A thread that has this lock is responsible for the connection. Others leave it alone.
+        self.lock = Lock()
+        #: When the worker stops waiting for the client, by the monotonic clock.
+        self.deadline = 0.0
+        #: What has arrived of the next requests.
+        self.data = bytearray()
+        #: Whether the client sends nothing more.
+        self.has_ended = False
+        #: What the client has not read yet.
+        self.output = bytearray()
+        #: How the handshake of TLS continues, until it is complete.
+        self.handshake: Callable[[], None] | None = getattr(sock, "do_handshake", None)
+        #: The event for which the connection waits.
+        self.event = EPOLLIN
+        #: The number of requests that have arrived.
+        self.requests = 0
+        #: What the PROXY protocol says of the client, for all requests.
+        self.proxied: Any = None
+        #: How many bytes are still discarded, after the last response.
+        self.discarded: int | None = None
+        #: Whether the connection is closed after the response.
+        self.is_last = False
+        self.begin_request()
+
+    def begin_request(self) -> None:
+        """Wait for the next request."""
+        #: The number of bytes of the head that have been looked at.
+        self.seen = 0
+        #: The request as gunicorn has parsed its head.
+        self.request: Any = None
+        #: The size of its head in bytes.
+        self.head_size = 0
+        #: Its body, which knows where it ends.
+        self.body: Any = None
+        #: Whether the worker does not wait for the rest of the body.
+        self.is_late = False
+        #: When the whole request had arrived.
+        self.arrived = 0.0
+
+    def receive(self) -> bool:
+        """Receive what has arrived, and return whether this has changed anything."""
+        try:
+            received = self.sock.recv(_RECEIVED_SIZE)
+        except NOT_READY as error:
+            self._wait_after(error)
+            return False
+        self.data += received
+        self.has_ended = not received
+        return True
+
+    def has_buffered(self) -> bool:
+        """Return whether something has arrived for which the system does not wait any more."""
+        return bool(self.data) or isinstance(self.sock, ssl.SSLSocket) and self.sock.pending() > 0
+
+    def continue_handshake(self) -> bool:
+        """Continue the handshake of TLS, if there is one, and return whether it is complete."""
+        if self.handshake is not None:
+            try:
+                self.handshake()
+            except NOT_READY as error:
+                self._wait_after(error)
+                return False
+            self.handshake = None
+            self.event = EPOLLIN
+        return True
+
+    def sendall(self, data: bytes) -> None:
+        """Send these bytes with the next :meth:`flush`. gunicorn writes its responses by this."""
+        self.output += data
+
+    def send(self, data: bytes) -> None:
+        """Do nothing. gunicorn sends only status 100 by this, which the worker has done before."""
+
+    def flush(self) -> bool:
+        """Send what the client can take now, and return whether this is all."""
+        with suppress(*NOT_READY):
+            while self.output:
+                del self.output[: self.sock.send(self.output)]
+        return not self.output
+
+    def wait_for_output(self, size: int, seconds: float) -> None:
+        """Wait until the client has read so much that at most a number of bytes is left.
+
+        :param size: the number of bytes.
+        :param seconds: the time limit.
+        :raises TimeoutError: if it reads nothing for so long.
+        """
+        writable = poll()
+        writable.register(self.fd, EPOLLOUT)
+        while not self.flush() and len(self.output) > size:
+            if not writable.poll(seconds * 1000):
+                raise TimeoutError("the response was not read")
+
+    def discard(self) -> bool:
+        """Discard what the client still sends, and return whether it may send more."""
+        size = len(socket.socket.recv(self.sock, _RECEIVED_SIZE))  # TLS has ended.
+        self.discarded = (self.discarded or 0) - size
+        return size > 0 and self.discarded > 0
+
+    def finish(self) -> None:
+        """Send nothing more."""
+        with suppress(ValueError, ssl.SSLError):
+            if isinstance(self.sock, ssl.SSLSocket):
+                self.sock.unwrap()
+        socket.socket.shutdown(self.sock, socket.SHUT_WR)
+
+    def give_up(self) -> None:
+        """Close the connection, without a response, when its client has done so."""
+        self.handshake, self.is_last = None, True
+        self.output.clear()
+
+    def _wait_after(self, error: OSError) -> None:
+        self.event = EPOLLOUT if isinstance(error, ssl.SSLWantWriteError) else EPOLLIN

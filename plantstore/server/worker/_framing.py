@@ -1,0 +1,132 @@
+"""Where a request ends in the bytes that have arrived of it."""
+
+import re
+
+from ._refusals import RefusedRequest
+
+#: The maximum size of the head of a request, in bytes.
+MAX_HEAD = 65536
+# The maximum size of the line before a chunk, and of the trailers after the last one, in bytes.
+_MAX_LINE = 8192
+# A chunked body may have as many bytes that are not content as its limit, and so many more.
+_MAX_FRAMING = 65536
+# What no head has: a control character, or an end of a line that is not CR LF.
+_NEVER_IN_A_HEAD = re.compile(rb"[\0-\x08\v\f\x0e-\x1f\x7f]|(?<!\r)\n|\r[^\n]")
+_TLS_HANDSHAKE = b"\x16"
+# The line before a chunk. The parser of gunicorn judges the extensions.
+_CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?")
+# How a connection begins with version 1 and with version 2 of the PROXY protocol.
+_PROXY_V1, _PROXY_V2 = b"PROXY ", b"\r\n\r\n\0\r\nQUIT\n"
+_MAX_PROXY_V1 = 107
+
+
+class EndlessBody(Exception):
+    """A body is too large or malformed: its end is not looked for."""
+
+
+def proxy_header_end(data: bytearray) -> int | None:
+    """Return the position after the header of the PROXY protocol, or 0 if there is none.
+
+    :param data: what has arrived of the connection.
+    :returns: ``None`` if more must arrive.
+    """
+    if data.startswith(_PROXY_V1):
+        end = data.find(b"\r\n", 0, _MAX_PROXY_V1) + 2
+        return end if end > 1 else None if len(data) < _MAX_PROXY_V1 else 0
+    if data.startswith(_PROXY_V2):
+        end = 16 + int.from_bytes(data[14:16], "big")
+        return end if len(data) >= end else None
+    return None if any(start.startswith(data) for start in (_PROXY_V1, _PROXY_V2)) else 0
+
+
+def head_end(data: bytearray, start: int, seen: int) -> int | None:
+    """Return the position after the head of a request.
+
+    :param data: what has arrived.
+    :param start: the position at which the head begins.
+    :param seen: the size of the data in which an earlier call has found no end.
+    :returns: ``None`` if more must arrive.
+    :raises RefusedRequest: if no head can begin so, or if it is too large.
+    """
+    end = data.find(b"\r\n\r\n", max(start, seen - 3), start + MAX_HEAD)
+    if end >= 0:
+        return end + 4
+    if data.startswith(_TLS_HANDSHAKE, start):
+        raise RefusedRequest(40000, "The request is TLS, which this port does not have.")
+    if _NEVER_IN_A_HEAD.search(data, max(start, seen - 1)):
+        raise RefusedRequest(40000, "The head has a control character, or a line without CR LF.")
+    if len(data) - start >= MAX_HEAD:
+        raise RefusedRequest(43100, "The headers are too many or too large.")
+    return None
+
+
+class SizedBody:
+    """A body with a Content-Length.
+
+    :param start: the position at which it begins.
+    :param limit: its maximum size in bytes.
+    :param size: its size in bytes.
+    """
+
+    def __init__(self, start: int, limit: int, size: int) -> None:
+        self._end = start + size
+        self._is_endless = size > limit
+
+    def end(self, data: bytearray) -> int | None:
+        """Return the position after the body.
+
+        :param data: what has arrived. Each call must have what earlier calls had.
+        :returns: ``None`` if more must arrive.
+        :raises EndlessBody: if more than the limit will arrive.
+        """
+        if self._is_endless:
+            raise EndlessBody
+        return self._end if len(data) >= self._end else None
+
+
+class ChunkedBody:
+    """A chunked body (RFC 9112 section 7.1).
+
+    :param start: the position at which it begins.
+    :param limit: the maximum size of its content, in bytes.
+    """
+
+    def __init__(self, start: int, limit: int) -> None:
+        self._next = start
+        self._limit = limit
+        self._size = 0
+        self._last = start + 2 * limit + _MAX_FRAMING
+
+    def end(self, data: bytearray) -> int | None:
+        """Return the position after the body, as :meth:`SizedBody.end`.
+
+        :raises EndlessBody: if more than the limit has arrived, or something that is no chunk.
+        :raises RefusedRequest: if the trailers are too large.
+        """
+        while (line := data.find(b"\r\n", self._next, self._next + _MAX_LINE)) >= 0:
+            found = _CHUNK_LINE.fullmatch(data, self._next, line)
+            if found is None:
+                raise EndlessBody
+            size, begin = int(found[1], 16), line + 2
+            if not size:
+                return _trailers_end(data, line)
+            if self._size + min(size, len(data) - begin) > self._limit:
+                raise EndlessBody
+            end = begin + size
+            if len(data) < end + 2:
+                break
+            if data[end : end + 2] != b"\r\n":
+                raise EndlessBody
+            self._size += size
+            self._next = end + 2
+        is_line = line < 0 and len(data) - self._next >= _MAX_LINE
+        if is_line or len(data) > self._last:
+            raise EndlessBody
+        return None
+
+
+def _trailers_end(data: bytearray, start: int) -> int | None:
+    end = data.find(b"\r\n\r\n", start, start + _MAX_LINE)
+    if end < 0 and len(data) - start >= _MAX_LINE:
+        raise RefusedRequest(43100, "The trailers are too large.")
+    return None if end < 0 else end + 4

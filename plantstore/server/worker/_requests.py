@@ -1,0 +1,115 @@
+"""A request: gunicorn parses its head, and then the application is called."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from gunicorn.http import wsgi
+from gunicorn.http.errors import NoMoreData
+from gunicorn.http.message import Request
+from gunicorn.http.unreader import IterUnreader
+
+from ._connection import Connection
+from ._framing import ChunkedBody, SizedBody
+from ._refusals import ONE_HOST, RefusedRequest
+
+# The seconds in which a client must read something while the application produces more, and the
+# bytes that may wait for the client meanwhile.
+_SEND_TIMEOUT = 5.0
+_MAX_OUTPUT = 1 << 20
+
+
+class ResponseFailed(Exception):
+    """The application has failed after a part of its response had been sent."""
+
+
+def parse(cfg: Any, conn: Connection, size: int) -> Any:
+    """Return the request of gunicorn whose head has arrived on a connection.
+
+    :param cfg: the configuration of gunicorn.
+    :param size: the size of the head in bytes.
+    :raises Exception: if it is refused, by gunicorn or by this module.
+    """
+    conn.requests += 1
+    head = IterUnreader([bytes(conn.data[:size])])
+    try:
+        request = Request(cfg, head, conn.client, conn.requests)
+    except NoMoreData:
+        raise RefusedRequest(40000, "The request is not valid HTTP.") from None
+    if conn.requests == 1 and (request.proxy_protocol_info or {}).get("client_addr"):
+        conn.proxied = request.proxy_protocol_info
+    request.proxy_protocol_info = conn.proxied
+    hosts = len(_values(request, "HOST"))
+    if hosts > 1 or not hosts and request.version > (1, 0):  # RFC 9112 section 3.2.
+        raise RefusedRequest(40005, ONE_HOST)
+    request.version = min(request.version, (1, 1))
+    if "close" in _members(request, "CONNECTION"):
+        request.force_close()
+    return request
+
+
+def body_of(request: Any, start: int, limit: int) -> ChunkedBody | SizedBody:
+    """Return the body of a request.
+
+    :param start: the position at which it begins in what has arrived.
+    :param limit: its maximum size in bytes.
+    """
+    if _values(request, "TRANSFER-ENCODING"):
+        return ChunkedBody(start, limit)
+    return SizedBody(start, limit, int(next(iter(_values(request, "CONTENT-LENGTH")), 0)))
+
+
+def expects_continue(request: Any) -> bool:
+    """Return whether the client sends the body only after the status 100."""
+    return request.version > (1, 0) and "100-continue" in _members(request, "EXPECT")
+
+
+def respond(worker: Any, conn: Connection, *, is_last: bool) -> bool:
+    """Let the application respond to the request of a connection.
+
+    :param is_last: whether the connection is closed afterwards.
+    :returns: whether it stays open.
+    :raises ResponseFailed: if the application fails when a part of its response has been sent.
+    :raises TimeoutError: if the client does not read what the application produces.
+    """
+    request, began = conn.request, datetime.now()
+    environ: dict[str, Any] = {}
+    response: Any = None
+    try:
+        worker.cfg.pre_request(worker, request)
+        response, environ = wsgi.create(request, conn, conn.client, conn.server, worker.cfg)
+        environ["wsgi.multithread"] = worker.may_wait
+        if is_last:
+            response.force_close()
+        items = worker.wsgi(environ, response.start_response)
+        try:
+            _write(response, items, conn)
+        finally:
+            worker.log.access(response, request, environ, datetime.now() - began)
+            if hasattr(items, "close"):
+                items.close()
+    except Exception as error:
+        if response is None or not response.headers_sent or isinstance(error, OSError):
+            raise
+        raise ResponseFailed from error
+    finally:
+        worker.cfg.post_request(worker, request, environ, response)
+    return not response.should_close()
+
+
+def _write(response: Any, items: Iterable[bytes], conn: Connection) -> None:
+    for item in items:
+        if response.headers_sent:  # A single item, however large, waits without a thread.
+            conn.wait_for_output(_MAX_OUTPUT, _SEND_TIMEOUT)
+        response.write(item)
+        conn.flush()
+    response.close()
+
+
+def _values(request: Any, name: str) -> list[str]:
+    return [value for field, value in request.headers if field == name]
+
+
+def _members(request: Any, name: str) -> set[str]:
+    """Return the members of the list that the fields of a name are, in lower case."""
+    return {member.strip(" \t") for member in ",".join(_values(request, name)).lower().split(",")}

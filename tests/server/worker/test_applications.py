@@ -1,0 +1,182 @@
+"""Applications of other kinds under the worker: responses in parts, faults, hooks."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.reloading import workers
+from tests.support.serving import PATIENCE, Gunicorn, configured, post, promptly
+from tests.support.sites import TOKEN, new_rose
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.server
+
+GET = b"GET /?%b HTTP/1.1\r\nHost: x\r\n\r\n"
+# An application that responds in parts. The query says how.
+PARTS = """
+from threading import Event
+
+wait = Event().wait
+
+def app(environ, start_response):
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    return parts(environ["QUERY_STRING"])
+
+def parts(query):
+    yield b"first"
+    if query == "wait":
+        wait()
+    if query == "fail":
+        raise ValueError
+    if query == "large":
+        for _ in range(40):
+            yield b"x" * 100_000
+    yield b""
+    yield b"last"
+"""
+
+
+def served(folder: Path, *options: str) -> Gunicorn:
+    """Run the application."""
+    (folder / "own.py").write_text(PARTS)
+    return Gunicorn(*options, "--pythonpath", str(folder), "own:app")
+
+
+def test_response_in_parts(tmp_path: Path) -> None:
+    """An application can produce its response in parts. Each of them is sent at once."""
+    with served(tmp_path) as server:
+        with server.connect() as connection:
+            for _ in range(2):
+                connection.send(GET % b"")
+                assert connection.receive_head().headers["transfer-encoding"] == "chunked"
+                assert (
+                    connection.receive_rest(b"0\r\n\r\n") == b"5\r\nfirst\r\n4\r\nlast\r\n0\r\n\r\n"
+                )
+        with server.connect() as connection:
+            connection.limit(PATIENCE)
+            connection.send(GET % b"wait")
+            connection.receive_head()
+            assert connection.receive_rest(b"first\r\n")
+
+
+def test_response_in_parts_that_is_read_slowly(tmp_path: Path) -> None:
+    """An application does not produce much more of a response than its client reads."""
+    with served(tmp_path) as server, server.connect(unread=1) as connection:
+        connection.send(GET % b"large")
+        connection.receive_head()
+        assert connection.receive_rest(b"0\r\n\r\n").count(b"x") == 4_000_000
+
+
+def test_response_in_parts_that_is_not_read(tmp_path: Path) -> None:
+    """A client that does not read a response in parts holds a thread only for some seconds."""
+    (tmp_path / "own.py").write_text(PARTS)
+    timeout = "from plantstore.server.worker import _requests; _requests._SEND_TIMEOUT = 0.2"
+    lines = (timeout, "threads = 1", "wsgi_app = 'own:app'", f"pythonpath = '{tmp_path}'")
+    with configured(tmp_path, *lines) as server, server.connect(unread=1) as connection:
+        connection.send(GET % b"large")
+        assert connection.has_response(PATIENCE)
+        assert promptly(server, GET % b"").status == 200
+
+
+def test_response_in_parts_that_fails(tmp_path: Path) -> None:
+    """If an application fails when it has sent a part, the connection ends, and the log says it."""
+    with served(tmp_path) as server, server.connect() as connection:
+        connection.send(GET % b"fail")
+        connection.receive_head()
+        assert connection.receive_line() == b"5\r\n"
+        assert connection.receive_line() == b"first\r\n"
+        assert connection.closed()
+        server.wait_for(r"\[ERROR\] The application has failed\n")
+        server.wait_for("ValueError")
+
+
+def test_application_that_ends_its_thread(tmp_path: Path) -> None:
+    """An application that raises SystemExit ends no thread: clients get 500."""
+    (tmp_path / "own.py").write_text("def app(environ, start_response):\n    raise SystemExit")
+    with Gunicorn("--threads=1", "--pythonpath", str(tmp_path), "own:app") as server:
+        for _ in range(4):
+            assert promptly(server, post(b"")).error == 50001
+
+
+def test_hooks_of_an_operator(tmp_path: Path) -> None:
+    """The hooks pre_request and post_request of gunicorn are called for each request."""
+    hooks = (
+        "def pre_request(worker, request): worker.log.info('before %s', request.path)",
+        "def post_request(worker, request, environ, response):"
+        " worker.log.info('after %s', response.status)",
+    )
+    with configured(tmp_path, *hooks) as server:
+        assert server.request(post(new_rose())).status == 200
+        server.wait_for(r"before /plants(.|\n)*after 200 OK")
+
+
+def test_limit_of_requests(tmp_path: Path) -> None:
+    """With gunicorn's max_requests, a worker is replaced after so many requests."""
+    store = f"sqlite:///{tmp_path}/plants.db"
+    with Gunicorn("--max-requests=2", PLANTSTORE_TOKENS=TOKEN, PLANTSTORE_STORE=store) as server:
+        first = workers(server)
+        with server.connect() as connection:
+            for state in ("keep-alive", "close"):
+                connection.send(post(new_rose()))
+                assert connection.receive().headers["connection"] == state
+        server.wait_for("Autorestarting worker after current request")
+        server.wait_for("Booting worker(.|\n)*Booting worker")
+        assert promptly(server, post(new_rose())).status == 200
+        assert not first & workers(server)
+
+
+# Writes the number of threads of the worker to the log.
+COUNT = """
+import threading
+
+def pre_request(worker, request):
+    threads = [thread.name for thread in threading.enumerate()]
+    worker.log.info("%d threads", threads.count("gunicorn worker"))
+"""
+
+
+@pytest.mark.parametrize(("url", "number"), [("memory://", 1), ("sqlite:///{}/plants.db", 11)])
+def test_number_of_threads(tmp_path: Path, url: str, number: int) -> None:
+    """With plants in memory, one thread handles all requests: several would be slower.
+
+    Otherwise there are two more than for requests, for each path of the health of the service.
+    """
+    store = url.format(tmp_path)
+    with configured(tmp_path, COUNT, "threads = 9", PLANTSTORE_STORE=store) as server:
+
+        def has_all_threads() -> bool:
+            assert server.request(post(new_rose())).status == 200
+            return f" {number} threads" in server.log
+
+        wait_until(has_all_threads)
+        assert f" {number + 1} threads" not in server.log
+
+
+# A system that gives a process no more threads, from the first request on.
+NO_THREAD = """
+import threading
+
+def pre_request(worker, request):
+    def start(thread):
+        raise RuntimeError("can't start new thread")
+    threading.Thread.start = start
+"""
+
+
+def test_system_without_threads(tmp_path: Path) -> None:
+    """After its start, the service needs no more threads of the system."""
+    with configured(tmp_path, NO_THREAD) as server:
+        for _ in range(20):
+            assert promptly(server, post(new_rose())).status == 200
+        assert server.log.count("Booting worker") == 1
+
+
+def test_main_process_that_ends(tmp_path: Path) -> None:
+    """A worker ends when its main process has been killed."""
+    with configured(tmp_path) as server:
+        assert server.request(post(new_rose())).status == 200
+        (process,) = workers(server)
+        server.process.kill()
+        server.process.wait()
+        wait_until(lambda: not Path(f"/proc/{process}").exists())
+        assert "Parent changed, shutting down" in server.log

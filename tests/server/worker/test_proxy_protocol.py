@@ -1,0 +1,76 @@
+"""The PROXY protocol, by which a load balancer names the client of a connection."""
+
+import socket
+import struct
+from contextlib import ExitStack
+
+import pytest
+
+from tests.support.serving import Gunicorn, post, promptly
+from tests.support.sites import TOKEN, new_rose
+
+pytestmark = pytest.mark.server
+
+ADDRESS = "203.0.113.7"
+V1 = f"PROXY TCP4 {ADDRESS} 127.0.0.1 5000 80\r\n".encode()
+SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
+V2 = SIGNATURE + b"\x21\x11\0\x0c" + socket.inet_aton(ADDRESS) + bytes(4) + struct.pack(">HH", 1, 2)
+# A load balancer that checks the health of the service.
+LOCAL = SIGNATURE + b"\x20\0\0\0"
+# More than the threads of the service.
+CLIENTS = 16
+
+
+def serve(mode: str, *options: str) -> Gunicorn:
+    """Run the service with the PROXY protocol."""
+    options = (f"--proxy-protocol={mode}", "--access-logfile=-", *options)
+    return Gunicorn(*options, PLANTSTORE_TOKENS=TOKEN)
+
+
+@pytest.mark.parametrize(("mode", "header"), [("v1", V1), ("auto", V1), ("v2", V2), ("auto", V2)])
+def test_address_of_the_client(mode: str, header: bytes) -> None:
+    """The address of the client is that of the header, for all requests of the connection."""
+    with serve(mode) as server, server.connect() as connection:
+        for sent in (header, b"", b""):
+            connection.send(sent + post(b"{}"))
+            id = connection.receive().headers["x-request-id"]
+            assert server.wait_for(rf"(?m)\] (\S*) \"POST .* {id}$")[1] == ADDRESS
+
+
+@pytest.mark.parametrize("header", [b"", LOCAL])
+def test_connection_without_a_client(header: bytes) -> None:
+    """A connection without a header, or of the load balancer itself, has its own address."""
+    with serve("auto") as server, server.connect() as connection:
+        connection.send(header + post(b"{}"))
+        id = connection.receive().headers["x-request-id"]
+        assert server.wait_for(rf"(?m)\] (\S*) \"POST .* {id}$")[1] == "127.0.0.1"
+
+
+@pytest.mark.parametrize("header", [V1, V2, V1[:20], V2[:20], V2[:3], LOCAL])
+def test_clients_that_send_only_the_header(header: bytes) -> None:
+    """Clients that send the header, or a part of it, and nothing else, do not block others."""
+    with serve("auto") as server, ExitStack() as opened:
+        for _ in range(CLIENTS):
+            opened.enter_context(server.connect()).send(header)
+        assert promptly(server, V2 + post(new_rose())).status == 200
+
+
+@pytest.mark.parametrize(
+    ("header", "error"),
+    [
+        (b"PROXY x\r\n", 40000),
+        (b"PROXY " + b"x" * 200, 40000),
+        (SIGNATURE + b"\x31\x11\0\x0c" + bytes(12), 40000),
+        (b"GET /\r\n", 40000),
+    ],
+)
+def test_malformed_header(header: bytes, error: int) -> None:
+    """A malformed header is an Error."""
+    with serve("auto") as server:
+        assert promptly(server, header + b"\r\n\r\n").error == error
+
+
+def test_header_of_a_client_that_is_no_proxy() -> None:
+    """A client that is not one of the proxies cannot choose its address: 40300."""
+    with serve("auto", "--proxy-allow-from=192.0.2.1") as server:
+        assert promptly(server, V2 + post(new_rose())).error == 40300
