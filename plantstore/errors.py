@@ -62,6 +62,7 @@ ERRORS: dict[int, tuple[str, dict[str, str]]] = {
         {},
     ),
     50303: ("The store is not set up for plants; the log says what is wrong.", {}),
+    50304: ("The tokens cannot be read now. Try again later.", {"Retry-After": "5"}),
 }
 
 # The exceptions of werkzeug for a body that it cannot read, and the number of the same error.

@@ -2,16 +2,17 @@
 
 import atexit
 import os
-import sys
-from contextlib import suppress
+from pathlib import Path
 from shutil import rmtree
-from tempfile import mkdtemp
+from tempfile import gettempdir, mkdtemp
 from typing import Any
 
 from ..settings import METRICS, Settings, SettingsError
 
 # The variable with the folder.
 _FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+# The name of a folder: this, the number of its main process, and a random part.
+_PREFIX = "plantstore-metrics-"
 
 _is_created = False
 
@@ -26,7 +27,8 @@ def create_folder(server: Any) -> None:
         return
     _is_created = True
     try:
-        folder = mkdtemp(prefix="plantstore-metrics-")
+        _remove_old()
+        folder = mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-")
         os.chown(folder, server.cfg.uid, server.cfg.gid)
     except OSError as error:
         os.environ.pop(_FOLDER, None)  # A main process that was replaced has its own.
@@ -36,17 +38,12 @@ def create_folder(server: Any) -> None:
     atexit.register(_remove, os.getpid(), folder)
 
 
-def shrink_file(worker: Any) -> None:
-    """Give back the space that a worker that has ended has reserved for its metrics.
-
-    :param worker: the worker.
-    """
-    path = os.path.join(os.environ.get(_FOLDER, ""), f"histogram_{worker.pid}.db")
-    with suppress(OSError), open(path, "r+b") as file:
-        # The file begins with the number of bytes that are used.
-        used = int.from_bytes(file.read(4), sys.byteorder)
-        if used:  # pragma: no branch  # A worker may end before it has written this.
-            file.truncate(used)
+def _remove_old() -> None:
+    """Remove the folders of main processes that were killed."""
+    for folder in Path(gettempdir()).glob(f"{_PREFIX}*"):
+        process = folder.name.removeprefix(_PREFIX).partition("-")[0]
+        if process.isdecimal() and not os.path.exists(f"/proc/{process}"):
+            rmtree(folder, ignore_errors=True)  # It does not follow a link.
 
 
 def _has_metrics(server: Any) -> bool:

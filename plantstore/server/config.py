@@ -12,10 +12,10 @@ from ..settings import SERVED_OPERATIONS, STORE, Settings, SettingsError
 from ..stores.base import Store
 from ..stores.urls import public_url
 from ..text import one_line
-from ..tokens import shared
+from ..tokens.file import TokenFile
 from ._client_address import behind_proxies
 from ._logger import Logger
-from ._metrics_files import create_folder, shrink_file
+from ._metrics_files import create_folder
 from ._reloading import check_reloads, checks_reloads
 from .worker import missing_names
 
@@ -41,7 +41,7 @@ _ONE_WORKER = "plantstore: the store of PLANTSTORE_STORE can have only one worke
 def on_starting(server: Any) -> None:
     """Refuse to start, in one line, if a setting is wrong or the store allows only one worker."""
     _check(server)
-    shared.share()  # Not earlier: the workers may not read what the main process can read.
+    TokenFile.was_checked = True
     check_reloads(server, _check, _report_reload)
 
 
@@ -84,11 +84,6 @@ def post_worker_init(worker: Any) -> None:
         worker.wsgi = behind_proxies(worker.wsgi, worker.cfg.forwarded_allow_ips)
 
 
-def child_exit(server: Any, worker: Any) -> None:
-    """Shrink the file with the metrics of a worker that has ended."""
-    shrink_file(worker)
-
-
 def nworkers_changed(server: Any, new_value: int, old_value: int | None) -> None:
     """Prepare the metrics, and keep one worker after SIGTTIN if the store allows only one."""
     create_folder(server)
@@ -99,13 +94,6 @@ def nworkers_changed(server: Any, new_value: int, old_value: int | None) -> None
     if old_value is not None and new_value > 1 and _one_process(server):
         server.log.error(_ONE_WORKER)
         server.num_workers = 1
-
-
-def pre_exec(server: Any) -> None:
-    """Keep one process after SIGUSR2 if the store allows only one."""
-    if _one_process(server):  # pragma: no branch  # Otherwise it ends here.
-        server.log.error(_ONE_WORKER)
-        os._exit(1)  # This is a copy of the main process, which continues.
 
 
 def _hide_environment(record: LogRecord) -> bool:

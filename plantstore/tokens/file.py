@@ -3,51 +3,70 @@
 import logging
 import os
 import stat
-import sys
 import time
 from collections.abc import Iterable
 from hashlib import sha256
-from threading import Thread
-from weakref import WeakSet, ref
+from threading import Lock
+from typing import ClassVar
 
 from ..auth import Client
-from . import shared
+from ..errors import Refused
 from .lines import ListedToken, read_tokens
 
-# The seconds between two looks at a file.
+# The seconds between two looks at a file. A file that was changed less than this before is still
+# being written.
 _INTERVAL = 1.0
+_MAX_SIZE = 1 << 20
 
 _log = logging.getLogger("plantstore")
 
 
 class TokenFile:
-    """Accepts the tokens of a file, and reads the file again within some seconds after a change.
+    """Accepts the tokens of a file, and reads the file again when it has changed.
 
     Called with a token, it returns the name of the token's client, or a :class:`Client` if the
     token has only some rights, or ``None`` if the token is not accepted or has expired.
 
-    A thread looks at the file every second, also in a process that is forked later. It uses a
-    content that is the same as a second before: otherwise half of a file that is being written
-    could be used. While the file is broken or missing, the earlier tokens stay in use. A process
-    begins with the tokens that another process of the service has shared, if there are any.
+    The first request that comes a second or more after the last look looks at the file. So it needs
+    no thread, and works in every process of every server. While the file is broken or missing, the
+    earlier tokens stay in use.
 
     :param path: the path of the file. :func:`read_tokens` describes its lines.
-    :raises OSError: if the file cannot be read, and no tokens are shared.
-    :raises ValueError: if its text is invalid, in the same case.
+    :raises OSError: if the file cannot be read, unless :attr:`was_checked`.
+    :raises ValueError: if its text is invalid, unless :attr:`was_checked`.
     """
+
+    #: Whether the main process of the server has checked the file. If it has broken since, this
+    #: process starts anyway, and refuses requests until it can read the file.
+    was_checked: ClassVar[bool] = False
 
     def __init__(self, path: str) -> None:
         self._path = os.path.abspath(path)
-        self._seen = self._used = ""  # What the last look saw, and what was used last.
-        self._is_broken = False
-        last = shared.read_last(self._path)
+        self._looking = Lock()
+        self._next_look = 0.0
+        self._seen: object = None  # What identifies the content that is in use.
+        self._fault = ""  # Why the file cannot be used.
         self._tokens: dict[bytes, ListedToken] = {}
-        self._use(read_file(self._path) if last is None else read_tokens(last))
-        _files.add(self)
-        _start_thread(self)
+        try:
+            self._read(os.stat(self._path))
+        except (OSError, ValueError) as error:
+            if not self.was_checked:
+                raise
+            self._report(error)
 
     def __call__(self, token: str) -> str | Client | None:
-        """Return the token's client, or ``None`` if the token is not accepted."""
+        """Return the token's client, or ``None`` if the token is not accepted.
+
+        :raises Refused: 50304 if the file could never be read.
+        """
+        # While one thread looks, the others use the earlier tokens.
+        if time.monotonic() >= self._next_look and self._looking.acquire(blocking=False):
+            try:
+                self._look()
+            finally:
+                self._looking.release()
+        if not self._tokens:
+            raise Refused(50304, reason=f"The file of tokens cannot be used: {self._fault}.")
         # A client cannot choose the digest of its token, so the time of the lookup reveals nothing.
         listed = self._tokens.get(sha256(token.encode()).digest())
         if listed is None:
@@ -59,86 +78,69 @@ class TokenFile:
             return listed.client
         return Client(listed.client, listed.operations)
 
-    def look(self) -> None:
-        """Use the file if it has changed, and is the same as at the last look."""
-        content, fault = b"", ""
+    def _look(self) -> None:
+        """Read the file if it has changed, and is not just being written."""
         try:
-            content = read_content(self._path)
-        except Exception as error:  # noqa: BLE001  # Otherwise no change would be noticed any more.
-            fault = describe_fault(error)
-        # The content itself may have plain tokens, which are not kept in memory.
-        seen = fault or sha256(content).hexdigest()
-        is_settled, self._seen = seen == self._seen, seen
-        if is_settled and seen != self._used:
-            self._used = seen
-            self._read(content, fault)
+            now = os.stat(self._path)
+            if _identity(now) != self._seen and abs(time.time() - now.st_mtime) >= _INTERVAL:
+                self._read(now)
+        except (OSError, ValueError) as error:
+            self._report(error)
+        if self._tokens:
+            self._next_look = time.monotonic() + _INTERVAL
 
-    def _read(self, content: bytes, fault: str) -> None:
-        try:
-            tokens = [] if fault else parse(content)
-        except ValueError as error:
-            fault = str(error)
-        if fault:
+    def _read(self, now: os.stat_result) -> None:
+        tokens = read_file(self._path)
+        if self._tokens and _identity(os.stat(self._path)) != _identity(now):
+            return  # It has been changed while it was read.
+        new = {token.digest: token for token in tokens}
+        if self._fault or (self._tokens and new != self._tokens):
+            _log.info("Tokens: now %d from the file%s", len(new), name_expired(tokens))
+        self._tokens, self._seen, self._fault = new, _identity(now), ""
+
+    def _report(self, error: Exception) -> None:
+        fault = describe_fault(error)
+        if fault != self._fault and self._tokens:
             message = "The file of tokens cannot be used: %s. The earlier tokens (%d) stay in use."
             _log.error(message, fault, len(self._tokens))
-        else:
-            self._use(tokens)
-        self._is_broken = bool(fault)
-
-    def _use(self, tokens: list[ListedToken]) -> None:
-        new = {token.digest: token for token in tokens}
-        if self._is_broken or (self._tokens and new != self._tokens):
-            _log.info("Tokens: now %d from the file%s", len(new), name_expired(tokens))
-        self._tokens = new
-        shared.write_last(self._path, "\n".join(map(str, tokens)))
+        self._fault, self._seen = fault, None
 
 
-# A forked process has no threads: it needs its own.
-_files: WeakSet[TokenFile] = WeakSet()
-
-
-def _start_thread(file: TokenFile) -> None:
-    Thread(target=_look, args=[ref(file)], name="plantstore tokens", daemon=True).start()
-
-
-def _look(known: "ref[TokenFile]") -> None:
-    """Look at a file every second, as long as it is used."""
-    while (file := known()) is not None:
-        file.look()
-        del file
-        time.sleep(_INTERVAL)
-
-
-def _after_fork() -> None:
-    for file in [*_files]:
-        _start_thread(file)
-
-
-if sys.platform != "win32":  # pragma: no branch
-    os.register_at_fork(after_in_child=_after_fork)
+def _identity(status: os.stat_result) -> object:
+    """Return what identifies the content of a file: something of it changes with the content."""
+    return (
+        status.st_dev,
+        status.st_ino,
+        status.st_size,
+        status.st_mtime_ns,
+        status.st_ctime_ns,
+    )
 
 
 def read_file(path: str) -> list[ListedToken]:
     """Return the tokens that a file lists.
 
     :raises OSError: if it cannot be read.
-    :raises ValueError: as for :func:`parse`, and if it is not a regular file.
+    :raises ValueError: as for :func:`parse`, and if it is not a regular file of at most 1 MiB.
     """
     return parse(read_content(path))
 
 
 def read_content(path: str) -> bytes:
-    """Return the content of a regular file.
+    """Return the content of a regular file of at most 1 MiB.
 
     :raises OSError: if it cannot be read.
-    :raises ValueError: if it is not a regular file.
+    :raises ValueError: if it is not a regular file, or is larger.
     """
     # The opening of a pipe would wait for its other end. Windows has no such flag.
     nonblocking = getattr(os, "O_NONBLOCK", 0)
     with open(path, "rb", opener=lambda path, flags: os.open(path, flags | nonblocking)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise ValueError("not a regular file")
-        return file.read()
+        content = file.read(_MAX_SIZE + 1)
+    if len(content) > _MAX_SIZE:
+        raise ValueError("larger than 1 MiB")
+    return content
 
 
 def parse(content: bytes) -> list[ListedToken]:

@@ -29,9 +29,9 @@ def make_check(listed: Sequence[str], path: str) -> VerifyToken:
     :raises OSError: if the file cannot be read.
     :raises ValueError: if it is not a file of tokens.
     """
-    checks: list[VerifyToken] = [TokenFile(path)] if path else []
-    if listed:
-        checks.append(StaticTokens(listed))
+    checks: list[VerifyToken] = [StaticTokens(listed)] if listed else []
+    if path:
+        checks.append(TokenFile(path))
     return any_of(*checks) if len(checks) > 1 else checks[0]
 
 

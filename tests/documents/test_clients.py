@@ -32,7 +32,7 @@ QUICK_START = "docs/quick-start.md"
 ERROR_PAGE = "docs/errors.md"
 TEXT = (ROOT / ERROR_PAGE).read_text()
 # The errors that no request of a client causes by itself.
-FAULTS = {50001, 50301, 50302, 50303}
+FAULTS = {50001, 50301, 50302, 50303, 50304}
 
 
 @pytest.mark.server

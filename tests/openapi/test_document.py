@@ -41,7 +41,7 @@ VARIABLE: dict[int, dict[str, Any]] = {
     40006: {"query_string": "limit=0"},
 }
 # The errors of all operations, and those of each.
-COMMON = {40005, 40101, 40102, 40301, 40501, 50001, 50301, 50302, 50303}
+COMMON = {40005, 40101, 40102, 40301, 40501, 50001, 50301, 50302, 50303, 50304}
 ERRORS_OF = {
     "createPlant": {40001, 40002, 40003, 40004, 41301},
     "listPlants": {40006},

@@ -281,18 +281,6 @@ def test_sigttin_adds_no_worker_on_memory() -> None:
 
 
 @pytest.mark.server
-def test_sigusr2_starts_no_process_on_memory() -> None:
-    """With the memory store, SIGUSR2 does not start a second process with other plants."""
-    with Gunicorn(PLANTSTORE_TOKENS=TOKEN) as server:
-        body = new_rose()
-        assert server.request(post(body)).status == 200
-        server.signal(signal.SIGUSR2)
-        server.wait_for("can have only one worker\n")
-        assert server.request(post(body)).error == 40004
-        assert server.log.count("Starting gunicorn") == 1
-
-
-@pytest.mark.server
 def test_other_configuration_with_several_workers_on_memory(tmp_path: Path) -> None:
     """With several workers under another configuration, creating a plant is refused with 50302."""
     config = tmp_path / "gunicorn.py"

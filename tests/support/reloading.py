@@ -25,7 +25,7 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-REFUSED = r"\[ERROR\] The service continues as before\. Correct what is wrong, then reload again\."
+REFUSED = r"\[ERROR\] plantstore: .* The service continues as before: correct this, then reload"
 
 
 def status(server: Server, token: str) -> int:
@@ -75,4 +75,4 @@ ANYWHERE = {"PYTHONPATH": str(ROOT)}
 def serve(*arguments: str, folder: Path, **environment: str) -> Server:
     """Return the service of `plantstore serve` on a free port, in a folder."""
     command = ("plantstore", "serve", "--bind", "127.0.0.1:0", *arguments)
-    return Server(*command, cwd=folder, **ANYWHERE, **environment)
+    return Server(*command, cwd=folder, **{**ANYWHERE, **environment})

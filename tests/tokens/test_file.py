@@ -1,11 +1,9 @@
 """A file of access tokens: changes, faults, and tokens that expire."""
 
-import gc
 import os
 import resource
 import subprocess
 import sys
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -14,18 +12,14 @@ from pathlib import Path
 import pytest
 
 from plantstore import Client, VerifyToken, create_app
-from plantstore.settings import Settings
+from plantstore.settings import Settings, SettingsError
+from plantstore.tokens.file import read_file
+from plantstore.tokens.lines import ListedToken
 from tests.support.commands import invoke
 from tests.support.reloading import PAST, write
 from tests.support.serving import LIMIT, ROOT
 from tests.support.sites import ROSE
 from tests.support.waiting import wait_until
-
-
-@pytest.fixture(autouse=True)
-def _forget_other_files() -> None:
-    """Collect the applications of earlier tests, which would look at their files, and log."""
-    gc.collect()
 
 
 @pytest.fixture
@@ -116,17 +110,6 @@ def test_process_that_changes_its_folder(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.usefixtures("quick")
-def test_application_that_is_no_longer_used(tmp_path: Path) -> None:
-    """An application that is no longer used leaves no thread behind."""
-    others = {*threading.enumerate()}
-    check = verify(write(tmp_path / "tokens", "one\n"))
-    assert check("one") == "line-1"
-    (looking,) = {*threading.enumerate()} - others
-    del check
-    wait_until(lambda: not looking.is_alive())
-
-
-@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("fault", ["", "# none\n", "two\n\nhunter2#x\n", "missing", "pipe"])
 def test_earlier_tokens_stay_in_use(
     tmp_path: Path, fault: str, caplog: pytest.LogCaptureFixture
@@ -157,9 +140,8 @@ def test_earlier_tokens_stay_in_use(
 
 
 def wait_for_message(check: VerifyToken, log: pytest.LogCaptureFixture) -> str:
-    """Return the message of the log when there is one. No token is used meanwhile."""
-    wait_until(lambda: log.messages != [])
-    assert check("one") == "line-1"
+    """Return the message of the log when there is one. Meanwhile, the earlier token is accepted."""
+    wait_until(lambda: check("one") == "line-1" and log.messages != [])
     (message,) = log.messages
     return message
 
@@ -175,17 +157,42 @@ def test_file_that_is_being_written_is_not_read(tmp_path: Path) -> None:
         assert check("one") == "line-1" or time.monotonic() >= written + 1
 
 
-@pytest.mark.usefixtures("quick")
-def test_file_that_changes_all_the_time_is_read(tmp_path: Path) -> None:
-    """A file that is written all the time with the same content is read, too."""
+def test_revoked_token_is_refused_at_once(tmp_path: Path) -> None:
+    """The first request after a change uses the new tokens, if the file was changed before."""
     path = write(tmp_path / "tokens", "one\n")
     check = verify(path)
+    assert check("one") == "line-1"
+    write(path, "two\n")
+    looked = time.monotonic()
+    wait_until(lambda: time.monotonic() > looked + 1)
+    assert check("one") is None
 
-    def changed() -> bool:
-        path.write_text("two\n")
-        return check("two") == "line-1"
 
-    wait_until(changed)
+@pytest.mark.usefixtures("quick")
+def test_file_that_changes_while_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A content is not used if the file has changed while it was read."""
+    path = write(tmp_path / "tokens", "one\n")
+    check = verify(path)
+    write(path, "half\n")
+
+    def read(name: str) -> list[ListedToken]:
+        tokens = read_file(name)
+        write(path, "two\nthree\n")
+        monkeypatch.undo()
+        return tokens
+
+    monkeypatch.setattr("plantstore.tokens.file.read_file", read)
+    wait_until(lambda: check("two") == "line-1" or check("half") is not None)
+    assert (check("half"), check("three")) == (None, "line-2")
+
+
+def test_large_file(tmp_path: Path) -> None:
+    """A file of more than 1 MiB is refused, at the start and later."""
+    path = write(tmp_path / "tokens", "x" * 40 + "\n" + "#" * (1 << 20))
+    with pytest.raises(SettingsError, match=r"^PLANTSTORE_TOKENS_FILE: larger than 1 MiB$"):
+        verify(path)
 
 
 FORK = """
