@@ -13,12 +13,14 @@ from werkzeug.routing import Map
 from .auth import VerifyToken
 from .blueprint import OPERATIONS, TWO_SLASHES, create_blueprint
 from .errors import ERRORS, ErrorResponse, service_failed
+from .observability.addresses import behind_proxies
 from .observability.health import create_health_blueprint
 from .openapi.blueprint import create_docs_blueprint
 from .responses import OperationResponse
 from .settings import (
     MAX_BODY,
     METRICS,
+    PROXIES,
     SERVED_OPERATIONS,
     STORE,
     TOKENS_FILE,
@@ -82,6 +84,8 @@ def _make_app(config: Mapping[str, Any], store: Store, verify_token: VerifyToken
     )
     app.register_blueprint(create_docs_blueprint())
     _handle_routing_errors(app, config[SERVED_OPERATIONS.name])
+    if config[PROXIES.name]:
+        app.wsgi_app = behind_proxies(app.wsgi_app, config[PROXIES.name])  # type: ignore[assignment,method-assign]
     return app
 
 

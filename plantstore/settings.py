@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from importlib.util import find_spec
 from typing import Any, Generic, TypeVar
 
@@ -43,9 +44,9 @@ class Setting(Generic[_T]):
     parse: Callable[[Any], _T]
 
 
-def _bytes(value: object) -> int:
-    if re.fullmatch("[1-9][0-9]{0,17}", str(value)) is None:
-        raise ValueError("must be a whole number of bytes, at least 1")
+def _whole_number(value: object, of: str, least: int) -> int:
+    if re.fullmatch("[0-9]{1,18}", str(value)) is None or int(str(value)) < least:
+        raise ValueError(f"must be a whole number of {of}, at least {least}")
     return int(str(value))
 
 
@@ -81,7 +82,10 @@ STORE = Setting(
     "PLANTSTORE_STORE", "the URL of the store, such as `sqlite:///plants.db`", DEFAULT_STORE, str
 )
 MAX_BODY = Setting(
-    "PLANTSTORE_MAX_BODY", "the largest request body, in bytes", str(DEFAULT_MAX_BODY), _bytes
+    "PLANTSTORE_MAX_BODY",
+    "the largest request body, in bytes",
+    str(DEFAULT_MAX_BODY),
+    partial(_whole_number, of="bytes", least=1),
 )
 SERVED_OPERATIONS = Setting(
     "PLANTSTORE_OPERATIONS",
@@ -89,6 +93,12 @@ SERVED_OPERATIONS = Setting(
     " `delete`",
     "create",
     _operations,
+)
+PROXIES = Setting(
+    "PLANTSTORE_PROXIES",
+    "the number of proxies in front of the service",
+    "0",
+    partial(_whole_number, of="proxies", least=0),
 )
 METRICS = Setting("PLANTSTORE_METRICS", "`1`: metrics for Prometheus are served", "0", _metrics)
 LOG = Setting("PLANTSTORE_LOG", "the format of the log: `text` or `json`", "text", check_format)

@@ -58,6 +58,7 @@ def test_values_in_app_config(monkeypatch: pytest.MonkeyPatch, by_config: bool) 
         "PLANTSTORE_STORE": "postgresql://me:hunter2@localhost:1/plants?sslpassword=hunter2",
         "PLANTSTORE_MAX_BODY": "100",
         "PLANTSTORE_OPERATIONS": "create,list",
+        "PLANTSTORE_PROXIES": "2",
         "PLANTSTORE_METRICS": "1",
     }
     if not by_config:
@@ -69,6 +70,7 @@ def test_values_in_app_config(monkeypatch: pytest.MonkeyPatch, by_config: bool) 
         "PLANTSTORE_STORE": "postgresql://me@localhost:1/plants",
         "PLANTSTORE_MAX_BODY": 100,
         "PLANTSTORE_OPERATIONS": ["create", "list"],
+        "PLANTSTORE_PROXIES": 2,
         "PLANTSTORE_METRICS": True,
         "PLANTSTORE_LOG": "text",
     }
@@ -194,7 +196,7 @@ def test_invalid_store_url_is_refused(url: str | None) -> None:
         ("PLANTSTORE_MAXBODY", "PLANTSTORE_MAX_BODY"),
         ("PLANTSTORE_store", "PLANTSTORE_STORE"),
         ("PLANTSTORE_", "PLANTSTORE_LOG"),
-        ("PLANTSTORE_PORTS", "PLANTSTORE_STORE"),
+        ("PLANTSTORE_PORTS", "PLANTSTORE_PROXIES"),
     ],
 )
 def test_unknown_setting_is_refused(

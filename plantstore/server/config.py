@@ -13,7 +13,6 @@ from ..stores.base import Store
 from ..stores.urls import public_url
 from ..text import one_line
 from ..tokens.file import TokenFile
-from ._client_address import behind_proxies
 from ._logger import Logger
 from ._metrics_files import create_folder
 from ._reloading import check_reloads, checks_reloads
@@ -76,12 +75,10 @@ def _report_reload(server: Any) -> None:
 
 
 def post_worker_init(worker: Any) -> None:
-    """Find the addresses of clients, and test the store in the first worker, while it serves."""
+    """Test the store in the first worker, while it serves."""
     store = getattr(worker.wsgi, "extensions", {}).get("plantstore")
     if worker.age == 1 and store is not None:
         Thread(target=_test_store, args=(worker, store), daemon=True).start()
-    if _serves_settings(worker):
-        worker.wsgi = behind_proxies(worker.wsgi, worker.cfg.forwarded_allow_ips)
 
 
 def nworkers_changed(server: Any, new_value: int, old_value: int | None) -> None:

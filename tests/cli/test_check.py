@@ -34,6 +34,7 @@ def test_check_of_right_settings(tmp_path: Path) -> None:
         "ok     Tokens: 2 from PLANTSTORE_TOKENS",
         "ok     PLANTSTORE_MAX_BODY: 65536",
         "ok     PLANTSTORE_OPERATIONS: create",
+        "ok     PLANTSTORE_PROXIES: 0",
         "ok     PLANTSTORE_METRICS: 0",
         "ok     PLANTSTORE_LOG: text",
         f"ok     Store: {url} can be used (the first plant creates the file)",
@@ -54,6 +55,9 @@ REPORTS = [
     ("MAX_BODY", "0", "error  PLANTSTORE_MAX_BODY: must be a whole number of bytes, at least 1"),
     ("OPERATIONS", "read, create,read", "ok     PLANTSTORE_OPERATIONS: read, create, read"),
     ("OPERATIONS", "", "error  PLANTSTORE_OPERATIONS: must have one or more of create, read,"),
+    ("PROXIES", "2", "ok     PLANTSTORE_PROXIES: 2"),
+    ("PROXIES", "-1", "error  PLANTSTORE_PROXIES: must be a whole number of proxies, at least 0"),
+    ("PROXIES", "10.0.0.1", "error  PLANTSTORE_PROXIES: must be a whole number of proxies"),
     ("METRICS", "1", "ok     PLANTSTORE_METRICS: 1"),
     ("METRICS", "0", "ok     PLANTSTORE_METRICS: 0"),
     ("METRICS", "yes", "error  PLANTSTORE_METRICS: must be 0 or 1"),
@@ -73,7 +77,7 @@ def test_check_reports_each_value(
     tokens = {} if name == "TOKENS_FILE" else {"PLANTSTORE_TOKENS": "t"}
     lines = check(**{**tokens, f"PLANTSTORE_{name}": value})
     assert len([found for found in lines if found.startswith(line)]) == 1
-    assert len(lines) == 8
+    assert len(lines) == 1 + len(SETTINGS)
 
 
 def test_every_setting_has_a_report() -> None:
@@ -84,11 +88,11 @@ def test_every_setting_has_a_report() -> None:
 def test_check_of_wrong_settings() -> None:
     """`plantstore check` reports every wrong setting, and no password."""
     lines = check(PLANTSTORE_MAX_BODY="1 MB", PLANTSTORE_STORES="x", PLANTSTORE_STORE=UNREACHABLE)
-    assert [line[:5] for line in lines] == ["ok   ", *["error"] * 3, *["ok   "] * 3, "error"]
+    assert [line[:5] for line in lines] == ["ok   ", *["error"] * 3, *["ok   "] * 4, "error"]
     assert lines[1] == "error  PLANTSTORE_STORES is not a setting. Did you mean PLANTSTORE_STORE?"
     assert lines[3].startswith("error  PLANTSTORE_MAX_BODY: must be ")
     store = "error  Store: postgresql://me@127.0.0.1:1/plants cannot be used now: "
-    assert lines[7].startswith(store)
+    assert lines[8].startswith(store)
     assert "hunter2" not in str(lines)
 
 

@@ -49,7 +49,7 @@ def test_kubernetes_secret_has_valid_settings() -> None:
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     assert re.search(":(.*)$", container["image"])[1] == __version__  # type: ignore[index]
     names = {variable["name"] for variable in container["env"]}
-    assert names == {"PLANTSTORE_STORE", "PLANTSTORE_TOKENS_FILE", "FORWARDED_ALLOW_IPS"}
+    assert names == {"PLANTSTORE_STORE", "PLANTSTORE_TOKENS_FILE", "PLANTSTORE_PROXIES"}
 
 
 def objects() -> list[dict[str, Any]]:

@@ -30,6 +30,7 @@ def service() -> Iterator[Gunicorn]:
         *("--access-logfile=-", "--forwarded-allow-ips=127.0.0.1"),
         PLANTSTORE_TOKENS=TOKEN,
         PLANTSTORE_METRICS="1",
+        PLANTSTORE_PROXIES="1",
     ) as server:
         yield server
 
