@@ -92,6 +92,9 @@ class Worker(BaseWorker):
     #: Whether the application may have to wait for something. Otherwise, one thread is faster.
     may_wait = True
 
+    alive: bool
+    nr: int
+
     @staticmethod
     def refuse(
         number: int, message: str, address: str | None, fault: BaseException | None
