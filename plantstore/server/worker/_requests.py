@@ -94,7 +94,9 @@ def respond(worker: Any, conn: Connection, *, is_last: bool) -> bool:
         raise ResponseFailed from error
     finally:
         worker.cfg.post_request(worker, request, environ, response)
-    return not response.should_close()
+    # A proxy could find another request in what follows a malformed chunk.
+    is_doubtful = isinstance(conn.body, ChunkedBody) and response.status_code >= 400
+    return not response.should_close() and not is_doubtful
 
 
 def _write(response: Any, items: Iterable[bytes], conn: Connection) -> None:

@@ -448,6 +448,18 @@ def test_malformed_rest_of_a_refused_body(server: Gunicorn) -> None:
         assert connection.closed()
 
 
+def test_malformed_chunk_ends_the_connection(server: Gunicorn) -> None:
+    """After a body with a malformed chunk extension or trailer, the connection is closed.
+
+    A proxy could find another request in what follows it.
+    """
+    for body in (b"1;=\r\n \r\n0\r\n\r\n", b"0\r\nX y\r\n\r\n"):
+        with server.connect() as connection:
+            connection.send(chunked(body) + post(new_rose()))
+            assert connection.receive().error == 40002
+            assert connection.closed()
+
+
 def test_half_request_is_not_logged(server: Gunicorn) -> None:
     """When a client disconnects in the middle of a request, the log has none of its text."""
     for part in (post(b"{}")[:-20], post(b"{}")[:-5]):
