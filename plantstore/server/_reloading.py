@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 from typing import Any
 
 from .. import __version__
@@ -45,10 +45,8 @@ def _handle_hup(
 
 def _warn_of_old_code(server: Any) -> None:
     """Warn if another version is installed. The new workers are copies of the main process."""
-    try:
-        installed = version("plantstore")
-    except PackageNotFoundError:  # The service runs from a folder with its source.
-        return
+    versions = (found.version for found in distributions(name="plantstore"))
+    installed = next(versions, __version__)  # It may run from a folder with its source.
     if installed != __version__:
         message = "plantstore %s is installed, but %s runs: restart the service to use it"
         server.log.warning(message, installed, __version__)

@@ -100,6 +100,11 @@ def test_reload_and_new_process(tmp_path: Path) -> None:
             {"PLANTSTORE_TOKENS": "t", "PLANTSTORE_STORE": ""},
             "PLANTSTORE_STORE: not the URL of a store",
         ),
+        (
+            ["plantstore", "serve"],
+            {"PLANTSTORE_TOKENS": "t", "PLANTSTORE_LOG": "xml"},
+            "PLANTSTORE_LOG: must be text or json",
+        ),
         (["gunicorn", "plantstore.wsgi:app"], {"PLANTSTORE_STORES": "x"}, "PLANTSTORE_STORE?"),
         (
             ["gunicorn", "-c", "python:plantstore.server.config"],
