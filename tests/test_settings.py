@@ -158,10 +158,13 @@ def test_unreadable_tokens_file_is_refused(tmp_path: Path) -> None:
         ("hunter2", os.strerror(2)),
         (str(tmp_path), os.strerror(21)),
         (str(binary), "not UTF-8 text"),
-        ("hunter2\0", "embedded null byte"),
+        ("hunter2\0", "embedded null"),
         (os.devnull, "not a regular file"),
     ):
-        assert refusal(PLANTSTORE_TOKENS_FILE=path) == f"PLANTSTORE_TOKENS_FILE: {fault}"
+        message = refusal(PLANTSTORE_TOKENS_FILE=path)
+        assert message.startswith("PLANTSTORE_TOKENS_FILE: ")
+        assert fault in message
+        assert path not in message
 
 
 @pytest.mark.parametrize(
