@@ -10,8 +10,12 @@ from typing import Any
 
 # The number of bytes that are received at a time.
 _RECEIVED_SIZE = 65536
-#: The errors of a socket that is not ready.
-NOT_READY = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+# The errors of a socket that is not ready.
+_NOT_READY = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+class ClientGone(OSError):
+    """The client of a connection takes no more of the response."""
 
 
 class Connection:
@@ -71,7 +75,7 @@ class Connection:
         """Receive what has arrived, and return whether this has changed anything."""
         try:
             received = self.sock.recv(_RECEIVED_SIZE)
-        except NOT_READY as error:
+        except _NOT_READY as error:
             self._wait_after(error)
             return False
         self.data += received
@@ -82,12 +86,21 @@ class Connection:
         """Return whether something has arrived for which the system does not wait any more."""
         return bool(self.data) or isinstance(self.sock, ssl.SSLSocket) and self.sock.pending() > 0
 
+    def is_ready(self) -> bool:
+        """Return whether the event has happened for which the connection waits."""
+        return self._has_event(self.event, 0)
+
+    def _has_event(self, event: int, seconds: float) -> bool:
+        waiting = poll()
+        waiting.register(self.fd, event)
+        return bool(waiting.poll(seconds * 1000))
+
     def continue_handshake(self) -> bool:
         """Continue the handshake of TLS, if there is one, and return whether it is complete."""
         if self.handshake is not None:
             try:
                 self.handshake()
-            except NOT_READY as error:
+            except _NOT_READY as error:
                 self._wait_after(error)
                 return False
             self.handshake = None
@@ -102,24 +115,29 @@ class Connection:
         """Do nothing. gunicorn sends only status 100 by this, which the worker has done before."""
 
     def flush(self) -> bool:
-        """Send what the client can take now, and return whether this is all."""
-        with suppress(*NOT_READY):
+        """Send what the client can take now, and return whether this is all.
+
+        :raises ClientGone: if the client takes nothing more.
+        """
+        try:
             while self.output:
                 del self.output[: self.sock.send(self.output)]
-        return not self.output
+        except _NOT_READY:
+            return False
+        except OSError as error:
+            raise ClientGone(*error.args) from error
+        return True
 
     def wait_for_output(self, size: int, seconds: float) -> None:
         """Wait until the client has read so much that at most a number of bytes is left.
 
         :param size: the number of bytes.
         :param seconds: the time limit.
-        :raises TimeoutError: if it reads nothing for so long.
+        :raises ClientGone: if it reads nothing for so long.
         """
-        writable = poll()
-        writable.register(self.fd, EPOLLOUT)
         while not self.flush() and len(self.output) > size:
-            if not writable.poll(seconds * 1000):
-                raise TimeoutError("the response was not read")
+            if not self._has_event(EPOLLOUT, seconds):
+                raise ClientGone("the response was not read")
 
     def discard(self) -> bool:
         """Discard what the client still sends, and return whether it may send more."""

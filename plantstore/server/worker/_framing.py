@@ -13,8 +13,10 @@ _MAX_FRAMING = 65536
 # What no head has: a control character, or an end of a line that is not CR LF.
 _NEVER_IN_A_HEAD = re.compile(rb"[\0-\x08\v\f\x0e-\x1f\x7f]|(?<!\r)\n|\r[^\n]")
 _TLS_HANDSHAKE = b"\x16"
-# The line before a chunk. The parser of gunicorn judges the extensions.
-_CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?")
+# The line before a chunk, and the trailers after the last one. All parsers must find the same ends
+# of lines. The parser of gunicorn judges the rest.
+_CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[ \t]*;[\t -~\x80-\xff]*)?")
+_TRAILERS = re.compile(rb"\r\n(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t -~\x80-\xff]*\r\n)*\r\n")
 # How a connection begins with version 1 and with version 2 of the PROXY protocol.
 _PROXY_V1, _PROXY_V2 = b"PROXY ", b"\r\n\r\n\0\r\nQUIT\n"
 _MAX_PROXY_V1 = 107
@@ -129,4 +131,6 @@ def _trailers_end(data: bytearray, start: int) -> int | None:
     end = data.find(b"\r\n\r\n", start, start + _MAX_LINE)
     if end < 0 and len(data) - start >= _MAX_LINE:
         raise RefusedRequest(43100, "The trailers are too large.")
+    if end >= 0 and _TRAILERS.fullmatch(data, start, end + 4) is None:
+        raise EndlessBody
     return None if end < 0 else end + 4

@@ -9,7 +9,7 @@ from gunicorn.http.errors import NoMoreData
 from gunicorn.http.message import Request
 from gunicorn.http.unreader import IterUnreader
 
-from ._connection import Connection
+from ._connection import ClientGone, Connection
 from ._framing import ChunkedBody, SizedBody
 from ._refusals import ONE_HOST, RefusedRequest
 
@@ -17,6 +17,8 @@ from ._refusals import ONE_HOST, RefusedRequest
 # bytes that may wait for the client meanwhile.
 _SEND_TIMEOUT = 5.0
 _MAX_OUTPUT = 1 << 20
+# The parser of gunicorn copies a whole piece of a body for each of its chunks.
+_PIECE = 16384
 
 
 class ResponseFailed(Exception):
@@ -59,6 +61,12 @@ def body_of(request: Any, start: int, limit: int) -> ChunkedBody | SizedBody:
     return SizedBody(start, limit, int(next(iter(_values(request, "CONTENT-LENGTH")), 0)))
 
 
+def add_body(request: Any, body: bytes) -> None:
+    """Let the application read the body of a request."""
+    pieces = (body[start : start + _PIECE] for start in range(0, len(body), _PIECE))
+    request.unreader.iter = pieces
+
+
 def expects_continue(request: Any) -> bool:
     """Return whether the client sends the body only after the status 100."""
     return request.version > (1, 0) and "100-continue" in _members(request, "EXPECT")
@@ -70,7 +78,7 @@ def respond(worker: Any, conn: Connection, *, is_last: bool) -> bool:
     :param is_last: whether the connection is closed afterwards.
     :returns: whether it stays open.
     :raises ResponseFailed: if the application fails when a part of its response has been sent.
-    :raises TimeoutError: if the client does not read what the application produces.
+    :raises ClientGone: if the client does not read what the application produces.
     """
     request, began = conn.request, datetime.now()
     environ: dict[str, Any] = {}
@@ -89,14 +97,12 @@ def respond(worker: Any, conn: Connection, *, is_last: bool) -> bool:
             if hasattr(items, "close"):
                 items.close()
     except Exception as error:
-        if response is None or not response.headers_sent or isinstance(error, OSError):
+        if response is None or not response.headers_sent or isinstance(error, ClientGone):
             raise
         raise ResponseFailed from error
     finally:
         worker.cfg.post_request(worker, request, environ, response)
-    # A proxy could find another request in what follows a malformed chunk.
-    is_doubtful = isinstance(conn.body, ChunkedBody) and response.status_code >= 400
-    return not response.should_close() and not is_doubtful
+    return not response.should_close()
 
 
 def _write(response: Any, items: Iterable[bytes], conn: Connection) -> None:

@@ -21,6 +21,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import chain
 from select import EPOLLIN, EPOLLONESHOT, EPOLLOUT
 from threading import Thread
 from typing import Any, ClassVar
@@ -28,10 +29,10 @@ from typing import Any, ClassVar
 from gunicorn.sock import ssl_context
 from gunicorn.workers.base import Worker as BaseWorker
 
-from ._connection import Connection
+from ._connection import ClientGone, Connection
 from ._framing import EndlessBody, head_end, proxy_header_end
 from ._refusals import refusal, response
-from ._requests import ResponseFailed, body_of, expects_continue, parse, respond
+from ._requests import ResponseFailed, add_body, body_of, expects_continue, parse, respond
 
 # File descriptors for everything but connections of clients: a SQL store has up to 16 connections,
 # each with up to three files in SQLite.
@@ -45,7 +46,8 @@ _SEND_TIMEOUT = 5.0
 _LINGER_TIMEOUT = 2.0
 _LINGER_SIZE = 16 << 20
 # The errors of a connection that its client has already given up, or that another worker has taken.
-_TRANSIENT = {errno.EAGAIN, errno.EWOULDBLOCK, errno.ECONNABORTED}
+# The last one: the worker listens no more.
+_TRANSIENT = {errno.EAGAIN, errno.EWOULDBLOCK, errno.ECONNABORTED, errno.EBADF}
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -152,7 +154,7 @@ class Worker(BaseWorker):
         self._batch = 1 if self.may_wait else 64
         self._queue = _Queue(most)
         self._urgent = {path: _Queue(1) for path in self.urgent_paths} if self.may_wait else {}
-        self._listeners = {listener.fileno(): listener for listener in self.sockets}
+        self._listeners = {listener.fileno(): listener.sock for listener in self.sockets}
         for fd, listener in self._listeners.items():
             listener.setblocking(False)
             self._poller.register(fd, EPOLLIN | EPOLLONESHOT)
@@ -165,17 +167,19 @@ class Worker(BaseWorker):
         now = time.monotonic()
         for conn in [*self._connections.values()]:
             if conn.deadline <= now and conn.lock.acquire(blocking=False):
-                self._give_up(conn, now)
+                self._give_up(conn)
         if self._exhausted is not None:
             self.log.warning("Connections had to wait: %s", self._exhausted)
             self._exhausted = None
             for fd in self._listeners:
                 self._poller.modify(fd, EPOLLIN | EPOLLONESHOT)
 
-    def _give_up(self, conn: Connection, now: float) -> None:
+    def _give_up(self, conn: Connection) -> None:
         """Stop waiting for a client: it gets an Error if only its body is late."""
-        if conn.deadline > now:  # pragma: no cover  # Rare: a thread has just had it.
-            conn.lock.release()
+        if conn.deadline > time.monotonic():  # pragma: no cover  # Rare: a thread has just had it.
+            self._wait(conn, conn.event)
+        elif conn.is_ready():
+            self._wait(conn, conn.event, 1.0)  # The threads are late, not the client.
         elif conn.request is None or conn.is_late:
             self._close(conn)
         else:
@@ -247,8 +251,13 @@ class Worker(BaseWorker):
         self._poller.register(conn.fd, EPOLLIN | EPOLLONESHOT)
 
     def _close_oldest(self) -> bool:
-        """Close the connection that has waited for its client for the longest time, if any does."""
-        for conn in [*self._connections.values()]:
+        """Close the connection that has waited for its client for the longest time, if any does.
+
+        If possible, it is not one whose client still receives a response.
+        """
+        conns = [*self._connections.values()]
+        idle = (conn for conn in conns if not conn.output and conn.discarded is None)
+        for conn in chain(idle, conns):
             if conn.lock.acquire(blocking=False):
                 self._close(conn)
                 return True
@@ -303,7 +312,7 @@ class Worker(BaseWorker):
             if not conn.is_late:
                 return False
             end = len(conn.data)
-        conn.request.unreader.unread(bytes(conn.data[conn.head_size : end]))
+        add_body(conn.request, bytes(conn.data[conn.head_size : end]))
         del conn.data[:end]
         conn.arrived = time.monotonic()
         return True
@@ -323,10 +332,17 @@ class Worker(BaseWorker):
         conn.head_size = end
         conn.body = body_of(conn.request, end, self.max_body)
         conn.deadline = self._after(_READ_TIMEOUT)
-        if len(conn.data) == end and expects_continue(conn.request):
+        if expects_continue(conn.request) and self._needs_more(conn):
             conn.sendall(_CONTINUE)
             conn.flush()
         return True
+
+    def _needs_more(self, conn: Connection) -> bool:
+        """Return whether the worker waits for more of a body."""
+        try:
+            return conn.body.end(conn.data) is None
+        except EndlessBody:
+            return False
 
     def _execute(self, conn: Connection) -> None:
         """Execute a request, in a thread that may."""
@@ -336,7 +352,7 @@ class Worker(BaseWorker):
         is_last = conn.is_late or is_full or not self.alive or not self.cfg.keepalive
         try:
             conn.is_last = not respond(self, conn, is_last=is_last)
-        except (ConnectionError, TimeoutError, ssl.SSLError):  # The client does not read it.
+        except ClientGone:
             self._close(conn)
         except ResponseFailed:
             self.log.exception("The application has failed")
@@ -403,6 +419,7 @@ class Worker(BaseWorker):
         """
         if seconds is not None:
             conn.deadline = self._after(seconds)
+        conn.event = event
         conn.lock.release()
         with suppress(OSError):  # The main thread may have closed it.
             self._poller.modify(conn.fd, event | EPOLLONESHOT)

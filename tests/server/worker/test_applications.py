@@ -27,7 +27,7 @@ def parts(query):
     if query == "wait":
         wait()
     if query == "fail":
-        raise ValueError
+        raise FileNotFoundError
     if query == "large":
         for _ in range(40):
             yield b"x" * 100_000
@@ -87,15 +87,54 @@ def test_response_in_parts_that_fails(tmp_path: Path) -> None:
         assert connection.receive_line() == b"first\r\n"
         assert connection.closed()
         server.wait_for(r"\[ERROR\] The application has failed\n")
-        server.wait_for("ValueError")
+        server.wait_for("FileNotFoundError")
 
 
-def test_application_that_ends_its_thread(tmp_path: Path) -> None:
-    """An application that raises SystemExit ends no thread: clients get 500."""
-    (tmp_path / "own.py").write_text("def app(environ, start_response):\n    raise SystemExit")
+@pytest.mark.parametrize("error", ["SystemExit", "ConnectionRefusedError", "TimeoutError"])
+def test_application_that_fails(tmp_path: Path, error: str) -> None:
+    """An application that raises any exception ends no thread: clients get 500."""
+    (tmp_path / "own.py").write_text(f"def app(environ, start_response):\n    raise {error}")
     with Gunicorn("--threads=1", "--pythonpath", str(tmp_path), "own:app") as server:
         for _ in range(4):
             assert promptly(server, post(b"")).error == 50001
+        assert error in server.log
+
+
+# An application that responds with the size of the body, after the seconds of the query.
+SIZE = """
+import time
+
+def app(environ, start_response):
+    time.sleep(float(environ["QUERY_STRING"] or "0"))
+    size = str(len(environ["wsgi.input"].read())).encode()
+    start_response("200 OK", [("Content-Length", str(len(size)))])
+    return [size]
+"""
+
+
+def test_body_that_arrives_while_all_threads_are_busy(tmp_path: Path) -> None:
+    """A request that has arrived in time is complete, however late a thread looks at it."""
+    (tmp_path / "own.py").write_text(SIZE)
+    lines = (
+        "worker_class, threads = 'plantstore.server.worker.Worker', 1",
+        "from plantstore.server.worker import _worker; _worker._READ_TIMEOUT = 1",
+        f"wsgi_app, pythonpath, loglevel = 'own:app', '{tmp_path}', 'debug'",
+    )
+    with (
+        configured(tmp_path, *lines) as server,
+        server.connect() as late,
+        server.connect() as pipelined,
+        server.connect() as slow,
+    ):
+        late.send(post(b"12345", length=10))
+        pipelined.send(GET % b"0")
+        assert pipelined.receive().body == b"0"
+        slow.send(GET % b"3")
+        wait_until(lambda: server.log.count("GET /") == 2)
+        late.send(b"67890")
+        pipelined.send(GET % b"0")
+        assert late.receive().body == b"10"
+        assert pipelined.receive().body == b"0"
 
 
 def test_hooks_of_an_operator(tmp_path: Path) -> None:

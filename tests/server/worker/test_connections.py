@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 from tests.support.reloading import workers
-from tests.support.serving import PATIENCE, Gunicorn, chunked, configured, post, promptly
+from tests.support.serving import (
+    LIMIT,
+    PATIENCE,
+    Gunicorn,
+    chunked,
+    configured,
+    post,
+    promptly,
+)
 from tests.support.sites import TOKEN, new_rose
 from tests.support.waiting import suspend, wait_until
 
@@ -158,6 +166,22 @@ def test_response_that_is_read_slowly(tmp_path: Path) -> None:
             other.send(post(new_rose()))
             assert other.receive().status == 200
         assert slow.receive_rest(until=b'x"}').endswith(b"x" * 1000 + b'"}')
+
+
+def test_connections_of_others_do_not_end_a_response(tmp_path: Path) -> None:
+    """At the limit of connections, one whose client still reads a response is not closed."""
+    limits = (SMALL_BUFFERS, worker(_SEND_TIMEOUT=LIMIT), "worker_connections = 5")
+    with (
+        configured(tmp_path, *limits, PLANTSTORE_MAX_BODY="2000000") as server,
+        server.connect(unread=1) as reader,
+        ExitStack() as opened,
+    ):
+        reader.send(post(b'{"id":1,"name":"%s"}' % (b"x" * 1_000_000)))
+        assert reader.has_response(LIMIT)
+        for _ in range(10):
+            opened.enter_context(server.connect())
+        assert promptly(server, post(new_rose())).status == 200
+        assert len(reader.receive().body) > 1_000_000
 
 
 def test_stop_with_idle_connections(tmp_path: Path) -> None:

@@ -448,16 +448,34 @@ def test_malformed_rest_of_a_refused_body(server: Gunicorn) -> None:
         assert connection.closed()
 
 
-def test_malformed_chunk_ends_the_connection(server: Gunicorn) -> None:
-    """After a body with a malformed chunk extension or trailer, the connection is closed.
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"1 \r\nx\r\n0\r\n\r\n",
+        b"1;a\rb\r\nx\r\n0\r\n\r\n",
+        b"0\r\nnot a field\r\n\r\n",
+        b"0\r\nX: y\n\nGET /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
+    ],
+)
+def test_malformed_chunk_ends_the_connection(server: Gunicorn, body: bytes) -> None:
+    """After a malformed chunk or trailer the connection is closed, also if nobody reads the body.
 
     A proxy could find another request in what follows it.
     """
-    for body in (b"1;=\r\n \r\n0\r\n\r\n", b"0\r\nX y\r\n\r\n"):
+    health = b"GET /healthz HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    for request, status in ((chunked(body), 400), (health + body, 200)):
         with server.connect() as connection:
-            connection.send(chunked(body) + post(new_rose()))
-            assert connection.receive().error == 40002
+            connection.send(request + post(new_rose()))
+            response = connection.receive()
+            assert (response.status, response.headers["connection"]) == (status, "close")
             assert connection.closed()
+
+
+def test_body_over_the_limit_is_not_asked_for(server: Gunicorn) -> None:
+    """A client that waits for the status 100 gets the Error at once if its body is too large."""
+    with server.connect() as connection:
+        connection.send(post(b"", "Expect: 100-continue", length=70_000))
+        assert connection.receive().error == 41301
 
 
 def test_half_request_is_not_logged(server: Gunicorn) -> None:
