@@ -231,6 +231,7 @@ class Worker(BaseWorker):
             self._exhausted = "all of them are busy"
             return None
         try:
+            server = listener.getsockname()  # After the accept, the main thread may close it.
             sock, client = listener.accept()
         except OSError as error:
             if error.errno in _TRANSIENT:
@@ -238,7 +239,7 @@ class Worker(BaseWorker):
             self._exhausted = error.strerror
             return False if self._close_oldest() else None
         with suppress(OSError):  # The client may have given it up.
-            self._open(sock, client, listener.getsockname())
+            self._open(sock, client, server)
         return True
 
     def _open(self, sock: socket.socket, client: Any, server: Any) -> None:
