@@ -11,11 +11,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from random import SystemRandom
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 import orjson
 
@@ -28,6 +28,7 @@ PATIENCE = 8
 # Ports below those that Linux itself gives to outgoing connections. Otherwise such a connection
 # could take a port before its server binds it, or while the server restarts.
 PORTS = range(20000, 32000)
+Found = TypeVar("Found")
 
 
 def tls_context() -> ssl.SSLContext:
@@ -130,8 +131,12 @@ class Server(AbstractContextManager["Server"]):
 
     def wait_for(self, pattern: str) -> re.Match[str]:
         """Return the first match of a pattern in the log, as soon as there is one."""
+        return self.wait_until(lambda: re.search(pattern, self.log))
+
+    def wait_until(self, condition: Callable[[], Found | None]) -> Found:
+        """Return the first true value of a condition. Fail if the server ends before."""
         deadline = time.monotonic() + LIMIT
-        while (found := re.search(pattern, self.log)) is None:
+        while not (found := condition()):
             assert self.process.poll() is None, self.log
             assert time.monotonic() < deadline, self.log
             time.sleep(0.01)
@@ -174,9 +179,9 @@ class Granian(Server):
         super().__init__(*command, **environment)
 
     def wait_until_ready(self) -> None:
-        """Return when a worker accepts connections."""
+        """Return when a worker accepts connections: its lines in the log come earlier."""
         super().wait_until_ready()
-        self.wait_for("Started worker-1")
+        self.wait_until(lambda: listening(self.port))
 
 
 class Connection(AbstractContextManager["Connection"]):
@@ -195,9 +200,13 @@ class Connection(AbstractContextManager["Connection"]):
         self._socket.settimeout(LIMIT)
         if unread:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, unread)
-        self._socket.connect(str(path) if path else ("127.0.0.1", port))
-        if tls:
-            self._socket = tls_context().wrap_socket(self._socket)
+        try:
+            self._socket.connect(str(path) if path else ("127.0.0.1", port))
+            if tls:
+                self._socket = tls_context().wrap_socket(self._socket)
+        except BaseException:
+            self._socket.close()
+            raise
         self._input = self._socket.makefile("rb")
 
     def __exit__(self, *exc: object) -> None:
