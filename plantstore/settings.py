@@ -2,11 +2,10 @@
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
 from importlib.util import find_spec
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from .auth import VerifyToken
 from .blueprint import check_operations
@@ -31,12 +30,8 @@ class SettingsError(ValueError):
     """A setting is missing or wrong. The message names the setting and shows no secret."""
 
 
-@dataclass(frozen=True)
-class Setting(Generic[_T]):
-    """A setting. ``plantstore --help`` and ``plantstore check`` follow from its entry.
-
-    Its parser takes a text, or a value of ``app.config``. It raises ValueError if that is wrong.
-    """
+class Setting(NamedTuple, Generic[_T]):
+    """A setting. Its parser takes a text or a value of ``app.config``, or raises ValueError."""
 
     name: str
     meaning: str
@@ -89,8 +84,7 @@ MAX_BODY = Setting(
 )
 SERVED_OPERATIONS = Setting(
     "PLANTSTORE_OPERATIONS",
-    "the operations that are served, separated by commas or white space: `create`, `read`, `list`,"
-    " `delete`",
+    "the served operations, separated by commas or spaces: `create`, `read`, `list`, `delete`",
     "create",
     _operations,
 )
@@ -142,17 +136,15 @@ class Settings:
 
     def public(self, *, without: Collection[Setting[Any]] = ()) -> dict[str, Any]:
         """Return the values by name, without some settings, and without secrets."""
-        shown = [setting for setting in SETTINGS if setting not in {TOKENS, *without}]
-        values = {setting.name: self[setting] for setting in shown}
-        if STORE in shown:
+        values = {entry.name: self[entry] for entry in SETTINGS if entry not in {TOKENS, *without}}
+        if STORE.name in values:
             values[STORE.name] = public_url(self[STORE])
         return values
 
     def verify_token(self) -> VerifyToken:
         """Return the check that accepts the tokens of the settings. A changed file is read again.
 
-        :raises SettingsError: if there is no token, or the file of tokens cannot be used. The
-            service never starts without authentication.
+        :raises SettingsError: if there is no token, or the file of tokens cannot be used.
         """
         return self._use_tokens(make_check)
 
@@ -163,10 +155,8 @@ class Settings:
     def _use_tokens(self, use: Callable[[list[str], str], _T]) -> _T:
         listed, path = self[TOKENS], self[TOKENS_FILE]
         if not listed and not path:
-            raise SettingsError(
-                f"no token is configured: set {TOKENS.name} or {TOKENS_FILE.name}"
-                " (`plantstore token` makes a token)"
-            )
+            names = f"{TOKENS.name} or {TOKENS_FILE.name} (`plantstore token` makes a token)"
+            raise SettingsError(f"no token is configured: set {names}")
         try:
             return use(listed, path)
         except (OSError, ValueError) as error:
