@@ -193,9 +193,10 @@ class Worker(BaseWorker):
         listeners, self._listeners = self._listeners, {}
         for fd, listener in listeners.items():
             self._poller.unregister(fd)  # The main process has the same socket.
-            while self._accept(listener):
-                pass  # At the close, the system resets the connections that are left.
-            listener.close()
+            is_accepted: bool | None = True
+            while is_accepted:
+                is_accepted = self._accept(listener)
+            listener.close()  # The system resets the connections that are left.
         soon = self._after(_LINGER_TIMEOUT)
         for conn in [*self._connections.values()]:
             conn.deadline = min(conn.deadline, soon)
