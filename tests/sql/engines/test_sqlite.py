@@ -173,6 +173,18 @@ def test_services_with_different_journal_modes(tmp_path: Path, old: str, new: st
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_new_file_in_which_another_connection_writes(tmp_path: Path, mode: str) -> None:
+    """A new file in which another connection has begun to write is waited for until the timeout."""
+    store = open_store(f"sqlite:///{tmp_path}/plants.db?journal_mode={mode}&timeout=0.1")
+    with closing(sqlite3.connect(tmp_path / "plants.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreUnavailable, match="database is locked"):
+            store.add(ROSE_PLANT)
+    store.add(ROSE_PLANT)
+    store.close()
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_first_adds_to_an_exclusively_locked_file(tmp_path: Path, mode: str) -> None:
     """The first adds to a file that is locked exclusively wait at the same time.
 
