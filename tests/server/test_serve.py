@@ -6,15 +6,18 @@ import signal
 import socket
 import sqlite3
 import sys
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from plantstore import __version__
+from tests.support.activation import activated
+from tests.support.clients import Clients
 from tests.support.commands import invoke, refused
 from tests.support.databases import UNREACHABLE
-from tests.support.reloading import serve
+from tests.support.reloading import ANYWHERE, serve
 from tests.support.serving import Gunicorn, free_port, post
 from tests.support.sites import TOKEN, new_rose
 from tests.support.sql import COLUMNS
@@ -165,6 +168,25 @@ def test_restart_at_the_same_address(tmp_path: Path) -> None:
                 connection.send(request)
                 assert connection.receive().status == 200
                 assert connection.closed()  # So the connection stays in the state TIME_WAIT.
+
+
+@pytest.mark.server
+def test_restart_with_a_socket_of_systemd(tmp_path: Path) -> None:
+    """With a socket that outlives the service, a restart under load loses no request."""
+    command = (sys.executable, "-m", "plantstore", "serve", "--workers=2")
+    settings = {"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_STORE": "sqlite:///plants.db"}
+    options: dict[str, Any] = {"cwd": tmp_path, "env": {**os.environ, **ANYWHERE, **settings}}
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        ExitStack() as last,
+        Clients(listener.getsockname()[1]) as clients,
+    ):
+        for _ in range(3):
+            with activated(listener, *command, **options):
+                clients.wait_for_creations()
+        last.enter_context(activated(listener, *command, **options))
+        clients.wait_for_creations()
+    assert (clients.refused, clients.unanswered, clients.unconnected) == (0, 0, 0)
 
 
 @pytest.mark.server
