@@ -16,6 +16,7 @@ from ..tokens.file import TokenFile
 from ._logger import Logger
 from ._metrics_files import create_folder
 from ._reloading import check_reloads, checks_reloads
+from ._stopping import limit_stops
 from .worker import missing_names
 
 wsgi_app = "plantstore.wsgi:app"
@@ -42,6 +43,7 @@ def on_starting(server: Any) -> None:
     _check(server)
     TokenFile.was_checked = True
     check_reloads(server, _check, _report_reload)
+    limit_stops(server)
 
 
 def when_ready(server: Any) -> None:
