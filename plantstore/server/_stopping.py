@@ -1,5 +1,6 @@
 """A stop (SIGTERM) that ends the service in time, although a log that nobody reads blocks it."""
 
+import atexit
 import os
 import signal
 from collections.abc import Callable
@@ -24,12 +25,13 @@ def _handle(server: Any, queue: Callable[..., None], number: int, frame: object)
     is_first = signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
     # A new worker has this handler for a moment.
     if number == signal.SIGTERM and is_first and os.getpid() == server.pid:
+        atexit.register(signal.alarm, 0)  # Python's own end has no handlers any more.
         _alarm(1, partial(_stop_workers, server))
 
 
 def _stop_workers(server: Any, *_: object) -> None:
-    # By now, gunicorn has done this, unless the log blocks it.
-    _kill_workers(server, signal.SIGTERM)
+    if server.LISTENERS:  # The log blocks gunicorn: it closes them before it stops the workers.
+        _kill_workers(server, signal.SIGTERM)
     _alarm(max(server.cfg.graceful_timeout, 1), partial(_end, server))
 
 
