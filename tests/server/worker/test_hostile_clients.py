@@ -5,16 +5,11 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import NameOID
 
+from tests.support.certificates import with_certificate
 from tests.support.serving import (
     PATIENCE,
     Connection,
@@ -62,20 +57,6 @@ def fill(connection: Connection) -> None:
     with suppress(TimeoutError, ConnectionError):
         while True:
             connection.send(b"GET /plants HTTP/1.1\r\nHost: x\r\n\r\n" * 100)
-
-
-def with_certificate(folder: Path) -> tuple[str, str]:
-    """Write a key and its own certificate into a folder; return gunicorn's options for them."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    now = datetime.now(UTC)
-    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-    period = builder.not_valid_before(now).not_valid_after(now + timedelta(days=1))
-    certificate = period.sign(key, hashes.SHA256())
-    (folder / "cert.pem").write_bytes(certificate.public_bytes(Encoding.PEM))
-    plain = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    (folder / "key.pem").write_bytes(plain)
-    return f"--certfile={folder}/cert.pem", f"--keyfile={folder}/key.pem"
 
 
 # A response that is larger than all buffers needs a large body.
