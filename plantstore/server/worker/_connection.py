@@ -8,6 +8,8 @@ from select import EPOLLIN, EPOLLOUT, poll
 from threading import Lock
 from typing import Any
 
+#: The seconds in which a client must read something of a response.
+SEND_TIMEOUT = 5.0
 # The number of bytes that are received at a time.
 _RECEIVED_SIZE = 65536
 # The errors of a socket that is not ready.
@@ -15,7 +17,7 @@ _NOT_READY = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class ClientGone(OSError):
-    """The client of a connection takes no more of the response."""
+    """The client has closed the connection, or reads nothing of the response."""
 
 
 class Connection:
@@ -87,7 +89,7 @@ class Connection:
         return bool(self.data) or isinstance(self.sock, ssl.SSLSocket) and self.sock.pending() > 0
 
     def is_ready(self) -> bool:
-        """Return whether the event has happened for which the connection waits."""
+        """Return whether the connection's event has already happened."""
         return self._has_event(self.event, 0)
 
     def _has_event(self, event: int, seconds: float) -> bool:
@@ -128,15 +130,14 @@ class Connection:
             raise ClientGone(*error.args) from error
         return True
 
-    def wait_for_output(self, size: int, seconds: float) -> None:
+    def wait_for_output(self, size: int) -> None:
         """Wait until the client has read so much that at most a number of bytes is left.
 
         :param size: the number of bytes.
-        :param seconds: the time limit.
         :raises ClientGone: if it reads nothing for so long.
         """
         while not self.flush() and len(self.output) > size:
-            if not self._has_event(EPOLLOUT, seconds):
+            if not self._has_event(EPOLLOUT, SEND_TIMEOUT):
                 raise ClientGone("the response was not read")
 
     def discard(self) -> bool:

@@ -79,7 +79,7 @@ def test_clients_that_read_no_response(tmp_path: Path, seconds: float) -> None:
     """
     timeouts = (
         "from plantstore.server.worker import _worker",
-        f"_worker._READ_TIMEOUT, _worker._SEND_TIMEOUT = {seconds}, 1000",
+        f"_worker._READ_TIMEOUT, _worker.SEND_TIMEOUT = {seconds}, 1000",
     )
     with ExitStack() as opened, configured(tmp_path, SMALL_BUFFERS, *timeouts) as server:
         clients = [opened.enter_context(server.connect(unread=1)) for _ in range(CLIENTS)]
@@ -103,7 +103,7 @@ def test_connections_with_half_bodies(tmp_path: Path) -> None:
 
 def test_large_response_that_is_not_read(tmp_path: Path) -> None:
     """A client that does not read a large response does not occupy a thread forever."""
-    timeout = "from plantstore.server.worker import _worker; _worker._SEND_TIMEOUT = 0.2"
+    timeout = "from plantstore.server.worker import _worker; _worker.SEND_TIMEOUT = 0.2"
     with (
         configured(tmp_path, SMALL_BUFFERS, timeout, "threads = 1", **LARGE_BODIES) as server,
         server.connect(unread=1) as connection,
