@@ -2,7 +2,6 @@
 
 import socket
 import ssl
-from collections.abc import Callable
 from contextlib import suppress
 from select import EPOLLIN, EPOLLOUT, poll
 from threading import Lock
@@ -44,8 +43,6 @@ class Connection:
         self.has_ended = False
         #: What the client has not read yet.
         self.output = bytearray()
-        #: How the handshake of TLS continues, until it is complete.
-        self.handshake: Callable[[], None] | None = getattr(sock, "do_handshake", None)
         #: The event for which the connection waits.
         self.event = EPOLLIN
         #: The number of requests that have arrived.
@@ -74,11 +71,14 @@ class Connection:
         self.arrived = 0.0
 
     def receive(self) -> bool:
-        """Receive what has arrived, and return whether this has changed anything."""
+        """Receive what has arrived, and return whether this has changed anything.
+
+        With TLS, it begins with the handshake.
+        """
         try:
             received = self.sock.recv(_RECEIVED_SIZE)
         except _NOT_READY as error:
-            self._wait_after(error)
+            self.event = EPOLLOUT if isinstance(error, ssl.SSLWantWriteError) else EPOLLIN
             return False
         self.data += received
         self.has_ended = not received
@@ -96,18 +96,6 @@ class Connection:
         waiting = poll()
         waiting.register(self.fd, event)
         return bool(waiting.poll(seconds * 1000))
-
-    def continue_handshake(self) -> bool:
-        """Continue the handshake of TLS, if there is one, and return whether it is complete."""
-        if self.handshake is not None:
-            try:
-                self.handshake()
-            except _NOT_READY as error:
-                self._wait_after(error)
-                return False
-            self.handshake = None
-            self.event = EPOLLIN
-        return True
 
     def sendall(self, data: bytes) -> None:
         """Send these bytes with the next :meth:`flush`. gunicorn writes its responses by this."""
@@ -152,11 +140,3 @@ class Connection:
             if isinstance(self.sock, ssl.SSLSocket):
                 self.sock.unwrap()
         socket.socket.shutdown(self.sock, socket.SHUT_WR)
-
-    def give_up(self) -> None:
-        """Close the connection, without a response, when its client has done so."""
-        self.handshake, self.is_last = None, True
-        self.output.clear()
-
-    def _wait_after(self, error: OSError) -> None:
-        self.event = EPOLLOUT if isinstance(error, ssl.SSLWantWriteError) else EPOLLIN

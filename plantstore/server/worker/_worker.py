@@ -170,7 +170,7 @@ class Worker(BaseWorker):
             self.log.warning("Connections had to wait: %s", self._exhausted)
             self._exhausted = None
             for fd in self._listeners:
-                self._poller.modify(fd, EPOLLIN | EPOLLONESHOT)
+                self._listen(fd)
 
     def _give_up(self, conn: Connection) -> None:
         """Stop waiting for a client: it gets an Error if only its body is late."""
@@ -267,9 +267,7 @@ class Worker(BaseWorker):
     def _continue(self, conn: Connection) -> None:
         """Continue with a connection after an event."""
         try:
-            if not conn.continue_handshake():
-                self._wait(conn, conn.event)
-            elif conn.discarded is not None:
+            if conn.discarded is not None:
                 self._discard(conn)
             elif conn.output:
                 self._send(conn)
@@ -278,7 +276,7 @@ class Worker(BaseWorker):
         except OSError as error:
             if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
                 self._log_refusal(conn, error)
-                conn.give_up()
+                conn.is_last = True  # There is no response.
                 self._send(conn)
             else:
                 self._close(conn)
