@@ -56,7 +56,7 @@ def test_upgrade_under_load(tmp_path: Path) -> None:
     command: dict[str, Any] = {"cwd": tmp_path, "env": ENVIRONMENT | SETTINGS}
     with socket.create_server(("127.0.0.1", 0)) as listener, ExitStack() as last:
         port = listener.getsockname()[1]
-        with Clients(port) as clients:
+        with Clients(port, kept=False) as clients:
             with activated(listener, *COMMAND, **command):
                 clients.wait_for_creations()
                 run(f"env/bin/pip install -q --no-deps {wheel}", tmp_path)

@@ -204,7 +204,7 @@ def test_restart_with_a_socket_of_systemd(tmp_path: Path) -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
         ExitStack() as last,
-        Clients(listener.getsockname()[1]) as clients,
+        Clients(listener.getsockname()[1], kept=False) as clients,
     ):
         for _ in range(3):
             with activated(listener, *command, **options):
