@@ -51,7 +51,7 @@ class _Service(WSGIApplication):
         """Read the options, and not a configuration file that happens to be in the folder."""
         with _arguments(["--config", _CONFIG, *self._options]):
             super().load_config()
-        if "" in self.cfg.settings["bind"].get():
+        if {"", "unix:", "unix://"} & {*self.cfg.settings["bind"].get()}:
             raise ConfigError("--bind needs an address, such as 127.0.0.1:8000")
 
     def init(self, parser: object, opts: object, args: Sequence[str]) -> None:

@@ -101,6 +101,7 @@ def test_reload_and_new_process(tmp_path: Path) -> None:
                 ("fd://99", "Bad file descriptor"),
                 ("unix:missing/socket", "cannot listen at missing/socket: its folder is missing"),
                 ("unix:tokens", "'tokens' is not a socket"),
+                ("unix:", "--bind needs an address"),
             )
         ),
         *(
