@@ -1,5 +1,6 @@
 """Files that are replaced as a whole or not at all."""
 
+import errno
 import os
 import secrets
 import signal
@@ -72,6 +73,8 @@ def _beside(target: str, path: str) -> Iterator[str]:
             os.unlink(temporary)
         if isinstance(error, OSError) and error.filename == temporary:
             error.filename, error.filename2 = path, None  # The user knows only the path.
+            if error.errno == errno.EBUSY:
+                error.strerror = "it is mounted alone, so it cannot be replaced: mount its folder"
         raise
     _sync_folder(folder)
 

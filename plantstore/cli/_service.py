@@ -42,6 +42,8 @@ def serve(url: str, options: tuple[str, ...], **own: object) -> None:
         raise click.ClickException(
             "gunicorn is missing: pip install 'plantstore[gunicorn]'"
         ) from None
+    except ValueError:  # gunicorn reads it when it is imported.
+        raise click.ClickException("WEB_CONCURRENCY must be a number of workers") from None
     given = [f"--{name}={value}" for name, value in own.items() if value is not None]
     server.serve([*given, *options])
 

@@ -14,7 +14,7 @@ from ..text import printable
 from ..tokens.file import parse, read_content, read_file
 from ..tokens.lines import format_line, format_time, read_rights, read_time, read_tokens
 from ._parameters import examples, utf8
-from ._replacing import naming, replacing
+from ._replacing import replacing
 
 
 def _name(ctx: click.Context, param: click.Parameter, name: str | None) -> str | None:
@@ -89,7 +89,7 @@ def token(
     accepts the token without storing it. In PLANTSTORE_TOKENS, a token has no expiry and the
     right to all operations.
 
-    With --append, the second line is appended to FILE, and only the token is shown. A running
+    With --append, the second line is appended to FILE, and then only the token is shown. A running
     service that uses FILE accepts the token within a few seconds.
     """
     made = make_token()
@@ -97,10 +97,9 @@ def token(
     if file is None:
         click.echo(f"{made}\n{line}")
         return
-    # If the token cannot be shown, the file is unchanged.
-    with _changed(file, partial(_appended, line, name)), naming("standard output"):
-        click.echo(made)
+    _change(file, partial(_appended, line, name))
     click.echo(f"The digest of the token was appended to {printable(file)}.", err=True)
+    click.echo(made)
 
 
 @click.group(epilog=examples("plantstore tokens list tokens.txt"))
@@ -131,22 +130,17 @@ def revoke(file: str, name: str) -> None:
     in PLANTSTORE_TOKENS.
     """
     name = " ".join(name.split())
-    with _changed(file, partial(_without, name)):
-        pass
+    _change(file, partial(_without, name))
     click.echo(f"The tokens of {printable(name)} were removed from {printable(file)}.")
 
 
-@contextmanager
-def _changed(file: str, change: Callable[[bytes], bytes]) -> Iterator[None]:
-    """Change a file of tokens at the end of the block. An invalid change is refused before it."""
+def _change(file: str, change: Callable[[bytes], bytes]) -> None:
+    """Change a file of tokens. An invalid change is refused."""
     with _locked(file), _faults(file):
         content = change(read_content(file) if os.path.exists(file) else b"")
         parse(content)
         with replacing(file) as output:
             output.write(content)
-            output.flush()
-            os.fsync(output.fileno())  # A full disk must be noticed before the token is shown.
-            yield
 
 
 @contextmanager

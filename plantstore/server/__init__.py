@@ -5,6 +5,7 @@ import socket
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from gunicorn.app.wsgiapp import WSGIApplication
 from gunicorn.errors import ConfigError
@@ -19,8 +20,9 @@ def serve(options: Sequence[str]) -> None:
     """
     try:
         _Service(options).run()
-    except (OSError, OverflowError, ValueError) as error:  # A wrong address, or a missing file.
-        sys.exit(f"Error: {error}")
+    except (OSError, OverflowError, RuntimeError, ValueError) as error:  # A wrong option.
+        line, _, _ = str(error).partition("\n")  # A traceback may follow.
+        sys.exit(f"Error: {line.rstrip(': ')}")
 
 
 class _Service(WSGIApplication):
@@ -34,18 +36,22 @@ class _Service(WSGIApplication):
         self.load_config_from_module_name_or_filename(_CONFIG)
 
     def run(self) -> None:
-        """Refuse an address that cannot be used. gunicorn itself would retry for five seconds."""
+        """Refuse an address or a worker class that cannot be used.
+
+        For an address, gunicorn itself would retry for five seconds.
+        """
+        _ = self.cfg.worker_class  # It may be one that is not installed.
         inherits = {"GUNICORN_FD", "LISTEN_FDS"} & os.environ.keys()
         if not inherits and not self.cfg.reuse_port:
-            for address in [bound for bound in self.cfg.address if isinstance(bound, tuple)]:
-                _check_address(*address)
+            for address in self.cfg.address:
+                _check_address(address)
         super().run()
 
     def load_config(self) -> None:
         """Read the options, and not a configuration file that happens to be in the folder."""
         with _arguments(["--config", _CONFIG, *self._options]):
             super().load_config()
-        if "" in self.cfg.settings["bind"].get():
+        if {"", "unix:", "unix://"} & {*self.cfg.settings["bind"].get()}:
             raise ConfigError("--bind needs an address, such as 127.0.0.1:8000")
 
     def init(self, parser: object, opts: object, args: Sequence[str]) -> None:
@@ -55,8 +61,20 @@ class _Service(WSGIApplication):
         super().init(parser, opts, args)
 
 
-def _check_address(host: str, port: int) -> None:
-    """Raise OSError if the service cannot listen at a TCP address."""
+def _check_address(address: Any) -> None:
+    """Raise OSError if the service cannot listen at an address.
+
+    :param address: a host and a port, the path of a Unix socket, or a file descriptor.
+    """
+    if isinstance(address, tuple):
+        _check_port(*address)
+    elif isinstance(address, str):
+        folder = os.path.dirname(address) or os.curdir
+        if not os.access(folder, os.W_OK | os.X_OK) and not address.startswith("\0"):
+            raise OSError(f"cannot listen at {address}: its folder is missing, or not writable")
+
+
+def _check_port(host: str, port: int) -> None:
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -2,6 +2,7 @@
 
 import logging
 import os
+from logging.handlers import SysLogHandler
 from typing import Any
 
 from gunicorn.glogging import Logger as GunicornLogger
@@ -41,6 +42,8 @@ class Logger(GunicornLogger):
         handlers = self.error_log.handlers + self.access_log.handlers
         for handler in (*handlers, logging.lastResort):
             handler.setFormatter(formatter)
+        _set_prefix(cfg, self.error_log, "error")
+        _set_prefix(cfg, self.access_log, "access")
         self.access_log.addFilter(_add_fields)
 
     def atoms(self, resp: Any, req: Any, environ: Any, request_time: Any) -> dict[str, Any]:
@@ -55,6 +58,14 @@ def _formatter(cfg: Any) -> logging.Formatter:
         return make_formatter(Settings({**os.environ, **cfg.env})[LOG])
     except SettingsError:  # It is reported when the service starts.
         return TextFormatter()
+
+
+def _set_prefix(cfg: Any, logger: logging.Logger, name: str) -> None:
+    """Let the lines for syslog have the prefix of gunicorn, which is a part of its formatter."""
+    prefix = cfg.syslog_prefix or cfg.proc_name.replace(":", ".")
+    for handler in logger.handlers:
+        if isinstance(handler, SysLogHandler):
+            handler.ident = f"gunicorn.{prefix}.{name}: "
 
 
 def _add_fields(record: logging.LogRecord) -> bool:

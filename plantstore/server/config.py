@@ -15,7 +15,9 @@ from ..text import one_line
 from ..tokens.file import TokenFile
 from ._logger import Logger
 from ._metrics_files import create_folder
+from ._options import check_options
 from ._reloading import check_reloads, checks_reloads
+from ._stopping import limit_stops
 from .worker import missing_names
 
 wsgi_app = "plantstore.wsgi:app"
@@ -42,6 +44,7 @@ def on_starting(server: Any) -> None:
     _check(server)
     TokenFile.was_checked = True
     check_reloads(server, _check, _report_reload)
+    limit_stops(server)
 
 
 def when_ready(server: Any) -> None:
@@ -54,6 +57,8 @@ def when_ready(server: Any) -> None:
         missing = f"{missing_names()[0]} is missing" if missing_names() else ""
         reason = missing or f"its worker class is not {_WORKER}"
         server.log.warning("Slow clients can stop the service: %s", reason)
+    if server.cfg.statsd_host and isinstance(server.log, Logger):
+        server.log.warning("--statsd-host has no effect: PLANTSTORE_METRICS=1 serves metrics")
 
 
 def _report(server: Any) -> None:
@@ -117,10 +122,11 @@ def _test_store(worker: Any, store: Store) -> None:
 
 
 def _check(server: Any) -> None:
-    """Check the settings.
+    """Check the settings and some options.
 
     :raises RuntimeError: if one is wrong, or if the store allows only one worker.
     """
+    check_options(server)
     settings = _settings(server)
     if settings is None:
         return

@@ -110,18 +110,37 @@ def test_append_to_a_file_that_is_not_valid(file: str) -> None:
     assert failure("token", "--append", f"{file}/a/b").endswith(os.strerror(20))
 
 
-def test_token_that_cannot_be_shown_is_not_appended(file: str) -> None:
-    """If the token cannot be written to standard output, the file is unchanged."""
+def test_token_that_cannot_be_shown(file: str) -> None:
+    """If the token cannot be written to standard output, the command fails, and says what it did.
+
+    The file then has the digest of a token that nobody knows.
+    """
     with open("/dev/full", "wb") as full:
         arguments = [*COMMAND, "token", "--append", file]
         done = subprocess.run(
             arguments, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, timeout=LIMIT
         )
-    assert (done.returncode, done.stderr) == (
-        1,
-        f"Error: standard output: {os.strerror(28)}\n",
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"The digest of the token was appended to {file}.\n"
+        f"Error: standard output: {os.strerror(28)}\n"
     )
-    assert not Path(file).exists()
+    assert len(read_file(file)) == 1
+
+
+def test_file_that_is_mounted_alone(file: str) -> None:
+    """If a file of tokens cannot be replaced, because only it is mounted, no token is shown."""
+    Path(file).write_text("one\n")
+    mount = ["unshare", "--mount", "sh", "-c", 'mount --bind "$0" "$0" && exec "$@"', file]
+    if subprocess.run([*mount, "true"], capture_output=True).returncode != 0:
+        pytest.skip("only root can mount a file")
+    arguments = [*mount, *COMMAND, "token", "--append", file]
+    done = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT)
+    assert (done.returncode, done.stdout) == (1, "")
+    reason = "it is mounted alone, so it cannot be replaced: mount its folder"
+    assert done.stderr == f"Error: {file}: {reason}\n"
+    assert [path.name for path in Path(file).parent.iterdir()] == ["tokens.txt"]
+    assert Path(file).read_text() == "one\n"
 
 
 # The command on a disk with room for 4 KiB.

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import subprocess
+from pathlib import PurePosixPath
 from typing import Any
 
 import pytest
@@ -26,10 +27,28 @@ def test_compose_file_is_valid() -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     (report,) = json.loads(done.stdout[done.stdout.index("[") :])
     assert "invalid-schema" not in {finding["rule"] for finding in report["messages"]}
+    assert "${PASSWORD:?}" in compose_service()["environment"]["PLANTSTORE_STORE"]
+
+
+def test_compose_file_mounts_the_folder_of_the_tokens() -> None:
+    """With compose.yaml, the service sees a file of tokens that replaces the earlier one.
+
+    If the file itself was mounted, the service would keep the earlier one.
+    """
+    service = compose_service()
+    (volume,) = service["volumes"]
+    source, target, mode = volume.split(":")
+    file = PurePosixPath(service["environment"]["PLANTSTORE_TOKENS_FILE"])
+    assert (source, target, mode) == ("./tokens", str(file.parent), "ro")
+    assert "secrets" not in service
+
+
+def compose_service() -> dict[str, Any]:
+    """Return the service in compose.yaml that is plantstore."""
     import yaml
 
-    services = yaml.safe_load(COMPOSE.read_text())["services"]
-    assert "${PASSWORD:?}" in services["plantstore"]["environment"]["PLANTSTORE_STORE"]
+    service: dict[str, Any] = yaml.safe_load(COMPOSE.read_text())["services"]["plantstore"]
+    return service
 
 
 @pytest.mark.parametrize("version", ["1.30", "1.37"])

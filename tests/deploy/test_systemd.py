@@ -1,10 +1,11 @@
-"""deploy/plantstore.service, as far as it can be tested without a running systemd."""
+"""The units in deploy/, as far as they can be tested without a running systemd."""
 
 import os
 import re
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,12 +14,12 @@ from typing import Any
 
 import pytest
 
+from tests.support.activation import activation
 from tests.support.databases import children
 from tests.support.fresh import copy_project, run
 from tests.support.readme import block
-from tests.support.serving import LIMIT, ROOT, Connection, free_port, listening, post
+from tests.support.serving import LIMIT, ROOT, Connection, post
 from tests.support.sites import TOKEN, new_rose
-from tests.support.waiting import wait_until
 
 ANALYZE = shutil.which("systemd-analyze")
 STRACE = shutil.which("strace")
@@ -30,6 +31,7 @@ pytestmark = [
 ]
 
 UNIT = ROOT / "deploy" / "plantstore.service"
+SOCKET = ROOT / "deploy" / "plantstore.socket"
 PROGRAM = "/opt/plantstore/bin/plantstore"
 # A user who is not root, and owns nothing.
 USER = 1234
@@ -43,14 +45,18 @@ CHANGES = {
 }
 
 
-def environment(folder: Path, port: int) -> dict[str, str]:
+def environment(folder: Path) -> dict[str, str]:
     """Return the variables of deploy/environment.example, for files in a folder."""
-    text = (ROOT / "deploy" / "environment.example").read_text()
-    text = text.replace("/etc/plantstore/", f"{folder}/").replace(":8000", f":{port}")
-    text = text.replace("/var/lib/plantstore/", f"{folder}/state/")
+    text = in_folder((ROOT / "deploy" / "environment.example").read_text(), folder)
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     values = [shlex.split(line)[0] for line in lines]  # As systemd and a shell read a line.
     return {"PATH": os.environ["PATH"]} | dict(value.split("=", 1) for value in values)
+
+
+def in_folder(text: str, folder: Path) -> str:
+    """Return the text of an environment with the paths of files in a folder."""
+    text = text.replace("/etc/plantstore/", f"{folder}/")
+    return text.replace("/var/lib/plantstore/", f"{folder}/state/")
 
 
 def command(name: str, folder: Path) -> list[str]:
@@ -71,16 +77,21 @@ def folder() -> Iterator[Path]:
         folder.chmod(0o755)
         (folder / "state").mkdir()
         os.chown(folder / "state", USER, USER)
-        lines = block("systemd", "docs/deploy.md").splitlines()
-        # The other commands change the users and the services of the machine.
-        lines = [line for line in lines if not line.startswith(("adduser", "systemctl"))]
-        commands = "\n".join(["set -e", "umask 022", *lines])
-        for old, new in CHANGES.items():
-            assert old in commands
-            commands = commands.replace(old, new.format(folder))
-        token = run(commands, copy_project(folder / "source")).strip()
-        (folder / "token").write_text(token)
+        copy_project(folder / "source")
+        (folder / "token").write_text(run_block("systemd", folder).strip())
         yield folder
+
+
+def run_block(name: str, folder: Path) -> str:
+    """Run commands of docs/deploy.md in a folder; return their output."""
+    lines = block(name, "docs/deploy.md").splitlines()
+    # The other commands change the users and the services of the machine.
+    lines = [line for line in lines if not line.startswith(("adduser", "systemctl"))]
+    commands = "\n".join(["set -e", "umask 022", *lines])
+    for old, new in CHANGES.items():
+        commands = commands.replace(old, new.format(folder))
+    assert str(folder) in commands
+    return run(commands, folder / "source" / "plantstore")
 
 
 def analyze(*arguments: str | Path) -> str:
@@ -92,11 +103,22 @@ def analyze(*arguments: str | Path) -> str:
     return done.stdout + done.stderr
 
 
-def test_unit_is_valid(tmp_path: Path) -> None:
-    """Systemd accepts the unit without a warning."""
-    copy = tmp_path / "plantstore.service"
-    copy.write_text(UNIT.read_text().replace(PROGRAM, "/bin/true"))
-    assert analyze("verify", copy) == ""
+def test_units_are_valid(tmp_path: Path) -> None:
+    """Systemd accepts the service and its socket without a warning."""
+    copies = [tmp_path / unit.name for unit in (UNIT, SOCKET)]
+    for unit, copy in zip((UNIT, SOCKET), copies, strict=True):
+        copy.write_text(unit.read_text().replace(PROGRAM, "/bin/true"))
+    # There may be warnings about the units of other packages.
+    assert "plantstore" not in analyze("verify", *copies)
+
+
+def test_socket_outlives_the_service() -> None:
+    """The service needs its socket, which exists before it, and is enabled and started with it."""
+    lines = UNIT.read_text().splitlines()
+    (after,) = [line for line in lines if line.startswith("After=")]
+    assert SOCKET.name in after
+    assert {f"Requires={SOCKET.name}", f"Also={SOCKET.name}"} <= {*lines}
+    assert "ListenStream=127.0.0.1:8000" in SOCKET.read_text().splitlines()
 
 
 def test_exposure_is_small() -> None:
@@ -110,24 +132,32 @@ def test_commands_as_an_ordinary_user(folder: Path) -> None:
 
     The unit permits every system call that the service makes.
     """
-    port = free_port()
     calls = folder / "state" / "calls"
     as_user: dict[str, Any] = {"user": USER, "group": USER, "extra_groups": []}
-    as_user |= {"env": environment(folder, port), "cwd": folder / "state"}
+    as_user |= {"env": environment(folder), "cwd": folder / "state"}
     check = command("ExecStartPre", folder)
     subprocess.run(check, timeout=LIMIT, check=True, capture_output=True, **as_user)
     trace = [str(STRACE), "--follow-forks", "--summary-only", "--output", str(calls)]
-    with subprocess.Popen([*trace, *command("ExecStart", folder)], **as_user) as process:
-        try:
-            wait_until(lambda: listening(port))
-            assert create(port, (folder / "token").read_text()) == 200
-        finally:
-            (service,) = children(process.pid)
-            os.kill(service, signal.SIGTERM)
-            assert process.wait(LIMIT) == 0
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        started = [*trace, *activation(listener, *command("ExecStart", folder))]
+        with subprocess.Popen(started, pass_fds=[listener.fileno()], **as_user) as process:
+            try:
+                port = listener.getsockname()[1]
+                assert create(port, (folder / "token").read_text()) == 200
+            finally:
+                (service,) = children(process.pid)
+                os.kill(service, signal.SIGTERM)
+                assert process.wait(LIMIT) == 0
     made = set(re.findall(r"^ *[\d.]+ .* (\w+)$", calls.read_text(), re.MULTILINE))
     assert "execve" in made
     assert made - permitted() == {"total"}
+
+
+def test_commands_of_an_upgrade(folder: Path) -> None:
+    """The commands of docs/deploy.md install a new version, and check it with the settings."""
+    settings = folder / "environment"
+    settings.write_text(in_folder(settings.read_text(), folder))
+    assert "ok     Store: sqlite:///" in run_block("upgrade", folder)
 
 
 def create(port: int, token: str) -> int:

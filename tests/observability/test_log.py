@@ -120,17 +120,26 @@ def test_lines_appear_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.server
-def test_syslog() -> None:
-    """The lines that gunicorn sends to syslog have the format of the log."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as syslog:
-        syslog.bind(("127.0.0.1", 0))
+@pytest.mark.parametrize(
+    ("options", "prefix"),
+    [((), rb"gunicorn\.wsgi\.app"), (("--log-syslog-prefix=garden",), rb"gunicorn\.garden")],
+)
+def test_syslog(tmp_path: Path, options: tuple[str, ...], prefix: bytes) -> None:
+    """Lines for syslog have the format of the log, after the prefix that they have by gunicorn."""
+    path = tmp_path / "syslog"
+    options = ("--log-syslog", f"--log-syslog-to=unix://{path}#dgram", *options)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as syslog:
+        syslog.bind(str(path))
         syslog.settimeout(LIMIT)
-        to = f"udp://127.0.0.1:{syslog.getsockname()[1]}"
-        with Gunicorn("--log-syslog", "--log-syslog-to", to, PLANTSTORE_TOKENS=TOKEN) as server:
+        with Gunicorn(*options, "wsgi:app", PLANTSTORE_TOKENS=TOKEN) as server:
             assert server.request(b"GET /%0a HTTP/1.1\r\nHost: x\r\n\r\n").status == 404
-            while b'"GET /' not in (line := syslog.recv(10_000)):
-                pass
-    assert re.search(rb"\[\d+\] \[INFO\] 127.0.0.1 \"GET /\\n HTTP/1.1\" 404", line)
+            lines = [syslog.recv(10_000)]
+            while b'"GET /' not in lines[-1]:
+                lines.append(syslog.recv(10_000))
+    access = rb"%s\.access: \[.*\] \[\d+\] \[INFO\] 127\.0\.0\.1 \"GET /\\n HTTP/1\.1\" 404"
+    assert re.search(access % prefix, lines[-1])
+    (refused,) = [line for line in lines if b"40401: " in line]
+    assert re.search(rb">%s\.error: \[.*\] \[\d+\] \[INFO\] 40401: " % prefix, refused)
 
 
 @pytest.mark.server

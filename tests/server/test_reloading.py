@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.certificates import with_certificate
 from tests.support.reloading import (
     REFUSED,
     kill_workers,
@@ -17,7 +18,7 @@ from tests.support.reloading import (
     workers,
     write,
 )
-from tests.support.serving import ROOT, post
+from tests.support.serving import ROOT, Gunicorn, post
 from tests.support.sites import new_rose
 from tests.support.waiting import wait_until
 
@@ -79,6 +80,23 @@ def test_worker_that_starts_while_the_file_is_broken(
         # Each worker looks at the file when it gets a request.
         wait_until(lambda: {status(server, "one") for _ in range(10)} == {401})
         assert "Worker exited" not in server.log
+
+
+def test_broken_certificate(tmp_path: Path) -> None:
+    """A reload with a broken certificate is refused in one line, and the old one stays in use."""
+    options = with_certificate(tmp_path)
+    store = f"sqlite:///{tmp_path}/plants.db"
+    with Gunicorn(*options, PLANTSTORE_TOKENS="one", PLANTSTORE_STORE=store) as server:
+        server.tls = True
+        assert status(server, "one") == 200
+        old, certificate = workers(server), (tmp_path / "cert.pem").read_text()
+        (tmp_path / "cert.pem").write_text("broken")
+        reload(server, REFUSED)
+        assert (workers(server), status(server, "one")) == (old, 200)
+        (tmp_path / "cert.pem").write_text(certificate)
+        server.signal(signal.SIGHUP)
+        wait_until(lambda: not old & workers(server))
+        assert status(server, "one") == 200
 
 
 def break_tokens(path: Path, fault: str | None) -> None:

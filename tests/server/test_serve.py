@@ -6,15 +6,18 @@ import signal
 import socket
 import sqlite3
 import sys
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from plantstore import __version__
+from tests.support.activation import activated
+from tests.support.clients import Clients
 from tests.support.commands import invoke, refused
 from tests.support.databases import UNREACHABLE
-from tests.support.reloading import serve
+from tests.support.reloading import ANYWHERE, serve
 from tests.support.serving import Gunicorn, free_port, post
 from tests.support.sites import TOKEN, new_rose
 from tests.support.sql import COLUMNS
@@ -89,11 +92,29 @@ def test_reload_and_new_process(tmp_path: Path) -> None:
             {"PLANTSTORE_TOKENS": "t"},
             "0-65535",
         ),
-        (
-            ["plantstore", "serve", "--", "--certfile", "missing.pem"],
-            {"PLANTSTORE_TOKENS": "t"},
-            "missing.pem",
+        *(
+            (["plantstore", "serve", "--bind", address], {"PLANTSTORE_TOKENS": "t"}, message)
+            for address, message in (
+                ("x:abc", "'abc' is not a valid port number"),
+                ("[::1", "not a valid port number"),
+                ("fd://x", "'x' is not a valid file descriptor"),
+                ("fd://99", "Bad file descriptor"),
+                ("unix:missing/socket", "cannot listen at missing/socket: its folder is missing"),
+                ("unix:tokens", "'tokens' is not a socket"),
+                ("unix:", "--bind needs an address"),
+            )
         ),
+        *(
+            (["plantstore", "serve", "--", *options], {"PLANTSTORE_TOKENS": "t"}, message)
+            for options, message in (
+                (["--certfile", "missing.pem"], "No such file or directory (missing.pem, None)"),
+                (["--certfile", "tokens"], "plantstore: no certificate can be read: [SSL] "),
+                (["-k", "asgi"], "the worker class asgi has no threads"),
+                (["-k", "gunicorn.workers.base_async.AsyncWorker"], "has no threads"),
+                (["-k", "missing"], "Error: class uri 'missing' invalid or not found"),
+            )
+        ),
+        (["plantstore", "serve"], {"WEB_CONCURRENCY": "x"}, "WEB_CONCURRENCY must be a number"),
         (["plantstore", "serve", "--workers", "2"], {"PLANTSTORE_TOKENS": "t"}, "only one worker"),
         (
             ["plantstore", "serve"],
@@ -117,12 +138,20 @@ def test_wrong_setting_is_refused_in_one_line(
     tmp_path: Path, command: list[str], environment: dict[str, str], message: str
 ) -> None:
     """A wrong setting is refused in one line, also by gunicorn without our configuration."""
+    (tmp_path / "tokens").write_text("t")
     options = ["--no-control-socket"] if command[0] == "gunicorn" else []
     if "--bind" not in command:
         options += ["--bind", "127.0.0.1:0"]  # The usual port may be in use.
     line = refused(*command, *options, folder=tmp_path, **environment)
     assert message in line
     assert "hunter2" not in line
+
+
+def test_wrong_port_variable(tmp_path: Path) -> None:
+    """A PORT that is not a number is refused in one line."""
+    for port in ("abc", ""):
+        line = refused("plantstore", "serve", folder=tmp_path, PLANTSTORE_TOKENS="t", PORT=port)
+        assert line == f"Error: '{port}' is not a valid port number."
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
@@ -165,6 +194,25 @@ def test_restart_at_the_same_address(tmp_path: Path) -> None:
                 connection.send(request)
                 assert connection.receive().status == 200
                 assert connection.closed()  # So the connection stays in the state TIME_WAIT.
+
+
+@pytest.mark.server
+def test_restart_with_a_socket_of_systemd(tmp_path: Path) -> None:
+    """With a socket that outlives the service, a restart under load loses no request."""
+    command = (sys.executable, "-m", "plantstore", "serve", "--workers=2")
+    settings = {"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_STORE": "sqlite:///plants.db"}
+    options: dict[str, Any] = {"cwd": tmp_path, "env": {**os.environ, **ANYWHERE, **settings}}
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        ExitStack() as last,
+        Clients(listener.getsockname()[1], kept=False) as clients,
+    ):
+        for _ in range(3):
+            with activated(listener, *command, **options):
+                clients.wait_for_creations()
+        last.enter_context(activated(listener, *command, **options))
+        clients.wait_for_creations()
+    assert (clients.refused, clients.unanswered, clients.unconnected) == (0, 0, 0)
 
 
 @pytest.mark.server
@@ -221,6 +269,18 @@ def test_other_worker_class_is_reported() -> None:
             r"\[WARNING\] Slow clients can stop the service: its worker class is not "
             r"plantstore\.server\._service_worker\.ServiceWorker\n"
         )
+
+
+@pytest.mark.server
+def test_statsd(tmp_path: Path) -> None:
+    """With gunicorn's option for statsd, which has no effect, the log warns once.
+
+    It does not if the operator has chosen another class for the log.
+    """
+    for options, count in (((), 1), (("--logger-class=gunicorn.instrument.statsd.Statsd",), 0)):
+        with Gunicorn("--statsd-host=127.0.0.1:8125", *options, PLANTSTORE_TOKENS=TOKEN) as server:
+            server.wait_for("Booting worker")
+            assert server.log.count("[WARNING] --statsd-host has no effect: ") == count
 
 
 @pytest.mark.server

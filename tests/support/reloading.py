@@ -62,10 +62,14 @@ def served(folder: Path, *options: str, config: str = "", **environment: str) ->
     options = ("--workers=2", "--store=sqlite:///plants.db", *options, "--", "-c", "own.py")
     environment = {"PLANTSTORE_TOKENS_FILE": "tokens", **environment}
     with serve(*options, folder=folder, **environment) as server:
-        wait_until(lambda: server.log.count("Booting worker") == 2)
-        # Before a worker has read the file, a fault in it ends the service, as at any other start.
-        assert status(server, "unknown") == 401
+        wait_until(lambda: _both_have_refused(server))
         yield server
+
+
+def _both_have_refused(server: Server) -> bool:
+    """Return whether both workers have refused a token, and so have read the file of tokens."""
+    assert status(server, "unknown") == 401
+    return len({*re.findall(r"\[(\d+)\] \[INFO\] 40102: ", server.log)}) == 2
 
 
 # The command from any folder, without an installation.

@@ -38,3 +38,11 @@ def suspend(process: int) -> None:
 def state(process: int) -> str:
     """Return the state of a process, as one letter of proc(5): T is stopped, Z has ended."""
     return Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2][0]
+
+
+def has_ended(process: int) -> bool:
+    """Return whether a process has ended."""
+    try:
+        return state(process) == "Z"
+    except FileNotFoundError:
+        return True

@@ -2,12 +2,13 @@
 
 import socket
 import ssl
-from collections.abc import Callable
 from contextlib import suppress
 from select import EPOLLIN, EPOLLOUT, poll
 from threading import Lock
 from typing import Any
 
+#: The seconds in which a client must read something of a response.
+SEND_TIMEOUT = 5.0
 # The number of bytes that are received at a time.
 _RECEIVED_SIZE = 65536
 # The errors of a socket that is not ready.
@@ -15,7 +16,7 @@ _NOT_READY = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class ClientGone(OSError):
-    """The client of a connection takes no more of the response."""
+    """The client has closed the connection, or reads nothing of the response."""
 
 
 class Connection:
@@ -42,8 +43,6 @@ class Connection:
         self.has_ended = False
         #: What the client has not read yet.
         self.output = bytearray()
-        #: How the handshake of TLS continues, until it is complete.
-        self.handshake: Callable[[], None] | None = getattr(sock, "do_handshake", None)
         #: The event for which the connection waits.
         self.event = EPOLLIN
         #: The number of requests that have arrived.
@@ -72,11 +71,14 @@ class Connection:
         self.arrived = 0.0
 
     def receive(self) -> bool:
-        """Receive what has arrived, and return whether this has changed anything."""
+        """Receive what has arrived, and return whether this has changed anything.
+
+        With TLS, it begins with the handshake.
+        """
         try:
             received = self.sock.recv(_RECEIVED_SIZE)
         except _NOT_READY as error:
-            self._wait_after(error)
+            self.event = EPOLLOUT if isinstance(error, ssl.SSLWantWriteError) else EPOLLIN
             return False
         self.data += received
         self.has_ended = not received
@@ -87,25 +89,13 @@ class Connection:
         return bool(self.data) or isinstance(self.sock, ssl.SSLSocket) and self.sock.pending() > 0
 
     def is_ready(self) -> bool:
-        """Return whether the event has happened for which the connection waits."""
+        """Return whether the connection's event has already happened."""
         return self._has_event(self.event, 0)
 
     def _has_event(self, event: int, seconds: float) -> bool:
         waiting = poll()
         waiting.register(self.fd, event)
         return bool(waiting.poll(seconds * 1000))
-
-    def continue_handshake(self) -> bool:
-        """Continue the handshake of TLS, if there is one, and return whether it is complete."""
-        if self.handshake is not None:
-            try:
-                self.handshake()
-            except _NOT_READY as error:
-                self._wait_after(error)
-                return False
-            self.handshake = None
-            self.event = EPOLLIN
-        return True
 
     def sendall(self, data: bytes) -> None:
         """Send these bytes with the next :meth:`flush`. gunicorn writes its responses by this."""
@@ -128,15 +118,14 @@ class Connection:
             raise ClientGone(*error.args) from error
         return True
 
-    def wait_for_output(self, size: int, seconds: float) -> None:
+    def wait_for_output(self, size: int) -> None:
         """Wait until the client has read so much that at most a number of bytes is left.
 
         :param size: the number of bytes.
-        :param seconds: the time limit.
         :raises ClientGone: if it reads nothing for so long.
         """
         while not self.flush() and len(self.output) > size:
-            if not self._has_event(EPOLLOUT, seconds):
+            if not self._has_event(EPOLLOUT, SEND_TIMEOUT):
                 raise ClientGone("the response was not read")
 
     def discard(self) -> bool:
@@ -151,11 +140,3 @@ class Connection:
             if isinstance(self.sock, ssl.SSLSocket):
                 self.sock.unwrap()
         socket.socket.shutdown(self.sock, socket.SHUT_WR)
-
-    def give_up(self) -> None:
-        """Close the connection, without a response, when its client has done so."""
-        self.handshake, self.is_last = None, True
-        self.output.clear()
-
-    def _wait_after(self, error: OSError) -> None:
-        self.event = EPOLLOUT if isinstance(error, ssl.SSLWantWriteError) else EPOLLIN

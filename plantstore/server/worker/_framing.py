@@ -13,8 +13,8 @@ _MAX_FRAMING = 65536
 # What no head has: a control character, or an end of a line that is not CR LF.
 _NEVER_IN_A_HEAD = re.compile(rb"[\0-\x08\v\f\x0e-\x1f\x7f]|(?<!\r)\n|\r[^\n]")
 _TLS_HANDSHAKE = b"\x16"
-# The line before a chunk, and the trailers after the last one. All parsers must find the same ends
-# of lines. The parser of gunicorn judges the rest.
+# The line before a chunk, and the trailers after the last one. A proxy and gunicorn must agree
+# where each line ends. gunicorn checks everything else.
 _CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[ \t]*;[\t -~\x80-\xff]*)?")
 _TRAILERS = re.compile(rb"\r\n(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t -~\x80-\xff]*\r\n)*\r\n")
 # How a connection begins with version 1 and with version 2 of the PROXY protocol.

@@ -13,9 +13,7 @@ from ._connection import ClientGone, Connection
 from ._framing import ChunkedBody, SizedBody
 from ._refusals import ONE_HOST, RefusedRequest
 
-# The seconds in which a client must read something while the application produces more, and the
-# bytes that may wait for the client meanwhile.
-_SEND_TIMEOUT = 5.0
+# The bytes that may wait for a client while the application produces more.
 _MAX_OUTPUT = 1 << 20
 # The parser of gunicorn copies a whole piece of a body for each of its chunks.
 _PIECE = 16384
@@ -108,7 +106,7 @@ def respond(worker: Any, conn: Connection, *, is_last: bool) -> bool:
 def _write(response: Any, items: Iterable[bytes], conn: Connection) -> None:
     for item in items:
         if response.headers_sent:  # A single item, however large, waits without a thread.
-            conn.wait_for_output(_MAX_OUTPUT, _SEND_TIMEOUT)
+            conn.wait_for_output(_MAX_OUTPUT)
         response.write(item)
         conn.flush()
     response.close()

@@ -29,7 +29,7 @@ from typing import Any, ClassVar
 from gunicorn.sock import ssl_context
 from gunicorn.workers.base import Worker as BaseWorker
 
-from ._connection import ClientGone, Connection
+from ._connection import SEND_TIMEOUT, ClientGone, Connection
 from ._framing import EndlessBody, head_end, proxy_header_end
 from ._refusals import refusal, response
 from ._requests import ResponseFailed, add_body, body_of, expects_continue, parse, respond
@@ -39,14 +39,12 @@ from ._requests import ResponseFailed, add_body, body_of, expects_continue, pars
 _RESERVED = 128
 # The seconds in which the head of a request must arrive, and then its body.
 _READ_TIMEOUT = 10.0
-# The seconds in which a client must read something of a response.
-_SEND_TIMEOUT = 5.0
 # The seconds in which a client must close a connection that the worker has closed, and the bytes
 # that the worker discards meanwhile (RFC 9112 section 9.6).
 _LINGER_TIMEOUT = 2.0
 _LINGER_SIZE = 16 << 20
 # The errors of a connection that its client has already given up, or that another worker has taken.
-# The last one: the worker listens no more.
+# EBADF: the main thread has closed the listener.
 _TRANSIENT = {errno.EAGAIN, errno.EWOULDBLOCK, errno.ECONNABORTED, errno.EBADF}
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -172,14 +170,14 @@ class Worker(BaseWorker):
             self.log.warning("Connections had to wait: %s", self._exhausted)
             self._exhausted = None
             for fd in self._listeners:
-                self._poller.modify(fd, EPOLLIN | EPOLLONESHOT)
+                self._listen(fd)
 
     def _give_up(self, conn: Connection) -> None:
         """Stop waiting for a client: it gets an Error if only its body is late."""
-        if conn.deadline > time.monotonic():  # pragma: no cover  # Rare: a thread has just had it.
-            self._wait(conn, conn.event)
-        elif conn.is_ready():
-            self._wait(conn, conn.event, 1.0)  # The threads are late, not the client.
+        left = conn.deadline - time.monotonic()
+        # Rare: a thread has just renewed its deadline. Or the threads are late, not the client.
+        if left > 0 or conn.is_ready():
+            self._wait(conn, conn.event, max(left, 1.0))
         elif conn.request is None or conn.is_late:
             self._close(conn)
         else:
@@ -270,9 +268,7 @@ class Worker(BaseWorker):
     def _continue(self, conn: Connection) -> None:
         """Continue with a connection after an event."""
         try:
-            if not conn.continue_handshake():
-                self._wait(conn, conn.event)
-            elif conn.discarded is not None:
+            if conn.discarded is not None:
                 self._discard(conn)
             elif conn.output:
                 self._send(conn)
@@ -281,7 +277,7 @@ class Worker(BaseWorker):
         except OSError as error:
             if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
                 self._log_refusal(conn, error)
-                conn.give_up()
+                conn.is_last = True  # There is no response.
                 self._send(conn)
             else:
                 self._close(conn)
@@ -301,19 +297,22 @@ class Worker(BaseWorker):
         :raises ConnectionResetError: if the client sends no more of its head.
         :raises Exception: if its head is refused.
         """
-        if conn.request is None and not self._has_head(conn):
+        is_new = conn.request is None
+        if is_new and not self._has_head(conn):
             if conn.has_ended:
                 raise ConnectionResetError
             return False
+        end = None
         try:
             end = conn.body.end(conn.data)
+            conn.is_late = conn.is_late or end is None and conn.has_ended
         except EndlessBody:
-            conn.is_late, end = True, None
-        if end is None:
-            conn.is_late = conn.is_late or conn.has_ended
-            if not conn.is_late:
-                return False
-            end = len(conn.data)
+            conn.is_late = True
+        if end is None and not conn.is_late:
+            if is_new and expects_continue(conn.request):
+                conn.sendall(_CONTINUE)
+                conn.flush()
+            return False
         add_body(conn.request, bytes(conn.data[conn.head_size : end]))
         del conn.data[:end]
         conn.arrived = time.monotonic()
@@ -334,17 +333,7 @@ class Worker(BaseWorker):
         conn.head_size = end
         conn.body = body_of(conn.request, end, self.max_body)
         conn.deadline = self._after(_READ_TIMEOUT)
-        if expects_continue(conn.request) and self._needs_more(conn):
-            conn.sendall(_CONTINUE)
-            conn.flush()
         return True
-
-    def _needs_more(self, conn: Connection) -> bool:
-        """Return whether the worker waits for more of a body."""
-        try:
-            return conn.body.end(conn.data) is None
-        except EndlessBody:
-            return False
 
     def _execute(self, conn: Connection) -> None:
         """Execute a request, in a thread that may."""
@@ -383,12 +372,12 @@ class Worker(BaseWorker):
             self._close(conn)
             return
         if not is_sent:
-            self._wait(conn, EPOLLOUT, _SEND_TIMEOUT)
+            self._wait(conn, EPOLLOUT, SEND_TIMEOUT)
         elif conn.is_last:  # Closing it now could destroy the response.
             conn.discarded = _LINGER_SIZE
             self._wait(conn, EPOLLIN, _LINGER_TIMEOUT)
         elif conn.has_buffered():
-            self._wait(conn, EPOLLOUT, _SEND_TIMEOUT)  # The requests of other clients are first.
+            self._wait(conn, EPOLLOUT, SEND_TIMEOUT)  # The requests of other clients are first.
         else:
             self._wait(conn, EPOLLIN, self.cfg.keepalive)
 

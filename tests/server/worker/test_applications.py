@@ -70,7 +70,7 @@ def test_response_in_parts_that_is_read_slowly(tmp_path: Path) -> None:
 def test_response_in_parts_that_is_not_read(tmp_path: Path) -> None:
     """A client that does not read a response in parts holds a thread only for some seconds."""
     (tmp_path / "own.py").write_text(PARTS)
-    timeout = "from plantstore.server.worker import _requests; _requests._SEND_TIMEOUT = 0.2"
+    timeout = "from plantstore.server.worker import _connection; _connection.SEND_TIMEOUT = 0.2"
     lines = (timeout, "threads = 1", "wsgi_app = 'own:app'", f"pythonpath = '{tmp_path}'")
     with configured(tmp_path, *lines) as server, server.connect(unread=1) as connection:
         connection.send(GET % b"large")

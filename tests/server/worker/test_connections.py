@@ -152,7 +152,7 @@ def when_ready(server):
 
 def test_response_that_is_read_slowly(tmp_path: Path) -> None:
     """A client that reads a large response slowly does not occupy a thread, and gets all of it."""
-    limits = (SMALL_BUFFERS, worker(_SEND_TIMEOUT=PATIENCE))
+    limits = (SMALL_BUFFERS, worker(SEND_TIMEOUT=PATIENCE))
     with (
         configured(tmp_path, *limits, PLANTSTORE_MAX_BODY="2000000") as server,
         server.connect(unread=1) as slow,
@@ -170,7 +170,7 @@ def test_response_that_is_read_slowly(tmp_path: Path) -> None:
 
 def test_connections_of_others_do_not_end_a_response(tmp_path: Path) -> None:
     """At the limit of connections, one whose client still reads a response is not closed."""
-    limits = (SMALL_BUFFERS, worker(_SEND_TIMEOUT=LIMIT), "worker_connections = 5")
+    limits = (SMALL_BUFFERS, worker(SEND_TIMEOUT=LIMIT), "worker_connections = 5")
     with (
         configured(tmp_path, *limits, PLANTSTORE_MAX_BODY="2000000") as server,
         server.connect(unread=1) as reader,

@@ -5,16 +5,11 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import NameOID
 
+from tests.support.certificates import with_certificate
 from tests.support.serving import (
     PATIENCE,
     Connection,
@@ -64,20 +59,6 @@ def fill(connection: Connection) -> None:
             connection.send(b"GET /plants HTTP/1.1\r\nHost: x\r\n\r\n" * 100)
 
 
-def with_certificate(folder: Path) -> tuple[str, str]:
-    """Write a key and its own certificate into a folder; return gunicorn's options for them."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    now = datetime.now(UTC)
-    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-    period = builder.not_valid_before(now).not_valid_after(now + timedelta(days=1))
-    certificate = period.sign(key, hashes.SHA256())
-    (folder / "cert.pem").write_bytes(certificate.public_bytes(Encoding.PEM))
-    plain = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    (folder / "key.pem").write_bytes(plain)
-    return f"--certfile={folder}/cert.pem", f"--keyfile={folder}/key.pem"
-
-
 # A response that is larger than all buffers needs a large body.
 LARGE_BODIES = {"PLANTSTORE_MAX_BODY": "2000000"}
 # Small buffers for responses, so that a test can fill them.
@@ -98,7 +79,7 @@ def test_clients_that_read_no_response(tmp_path: Path, seconds: float) -> None:
     """
     timeouts = (
         "from plantstore.server.worker import _worker",
-        f"_worker._READ_TIMEOUT, _worker._SEND_TIMEOUT = {seconds}, 1000",
+        f"_worker._READ_TIMEOUT, _worker.SEND_TIMEOUT = {seconds}, 1000",
     )
     with ExitStack() as opened, configured(tmp_path, SMALL_BUFFERS, *timeouts) as server:
         clients = [opened.enter_context(server.connect(unread=1)) for _ in range(CLIENTS)]
@@ -122,7 +103,7 @@ def test_connections_with_half_bodies(tmp_path: Path) -> None:
 
 def test_large_response_that_is_not_read(tmp_path: Path) -> None:
     """A client that does not read a large response does not occupy a thread forever."""
-    timeout = "from plantstore.server.worker import _worker; _worker._SEND_TIMEOUT = 0.2"
+    timeout = "from plantstore.server.worker import _worker; _worker.SEND_TIMEOUT = 0.2"
     with (
         configured(tmp_path, SMALL_BUFFERS, timeout, "threads = 1", **LARGE_BODIES) as server,
         server.connect(unread=1) as connection,

@@ -1,0 +1,70 @@
+"""An upgrade of the service while clients use it."""
+
+import re
+import socket
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plantstore import open_store
+from tests.support.activation import activated
+from tests.support.clients import Clients
+from tests.support.fresh import ENVIRONMENT, copy_project, run
+from tests.support.serving import Connection
+
+pytestmark = pytest.mark.install
+
+OLD, NEW = "There is nothing at this path.", "The new version has nothing at this path."
+COMMAND = ("env/bin/plantstore", "serve", "--workers=2")
+SETTINGS = {"PLANTSTORE_TOKENS": "s3cret", "PLANTSTORE_STORE": "sqlite:///plants.db"}
+WRONG_PATH = b"GET /roses HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+
+
+def wheel_of_another_version(folder: Path) -> Path:
+    """Return a wheel of version 9.0, which has another text."""
+    project = copy_project(folder)
+    for name, old, new in (
+        ("__init__.py", '__version__ = ".*"', '__version__ = "9.0"'),
+        ("errors.py", OLD, NEW),
+    ):
+        path = project / "plantstore" / name
+        text, count = re.subn(old, new, path.read_text())
+        assert count == 1
+        path.write_text(text)
+    run(f"env/bin/pip wheel -q --no-deps -w wheel {project}", folder)
+    (wheel,) = (folder / "wheel").iterdir()
+    return wheel
+
+
+def message(port: int) -> str:
+    """Return the text of an Error of the service."""
+    with Connection(port) as connection:
+        connection.send(WRONG_PATH)
+        return connection.receive().body.decode()
+
+
+def test_upgrade_under_load(tmp_path: Path) -> None:
+    """An installation and a restart bring a new version, without a request that fails.
+
+    The socket outlives the service, as with deploy/plantstore.socket.
+    """
+    project = copy_project(tmp_path / "project")
+    run(f"python3 -m venv env && env/bin/pip install -q '{project}[gunicorn,sqlite]'", tmp_path)
+    wheel = wheel_of_another_version(tmp_path)
+    command: dict[str, Any] = {"cwd": tmp_path, "env": ENVIRONMENT | SETTINGS}
+    with socket.create_server(("127.0.0.1", 0)) as listener, ExitStack() as last:
+        port = listener.getsockname()[1]
+        with Clients(port, kept=False) as clients:
+            with activated(listener, *COMMAND, **command):
+                clients.wait_for_creations()
+                run(f"env/bin/pip install -q --no-deps {wheel}", tmp_path)
+                clients.wait_for_creations()
+                assert OLD in message(port)
+            last.enter_context(activated(listener, *COMMAND, **command))
+            clients.wait_for_creations()
+            assert NEW in message(port)
+    assert (clients.refused, clients.unanswered, clients.unconnected) == (0, 0, 0)
+    with open_store(f"sqlite:///{tmp_path}/plants.db") as store:
+        assert {*store} == clients.acknowledged

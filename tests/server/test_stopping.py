@@ -1,0 +1,71 @@
+"""SIGTERM to a service whose log nobody reads."""
+
+import fcntl
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.support.databases import children
+from tests.support.serving import LIMIT, PATIENCE, ROOT, Connection, free_port, listening, post
+from tests.support.sites import TOKEN, new_rose
+from tests.support.waiting import has_ended, wait_until
+
+pytestmark = pytest.mark.server
+
+COMMAND = (sys.executable, "-m", "gunicorn", "--graceful-timeout=2")
+
+
+@contextmanager
+def blocked(*options: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """Run a service whose log is a full pipe that nobody reads; yield its process and its port."""
+    port = free_port()
+    reading, writing = os.pipe()
+    try:
+        with subprocess.Popen(
+            [*COMMAND, f"--bind=127.0.0.1:{port}", *options],
+            cwd=ROOT,
+            env={**os.environ, "PLANTSTORE_TOKENS": TOKEN},
+            stdout=writing,
+            stderr=writing,
+        ) as process:
+            try:
+                wait_until(lambda: listening(port))
+                with Connection(port) as connection:
+                    connection.send(post(new_rose()))
+                    assert connection.receive().status == 200
+                fill(writing)
+                yield process, port
+            finally:
+                process.kill()
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
+def fill(pipe: int) -> None:
+    """Fill a pipe, without a change of what the file descriptor itself does."""
+    fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, 4096)
+    other = os.open(f"/proc/self/fd/{pipe}", os.O_WRONLY | os.O_NONBLOCK)
+    try:
+        while True:
+            os.write(other, b" ")
+    except BlockingIOError:
+        os.close(other)
+
+
+def test_stop_while_nobody_reads_the_log() -> None:
+    """SIGTERM ends the main process and its workers in time, although all threads are blocked."""
+    with blocked() as (process, port), Connection(port) as connection:
+        connection.send(post(b"["))  # Its refusal is a line of the log.
+        assert not connection.has_response(1)
+        workers = children(process.pid)
+        process.terminate()
+        connection.has_response(1.5)
+        process.terminate()  # It does not extend the time.
+        wait_until(lambda: process.poll() is not None, 3 + PATIENCE)
+        wait_until(lambda: all(map(has_ended, workers)), LIMIT)
+        assert len(workers) == 1
