@@ -25,7 +25,7 @@ from sqlalchemy.sql.compiler import IdentifierPreparer
 from sqlalchemy.types import TypeEngine
 
 from ...stores.base import Plant, StoreMisconfigured
-from ...stores.deadline import TIMEOUT
+from ...stores.deadline import Limits
 from ...text import one_line
 
 #: The timeout in seconds to connect to one host of a server.
@@ -258,7 +258,9 @@ def _insert(table: str, columns: str, marker: str, rows: int, clause: str) -> st
     return f"INSERT INTO {table} ({columns}) VALUES {values}{clause}"  # noqa: S608
 
 
-def own_engine(url: URL, connect_args: Mapping[str, Any], timeout: float = TIMEOUT) -> Engine:
+def own_engine(
+    url: URL, connect_args: Mapping[str, Any], timeout: float = Limits.operation
+) -> Engine:
     """Return an engine of our own: each statement is a transaction, and there is no pool.
 
     :param url: the URL. SQLAlchemy converts its options.

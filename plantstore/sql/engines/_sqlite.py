@@ -26,7 +26,7 @@ from sqlalchemy.schema import CreateTable
 from sqlalchemy.types import TypeEngine
 
 from ...stores.base import Plant, PlantExists, StoreUnavailable
-from ...stores.deadline import TIMEOUT
+from ...stores.deadline import Limits
 from .._columns import make_columns
 from ._backend import Backend, driver_of, dropped, own_engine, plant_columns, qualified_name
 from ._options import convert, one_of
@@ -165,7 +165,7 @@ class SQLite(Backend):
         if buggy and wanted == "wal":
             _warn_of_wal_reset_bug()
         # The time for everything else is the same as by default.
-        timeout = TIMEOUT + max(0, lock_timeout - _LOCK_TIMEOUT)
+        timeout = Limits.operation + max(0, lock_timeout - _LOCK_TIMEOUT)
         uri = Path(os.path.abspath(url.database or "")).as_uri()
         query = {"uri": "true", "mode": access}
         url = url.set(drivername="sqlite", database=uri, query=query)
