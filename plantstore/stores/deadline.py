@@ -78,9 +78,6 @@ class Limits:
     sqlite_lock = 4
 
 
-TIMEOUT = Limits.operation
-
-
 @contextmanager
 def deadline(seconds: float) -> Iterator[None]:
     """Set the deadline of the operations in the block. If there is an earlier one, it stays.

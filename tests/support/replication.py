@@ -13,7 +13,7 @@ import psycopg
 from sqlalchemy import Engine, text
 
 from plantstore import Plant, StoreUnavailable
-from plantstore.sql._own import MOST_WRITING
+from plantstore.sql._executors import MOST
 from plantstore.stores.deadline import deadline
 from tests.support.databases import (
     Server,
@@ -169,7 +169,7 @@ class Administrator:
         self.execute(f"SELECT pg_cancel_backend(pid) {WAITING}")
 
 
-def check_waiting_adds(url: str, admin: Administrator, most: int = MOST_WRITING) -> None:
+def check_waiting_adds(url: str, admin: Administrator, most: int = MOST) -> None:
     """Check that so many adds wait for the standby, that reads go on, and that adds recover."""
 
     def add(id: int) -> bool:

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import make_url
 
 from plantstore import Plant, SQLStore, StoreUnavailable
-from plantstore.sql._own import MOST_WRITING
+from plantstore.sql._executors import MOST
 from tests.support.clients import Clients, Record
 from tests.support.databases import Place, only, postgresql
 from tests.support.databases import Server as DatabaseServer
@@ -253,7 +253,7 @@ def test_standby_that_does_not_respond_keeps_a_limited_number_of_backends(outage
     acknowledged, waiting, lost = lose_standby(outage)
     # The responses to requests whose plants the standby had already stored.
     assert acknowledged <= CLIENTS
-    assert waiting <= SERVICES * MOST_WRITING
+    assert waiting <= SERVICES * MOST
     assert not lost
 
 

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import Engine, make_url, text
 
 from plantstore import SQLStore, StoreUnavailable
-from plantstore.sql._own import READING
+from plantstore.sql._executors import READING
 from plantstore.stores.deadline import deadline
 from plantstore.stores.urls import public_url
 from tests.support.databases import SERVERS, Place, mariadb, only, postgresql
