@@ -46,13 +46,8 @@ class HeldConnection:
         return self._connection
 
     @property
-    def is_open(self) -> bool:
-        """Whether there is a connection. The server may have closed it."""
-        return self._connection is not None
-
-    @property
     def is_lost(self) -> bool:
-        """Whether the server has closed the connection."""
+        """Whether there is no connection, or the server has closed it."""
         if self._connection is None or self._connection.invalidated:
             return True
         if self._socket is None:
@@ -69,6 +64,13 @@ class HeldConnection:
         if other is not None:
             with suppress(OSError):
                 other.shutdown(socket.SHUT_RDWR)
+
+    def abandon(self) -> None:
+        """Close the connection without waiting for the server."""
+        self.shut_down()
+        if self._connection is not None:
+            self._connection.invalidate()
+        self.close()
 
     def close(self) -> None:
         """Close the connection."""

@@ -1,6 +1,8 @@
 """What a lane executes: a job has one caller, who waits for its result."""
 
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Lock
 from typing import Any, TypeGuard
@@ -39,11 +41,10 @@ class Job:
         self._waiting.acquire()
 
     def finish(self, error: Exception | None = None) -> None:
-        """Let the caller continue. The first outcome of a job is its outcome."""
-        if not self.is_finished:
-            self.error = error
-            self.is_finished = True
-            self._waiting.release()
+        """Let the caller continue. This must be called once."""
+        self.error = error
+        self.is_finished = True
+        self._waiting.release()
 
     def wait(self, seconds: float) -> bool:
         """Wait until the job has finished, and return False after some seconds."""
@@ -94,14 +95,12 @@ class WaitingJobs(SimpleQueue[Job | None]):
             return [] if first is None else [first]
 
     def drain(self) -> Iterator[Job]:
-        """Yield the jobs that wait, without waiting for others."""
-        while self:
-            try:
+        """Yield the jobs that wait and whose callers do, without waiting for others."""
+        with suppress(Empty, IndexError):  # A lane may have taken the last one.
+            while True:
                 job = self._next.pop() if self._next else self.get_nowait()
-            except (Empty, IndexError):  # A lane has taken it.
-                continue
-            if job is not None:
-                yield job
+                if job is not None and job.expires > time.monotonic():
+                    yield job
 
     def _group(self, first: Add) -> list[Job]:
         group: dict[int, Job] = {first.plant.id: first}

@@ -165,9 +165,10 @@ class Lanes:
             lanes, self._lanes = self._lanes, []
             queue, self._queue = self._queue, WaitingJobs()
             self._move(queue)
+        end = time.monotonic() + Limits.close
         for lane in lanes:
-            if lane.is_free:
-                lane.thread.join(1)
+            if not lane.jobs or lane.jobs[-1].is_finished:
+                lane.thread.join(max(0, end - time.monotonic()))
 
     # The caller that looks after the lanes
 
@@ -216,20 +217,21 @@ class Lanes:
 
     def _serve(self, lane: Lane, queue: WaitingJobs) -> None:
         """Execute jobs, until the store is closed, or as long as the lane can connect."""
-        failure = None
-        while len(self._lanes) <= self._allowed or lane in self._lanes[: self._allowed]:
-            if not lane.held.is_open:
-                failure = self._connect(lane)
-            if failure is not None or not (jobs := queue.take()):
-                break
+        failure = self._connect(lane)
+        while failure is None and self._is_needed(lane) and (jobs := queue.take()):
             if lane.proven < self._silence_began or lane.held.is_lost:
-                lane.held.shut_down()  # So that nothing waits for the server.
-                lane.held.close()
+                lane.is_connecting = True
                 self._put(jobs)
+                lane.held.abandon()
+                failure = self._connect(lane)
             else:
                 self._execute(lane, jobs)
         lane.held.close()
         self._leave(lane, queue, failure)
+
+    def _is_needed(self, lane: Lane) -> bool:
+        lanes, allowed = self._lanes, self._allowed
+        return len(lanes) <= allowed or lane in lanes[:allowed]
 
     def _connect(self, lane: Lane) -> Exception | None:
         """Open the connection of a lane, or return why this is not possible."""
@@ -268,7 +270,9 @@ class Lanes:
         """
         now = time.monotonic()
         with self._lock:
-            works = any(lane.held.is_open and not self._is_stuck(lane, now) for lane in self._lanes)
+            works = any(
+                not (lane.is_connecting or self._is_stuck(lane, now)) for lane in self._lanes
+            )
             for job in jobs if works else ():
                 self._queue.put(job)
         return works
@@ -348,7 +352,7 @@ class Lanes:
         try:
             return self._failures.checked(connection, run)
         except Exception as error:
-            if self._failures.breaks_connection(error):
+            if connection.invalidated or self._failures.breaks_connection(error):
                 lane.held.close()
             if not self._failures.is_conflict(error):
                 job.statements.is_checked = False

@@ -51,6 +51,8 @@ class Limits:
     after_silence = 5.0
     #: A lane is shut down if others have had a response since, or if it is not yet connected.
     lost = 30.0
+    #: ``close()`` waits so long until the idle connections are closed.
+    close = 1.0
     #: How often a caller looks after the lanes.
     look = 0.25
     #: A lane waits so long for another add, if its last group of adds was large.
