@@ -26,7 +26,7 @@ was connected before the silence is used again only if it responds.
 """
 
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from threading import Lock, Thread
@@ -93,7 +93,7 @@ class Lanes:
     ) -> None:
         self._new_connection = partial(HeldConnection, engine, backend)
         self._failures = Failures(engine, backend)
-        self._usual, self._most, self._silence = usual, most, silence
+        self._usual, self._most, self._patience = usual, most, silence
         #: The lanes for the other kind of jobs. They help while these cannot connect.
         self.others: Lanes | None = None
         self._lock = Lock()  # For everything below.
@@ -136,7 +136,7 @@ class Lanes:
             if self._is_silent and not self._may_wait(job, now):
                 raise StoreUnavailable(_NO_RESPONSE)
             if not self._is_silent:
-                self._start_lane(now)
+                self._start_lane(now, coming=1)
             if not self._lanes:
                 raise StoreUnavailable(_NO_RESPONSE if self._is_silent else _NO_THREAD)
             self._queue.put(job)
@@ -156,7 +156,7 @@ class Lanes:
         """
         if job is not self._attempt and now >= self._next_attempt:
             self._attempt, self._next_attempt = job, now + Limits.attempt
-            self._start_lane(now)
+            self._start_lane(now, coming=1)
         return job is self._attempt or self._next_attempt - now > Limits.attempt - Limits.look
 
     def close(self) -> None:
@@ -186,10 +186,10 @@ class Lanes:
         if len(stuck) == self._most and all(lane.began < now - Limits.lost for lane in stuck):
             min(stuck, key=lambda lane: lane.began).held.shut_down()  # Makes room for another one.
         if not self._is_silent:
-            self._continue(now)
+            self._start_lane(now)
 
     def _is_stuck(self, lane: Lane, now: float) -> bool:
-        return bool(lane.is_connecting or lane.jobs) and lane.began <= now - self._silence
+        return bool(lane.is_connecting or lane.jobs) and lane.began <= now - self._patience
 
     def _shows_silence(self, stuck: Lane) -> bool:
         # A lane that connects matters only if a job waits for it.
@@ -202,16 +202,15 @@ class Lanes:
         is_old = stuck.began < min(now - Limits.lost, self._responded)
         return is_old or stuck.began < self._silence_ended < now - Limits.after_silence
 
-    def _start_lane(self, now: float) -> None:
-        """Start a lane if none is free, and if there may be another one."""
-        free = sum(lane.is_free for lane in self._lanes)
-        is_full = len(self._lanes) >= self._allowed or (self._lanes and now < self._next_start)
-        if is_full or free > len(self._queue):
+    def _start_lane(self, now: float, coming: int = 0) -> None:
+        """Start a lane if more jobs wait than lanes are free, and if there may be another one."""
+        if len(self._lanes) >= self._allowed or (self._lanes and now < self._next_start):
             return
-        lane = Lane(self._new_connection(), self._serve, self._queue)
-        with suppress(RuntimeError):  # The system has no resources for another thread.
-            lane.thread.start()
-            self._lanes.append(lane)
+        if sum(lane.is_free for lane in self._lanes) < len(self._queue) + coming:
+            lane = Lane(self._new_connection(), self._serve, self._queue)
+            with suppress(RuntimeError):  # The system has no resources for another thread.
+                lane.thread.start()
+                self._lanes.append(lane)
 
     # The thread of a lane
 
@@ -250,20 +249,20 @@ class Lanes:
             if queue is not self._queue:  # The store has been closed.
                 self._move(queue)
             else:
-                self._lanes.remove(lane)
+                self._lanes = [other for other in self._lanes if other is not lane]
                 if failure is not None:
                     if all(self._is_stuck(other, now) for other in self._lanes):
                         failed = [*self._queue.drain()]
                     else:
                         self._next_start = now + Limits.attempt
-            self._continue(now)
-        if failure is not None and not (self.others and self.others.help(failed)):
+            self._start_lane(now)
+        if failure is not None and not (self.others and self.others.take_over(failed)):
             reason = StoreUnavailable(self._failures.describe(failure))
             reason.__cause__ = failure
             for job in failed:
                 job.finish(self._failures.explain(reason, job.statements.table))
 
-    def help(self, jobs: list[Job]) -> bool:
+    def take_over(self, jobs: list[Job]) -> bool:
         """Execute jobs of lanes that cannot connect, and return whether this is possible.
 
         For example, the role has a limit of connections, and these lanes have all of them.
@@ -281,11 +280,7 @@ class Lanes:
         with self._lock:
             for job in jobs:
                 self._queue.put(job)
-            self._continue(time.monotonic())
-
-    def _continue(self, now: float) -> None:
-        if self._queue:
-            self._start_lane(now)
+            self._start_lane(time.monotonic())
 
     def _move(self, queue: WaitingJobs) -> None:
         """Let the lanes of a queue end, and those of the current one execute its jobs."""
@@ -303,7 +298,8 @@ class Lanes:
             if jobs and isinstance(jobs[0], Add):
                 self._add(lane, cast(list[Add], jobs))
             elif jobs:
-                jobs[0].result = self._retry(lane, jobs[0], jobs[0].run)
+                attempt = partial(self._try, lane, jobs[0], jobs[0].run)
+                jobs[0].result = self._failures.retry(attempt, jobs[0].expires)
                 jobs[0].finish()
             has_responded = bool(jobs)
         except Exception as error:  # noqa: BLE001  # The callers get it.
@@ -321,17 +317,13 @@ class Lanes:
         # In the order of the ids, so that groups cannot deadlock.
         plants = sorted([add.plant for add in adds])
         insert = partial(adds[0].statements.insert, plants=plants)
-        is_alone = len(adds) == 1
-        added: Collection[int] = ()
-        existing: Collection[int] = ()
+        attempt, is_alone = partial(self._try, lane, adds[0], insert), len(adds) == 1
         try:
-            if is_alone:
-                added, existing = self._retry(lane, adds[0], insert)
-            else:
-                added, existing = self._try(lane, adds[0], insert)
+            added, existing = self._failures.retry(attempt, adds[0].expires if is_alone else 0)
         except Exception as error:
             if is_alone or not self._failures.is_rolled_back(error):
                 raise
+            added, existing = (), ()
         for add in adds:
             if add.plant.id in added:
                 add.finish()
@@ -342,9 +334,6 @@ class Lanes:
             else:
                 add.is_alone = True
                 self._put([add])
-
-    def _retry(self, lane: Lane, job: Job, run: Callable[[Connection], _T]) -> _T:
-        return self._failures.retry(partial(self._try, lane, job, run), job.expires)
 
     def _try(self, lane: Lane, job: Job, run: Callable[[Connection], _T]) -> _T:
         """Execute a function, and close the connection after an error that may have broken it."""
