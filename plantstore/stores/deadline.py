@@ -66,10 +66,12 @@ class Limits:
     #: Between two attempts to begin an import while another one is in progress.
     import_pause = 0.1
 
-    # The drivers. Each connects within the first limit; the second is for one of several servers.
+    # The drivers.
+    #: To connect to a server, or to one of several servers of a URL.
     connect, connect_of_several = 3, 2
-    #: When the kernel tests an idle connection, how often, how many times, and when it ends one.
-    keepalive = (4, 2, 3, 10)
+    #: When the kernel begins to test whether the host of an idle connection is gone, how often, and
+    #: how many times. And when it ends a connection whose data is not acknowledged.
+    keepalive_idle, keepalive_interval, keepalive_count, keepalive_end = 4, 2, 3, 10
 
     # The servers.
     postgresql_statement = 3.5

@@ -28,9 +28,6 @@ from ...stores.base import Plant, StoreMisconfigured
 from ...stores.deadline import Limits
 from ...text import one_line
 
-#: The timeout in seconds to connect to one host of a server.
-CONNECT_TIMEOUT = 3
-
 
 class Backend(ABC):
     """What the stores need to know of an engine. There is one object for each engine.

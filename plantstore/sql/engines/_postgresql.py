@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 from sqlalchemy import URL, Connection, Engine, Table, event, exc, select, text
 
 from ...stores.base import Plant, StoreUnavailable
+from ...stores.deadline import Limits
 from ._backend import (
-    CONNECT_TIMEOUT,
     Backend,
     driver_of,
     execute_insert,
@@ -26,9 +26,12 @@ _log = logging.getLogger("plantstore")
 # that is shorter than deadlock_timeout (one second) ends the wait of a group of adds, so that an
 # import never is the victim of a deadlock. Without warnings, the server would not say that it has
 # given up to wait for a standby.
-_SETTINGS = {"statement_timeout": 3500, "lock_timeout": 500}
+_SETTINGS = {
+    "statement_timeout": round(Limits.postgresql_statement * 1000),
+    "lock_timeout": round(Limits.postgresql_lock * 1000),
+}
 _LEVEL = "client_min_messages=warning"
-_IMPORT_SETTINGS = "SET LOCAL lock_timeout = 3000"
+_IMPORT_SETTINGS = f"SET LOCAL lock_timeout = {Limits.postgresql_import_lock * 1000}"
 _WITHOUT_TIMEOUT = (
     "The role %s has no %s in PostgreSQL. With pgbouncer=true, the role must have it:"
     " ALTER ROLE %s SET %s = %d"
@@ -44,15 +47,18 @@ _NOT_REPLICATED = "the server has committed, but its wait for a standby was canc
 _FOR_PGBOUNCER = "for PgBouncer and similar servers, add the option pgbouncer=true to the URL"
 # The kernel ends a connection about ten seconds after its host is gone.
 _DEFAULTS = {
-    "connect_timeout": CONNECT_TIMEOUT,
+    "connect_timeout": Limits.connect,
     "client_encoding": "utf8",
-    "keepalives_idle": 4,
-    "keepalives_interval": 2,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 10_000,
+    "keepalives_idle": Limits.keepalive_idle,
+    "keepalives_interval": Limits.keepalive_interval,
+    "keepalives_count": Limits.keepalive_count,
+    "tcp_user_timeout": Limits.keepalive_end * 1000,
 }
 # With several servers, each has less time, and only one that can store plants is used.
-_DEFAULTS_OF_SEVERAL = {"connect_timeout": 2, "target_session_attrs": "read-write"}
+_DEFAULTS_OF_SEVERAL = {
+    "connect_timeout": Limits.connect_of_several,
+    "target_session_attrs": "read-write",
+}
 # A message of libpq about an option. The value may be a part of a password.
 _WRONG_VALUE = re.compile(r'(connection is bad: (?!connection)(invalid "\w+")?[^"]*)".*"')
 # The types of the options that libpq does not check before it connects.
