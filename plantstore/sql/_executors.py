@@ -23,12 +23,8 @@ from ._site import SiteConnections
 from ._statements import Statements
 from .engines import Backend, backend_of
 
-# The number of lanes that write at a time, and of those that read.
-_WRITING, READING = 4, 8
 # The number of lanes that read an SQLite file at a time.
 _READING_FILE = 4
-#: The maximum number of lanes of each kind while some of them are stuck.
-MOST = 12
 _NO_TIME = "the request has waited too long for a thread of the server"
 _CONNECTION_LOST = "the connection was lost"
 
@@ -41,12 +37,14 @@ class OwnConnections:
     :param engine: the engine, which has no pool.
     :param backend: the entry of the engine.
     :param timeout: the seconds that a job may take.
+    :param connections: the maximum number of connections to a server.
     """
 
-    def __init__(self, engine: Engine, backend: Backend, timeout: float) -> None:
+    def __init__(self, engine: Engine, backend: Backend, timeout: float, connections: int) -> None:
         self.engine = engine
         self.backend = backend
         self.timeout = timeout
+        self._connections = connections
         self._failures = Failures(engine, backend)
         note_sockets(engine, backend)
         self.after_fork()
@@ -113,8 +111,10 @@ class OwnConnections:
             self._writing = lanes(1, 1, silence)
             self._reading = lanes(_READING_FILE, _READING_FILE, silence)
         else:
-            self._writing = lanes(_WRITING, MOST, Limits.silence)
-            self._reading = lanes(READING, MOST, Limits.silence)
+            # By default, four write and eight read, and twelve of each kind while some are stuck.
+            most = self._connections // 2
+            self._writing = lanes(max(1, most // 3), most, Limits.silence)
+            self._reading = lanes(max(1, 2 * most // 3), most, Limits.silence)
             self._writing.others, self._reading.others = self._reading, self._writing
 
     def _call(self, lanes: Lanes, statements: Statements, run: Callable[[Connection], _T]) -> _T:
@@ -147,11 +147,11 @@ def executor_of(engine: Engine) -> Executor:
         executor = None if known is None else known()
         if executor is None:
             backend = backend_of(engine)
-            timeout = engine.get_execution_options().get("plantstore")
-            if timeout is None:
+            own = engine.get_execution_options().get("plantstore")
+            if own is None:
                 executor = SiteConnections(engine, backend)
             else:
-                executor = OwnConnections(engine, backend, timeout)
+                executor = OwnConnections(engine, backend, *own)
             _executors[engine] = ref(executor)
         return executor
 

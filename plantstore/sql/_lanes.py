@@ -149,12 +149,13 @@ class Lanes:
                 raise StoreUnavailable(_NOT_IN_TIME)
 
     def _may_wait(self, job: Job, now: float) -> bool:
-        """During silence, let one job through each second, and let a lane connect for it.
+        """During silence, let one job through each second, or when the last one has failed.
 
         Jobs that come shortly after it may wait until the next look. So an operation that only
         takes longer than others is not taken for an outage.
         """
-        if job is not self._attempt and now >= self._next_attempt:
+        last = self._attempt
+        if job is not last and (last is None or last.is_finished or now >= self._next_attempt):
             self._attempt, self._next_attempt = job, now + Limits.attempt
             self._start_lane(now, coming=1)
         return job is self._attempt or self._next_attempt - now > Limits.attempt - Limits.look
@@ -178,8 +179,7 @@ class Lanes:
         stuck = [lane for lane in self._lanes if self._is_stuck(lane, now)]
         self._allowed = min(self._usual + len(stuck), self._most)
         if not self._is_silent and any(map(self._shows_silence, stuck)):
-            self._is_silent = True
-            self._silence_began = self._next_attempt = now
+            self._is_silent, self._silence_began, self._attempt = True, now, None
         for lane in stuck:
             if self._is_lost(lane, now):
                 lane.held.shut_down()

@@ -230,3 +230,25 @@ def test_limit_of_connections_of_a_role(place: Place, engine: Engine) -> None:
                 assert {*outcomes} == {""}
     finally:
         execute(engine, "REVOKE ALL ON plants FROM few", "DROP ROLE few")
+
+
+@only(*SERVERS)
+def test_number_of_connections(gate: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With ?connections=4, a store has at most four connections, also while there is silence."""
+    limit(monkeypatch, silence=0.2, attempt=0.1, lost=2)
+    with open_sql(f"{gate.url}?connections=4") as store, ThreadPoolExecutor(16) as threads:
+
+        def use(_: int) -> None:
+            with deadline(0.3), suppress(StoreUnavailable):
+                store.get(1)
+                store.add(Plant(next(ids), ""))
+
+        store.add_all([])
+        wait_until(lambda: not gate.clients)
+        opened = []
+        for number in range(20):
+            if number % 5 == 4:
+                gate.silence()
+            list(threads.map(use, range(16)))
+            opened.append(len(gate.clients))
+        assert 2 <= max(opened) <= 4

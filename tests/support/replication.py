@@ -13,7 +13,6 @@ import psycopg
 from sqlalchemy import Engine, text
 
 from plantstore import Plant, StoreUnavailable
-from plantstore.sql._executors import MOST
 from plantstore.stores.deadline import deadline
 from tests.support.databases import (
     Server,
@@ -27,6 +26,8 @@ from tests.support.sites import LILY, ROSE_PLANT
 from tests.support.sql import open_sql, started
 from tests.support.waiting import wait_until
 
+# The maximum number of connections with which a process adds plants.
+MOST = 12
 # What the standby is called by the primary.
 STANDBY = "standby"
 # The number of backends that wait until the standby has the commit.

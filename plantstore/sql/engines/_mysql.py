@@ -17,7 +17,7 @@ from sqlalchemy.util import asbool
 from ...stores.base import Plant
 from ...stores.deadline import Limits
 from ...text import one_line
-from ._backend import Backend, own_engine, qualified_name
+from ._backend import CONNECTIONS, Backend, own_engine, qualified_name
 from ._options import convert, one_of, whole
 
 # The columns of plants whose character set is not utf8mb4.
@@ -73,6 +73,7 @@ _OPTIONS: dict[str, Callable[[str], Any]] = {
     # No other character set can store every text.
     "charset": one_of("utf8mb4"),
     "connect_timeout": _seconds,
+    "connections": whole(2, 1000),
     "max_allowed_packet": whole(1, 2**30),
     "program_name": str,
     "read_default_file": _file,
@@ -133,7 +134,8 @@ class MySQL(Backend):
             arguments["password"] = url.password.encode()  # PyMySQL would encode it as Latin-1.
         servers = _servers(url, options)
         url = url.set(drivername="mysql+pymysql").difference_update_query([*_OPTIONS, *_SERVERS])
-        engine = own_engine(url, arguments)
+        connections = arguments.pop("connections", CONNECTIONS)
+        engine = own_engine(url, arguments, connections=connections)
         from pymysql.connections import (  # type: ignore[import-untyped]
             Connection as connect,  # noqa: N813
         )

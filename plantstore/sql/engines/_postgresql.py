@@ -12,6 +12,7 @@ from sqlalchemy import URL, Connection, Engine, Table, event, exc, select, text
 from ...stores.base import Plant, StoreUnavailable
 from ...stores.deadline import Limits
 from ._backend import (
+    CONNECTIONS,
     Backend,
     driver_of,
     execute_insert,
@@ -64,6 +65,7 @@ _WRONG_VALUE = re.compile(r'(connection is bad: (?!connection)(invalid "\w+")?[^
 # The types of the options that libpq does not check before it connects.
 _TYPES: dict[str, Callable[[str], Any]] = {
     "client_encoding": one_of("utf8", "UTF8"),
+    "connections": whole(2, 1000),
     "pgbouncer": one_of("true", "false"),
     **dict.fromkeys(
         (
@@ -115,12 +117,14 @@ class PostgreSQL(Backend):
         url = url.set(drivername="postgresql+psycopg")
         options = _options(url)
         is_pooled = options.pop("pgbouncer", "false") == "true"
+        connections = options.pop("connections", CONNECTIONS)
         if is_pooled:
             options["prepare_threshold"] = None
         else:
             settings = " ".join(f"-c {name}={value}" for name, value in _SETTINGS.items())
             options["options"] = f"{settings} {options.get('options', '')} -c {_LEVEL}"
-        engine = own_engine(url.difference_update_query(["pgbouncer"]), options)
+        url = url.difference_update_query(["pgbouncer", "connections"])
+        engine = own_engine(url, options, connections=connections)
         if is_pooled:
             event.listen(engine, "engine_connect", _check_settings, once=True)
         dialect: Any = engine.dialect

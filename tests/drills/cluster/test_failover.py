@@ -13,11 +13,10 @@ import pytest
 from sqlalchemy import make_url
 
 from plantstore import Plant, SQLStore, StoreUnavailable
-from plantstore.sql._executors import MOST
 from tests.support.clients import Clients, Record
 from tests.support.databases import Place, only, postgresql
 from tests.support.databases import Server as DatabaseServer
-from tests.support.replication import WAITING, Node, Pair, postgresql_pair
+from tests.support.replication import MOST, WAITING, Node, Pair, postgresql_pair
 from tests.support.serving import Gunicorn, Server
 from tests.support.sites import LILY, ROSE_PLANT
 from tests.support.sql import environment, open_sql, started
