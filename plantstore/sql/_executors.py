@@ -107,7 +107,7 @@ class OwnConnections:
         lanes = partial(Lanes, self.engine, self.backend)
         if self.backend.one_writer:
             # A file that is locked is not one that has failed. And another lane would not help.
-            silence = self.timeout - 2 * Limits.look
+            silence = self.timeout - Limits.look
             self._writing = lanes(1, 1, silence)
             self._reading = lanes(_READING_FILE, _READING_FILE, silence)
         else:
