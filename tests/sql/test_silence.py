@@ -15,6 +15,7 @@ from plantstore import Plant, SQLStore, StoreUnavailable
 from plantstore.stores.deadline import Limits, deadline
 from tests.support.databases import SERVERS, Place, only, postgresql
 from tests.support.proxy import Proxy, proxy
+from tests.support.replication import Administrator
 from tests.support.serving import LIMIT
 from tests.support.sites import ROSE_PLANT
 from tests.support.sql import execute, open_sql, own_connections, started
@@ -103,6 +104,24 @@ def test_most_jobs_are_refused_at_once(store: SQLStore, gate: Proxy) -> None:
     refused = outcomes.pop(REFUSED)
     assert sum(outcomes.values()) < refused
     assert 1 <= gate.accepted - before <= seconds + 1
+
+
+@only(postgresql)
+def test_new_connection_is_no_response(place: Place, engine: Engine) -> None:
+    """While a server lets clients connect, but executes no add, most adds are refused at once."""
+    admin, outcomes = Administrator(engine), Counter[str]()
+    with open_sql(place.url) as store:
+        store.add(ROSE_PLANT)
+        with admin.missing_standby():
+            add(store)
+            end = time.monotonic() + 4
+            while time.monotonic() < end:
+                outcomes[add(store, 0.1)] += 1
+                time.sleep(0.01)
+        assert "" not in outcomes
+        refused = outcomes.pop(REFUSED)
+        assert sum(outcomes.values()) < refused
+        wait_until(lambda: not add(store))
 
 
 @only(*SERVERS)
