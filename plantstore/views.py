@@ -21,7 +21,7 @@ from .schemas import (
 )
 from .signals import announce_added, announce_removed
 from .stores.base import Plant, Store
-from .stores.deadline import TIMEOUT, deadline
+from .stores.deadline import Limits, deadline
 
 # The number of characters at which a page ends before its limit, so that it fits into memory.
 _FULL = 4_000_000
@@ -65,7 +65,7 @@ class Views:
     def list(self, **_: Any) -> Response:
         """Return a page of the plants with their ids, in ascending order of the ids."""
         page = _load_page(request.args)
-        with deadline(TIMEOUT):
+        with deadline(Limits.operation):
             plants, has_next = _take(self._store.iterate(page.after), page.limit)
         links = [_next_link(page.limit, plants[-1].id)] if has_next else []
         new_plants = [plant._asdict() for plant in plants]

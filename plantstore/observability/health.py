@@ -10,10 +10,7 @@ from ..blueprint import OperationsBlueprint
 from ..errors import Refused
 from ..responses import JSONResponse
 from ..stores.base import Store, StoreMisconfigured, StoreUnavailable
-from ..stores.deadline import deadline, remaining, start
-
-# The seconds in which the store must respond.
-_TIMEOUT = 2.0
+from ..stores.deadline import Limits, deadline, remaining, start
 
 
 def create_health_blueprint(*, store: Store, name: str = "plantstore_health") -> Blueprint:
@@ -82,13 +79,13 @@ class _Ping:
             raise type(error)(*error.args)  # Each thread needs an exception of its own.
 
     def _ping(self) -> None:
-        with deadline(_TIMEOUT):
+        with deadline(Limits.ping):
             self._store.ping()
 
 
 def _error_of(ping: Future[None]) -> StoreUnavailable | None:
     try:
-        error = ping.exception(remaining(_TIMEOUT))
+        error = ping.exception(remaining(Limits.ping))
     except TimeoutError:
         return StoreUnavailable("it has not responded within two seconds")
     if isinstance(error, StoreMisconfigured):

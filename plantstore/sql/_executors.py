@@ -1,15 +1,134 @@
-"""Chooses who executes the jobs of an engine: threads of the store, or those of a site."""
+"""Chooses who executes the jobs of an engine: the lanes of a store, or the threads of a site."""
 
+import math
 import os
 import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from threading import Lock
+from typing import TypeVar
 from weakref import WeakKeyDictionary, ref
 
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 
-from ._own import OwnConnections
+from ..stores.base import Plant, StoreUnavailable
+from ..stores.deadline import Limits, remaining
+from ._failures import Failures, Session
+from ._held import note_sockets
+from ._jobs import Add, Job
+from ._lanes import Lanes
 from ._site import SiteConnections
-from .engines import backend_of
+from ._statements import Statements
+from .engines import Backend, backend_of
+
+# The number of lanes that read an SQLite file at a time.
+_READING_FILE = 4
+_NO_TIME = "the request has waited too long for a thread of the server"
+_CONNECTION_LOST = "the connection was lost"
+
+_T = TypeVar("_T")
+
+
+class OwnConnections:
+    """The connections of an engine of our own. Lanes hold them.
+
+    :param engine: the engine, which has no pool.
+    :param backend: the entry of the engine.
+    :param timeout: the seconds that a job may take.
+    :param connections: the maximum number of connections to a server.
+    """
+
+    def __init__(self, engine: Engine, backend: Backend, timeout: float, connections: int) -> None:
+        self.engine = engine
+        self.backend = backend
+        self.timeout = timeout
+        self._connections = connections
+        self._failures = Failures(engine, backend)
+        note_sockets(engine, backend)
+        self.after_fork()
+
+    def add(self, statements: Statements, plant: Plant) -> None:
+        """Insert a plant, and return when the database has committed it.
+
+        :raises PlantExists: if a plant with its id exists.
+        :raises StoreUnavailable: for every error of the database, and after the deadline.
+        """
+        self._writing.call(Add(statements, self._expires(), plant))
+
+    def call(
+        self, statements: Statements, run: Callable[[Connection], _T], *, writes: bool = False
+    ) -> _T:
+        """Execute a function with a connection, and return its result.
+
+        :param writes: whether it changes the database.
+        :raises StoreUnavailable: for every error of the database, and after the deadline.
+        """
+        return self._call(self._writing if writes else self._reading, statements, run)
+
+    @contextmanager
+    def session(self, statements: Statements) -> Iterator[Session]:
+        """Provide a function that executes functions with one connection, each of them once.
+
+        :raises StoreUnavailable: for every error of the database, and after the deadline.
+        """
+        if self.backend.one_writer:  # A file needs no lane: it always responds.
+            with self._failures.explained(statements, self.engine.connect) as connection:
+                self.backend.watch(connection)
+                yield lambda run: self._failures.explained(
+                    statements, partial(self._failures.checked, connection, run)
+                )
+            return
+        lanes, used = Lanes(self.engine, self.backend, 1, 1, math.inf), list[Connection]()
+
+        def once(run: Callable[[Connection], _T], connection: Connection) -> _T:
+            used.append(connection)
+            if connection is not used[0]:
+                raise StoreUnavailable(_CONNECTION_LOST)
+            # An exception that has been explained is not taken for a conflict, and not repeated.
+            return self._failures.explained(statements, partial(run, connection))
+
+        try:
+            yield lambda run: self._call(lanes, statements, partial(once, run))
+        finally:
+            lanes.close()
+
+    def close(self) -> None:
+        """Close the idle connections. Those in use are closed when their jobs end."""
+        self._writing.close()
+        self._reading.close()
+
+    def after_fork(self) -> None:
+        """Begin without lanes. Those of the parent process are not threads of this one.
+
+        Python keeps the stacks of these threads. They refer to the connections, so none is closed.
+        """
+        lanes = partial(Lanes, self.engine, self.backend)
+        if self.backend.one_writer:
+            # A file that is locked is not one that has failed. And another lane would not help.
+            silence = self.timeout - Limits.look
+            self._writing = lanes(1, 1, silence)
+            self._reading = lanes(_READING_FILE, _READING_FILE, silence)
+        else:
+            # By default, four write and eight read, and twelve of each kind while some are stuck.
+            most = self._connections // 2
+            self._writing = lanes(max(1, most // 3), most, Limits.silence)
+            self._reading = lanes(max(1, 2 * most // 3), most, Limits.silence)
+            self._writing.others, self._reading.others = self._reading, self._writing
+
+    def _call(self, lanes: Lanes, statements: Statements, run: Callable[[Connection], _T]) -> _T:
+        job = Job(statements, self._expires(), run)
+        lanes.call(job)
+        result: _T = job.result
+        return result
+
+    def _expires(self) -> float:
+        seconds = remaining(self.timeout)
+        if not seconds:
+            raise StoreUnavailable(_NO_TIME)
+        return time.monotonic() + seconds
+
 
 Executor = OwnConnections | SiteConnections
 
@@ -28,11 +147,11 @@ def executor_of(engine: Engine) -> Executor:
         executor = None if known is None else known()
         if executor is None:
             backend = backend_of(engine)
-            timeout = engine.get_execution_options().get("plantstore")
-            if timeout is None:
+            own = engine.get_execution_options().get("plantstore")
+            if own is None:
                 executor = SiteConnections(engine, backend)
             else:
-                executor = OwnConnections(engine, backend, timeout)
+                executor = OwnConnections(engine, backend, *own)
             _executors[engine] = ref(executor)
         return executor
 

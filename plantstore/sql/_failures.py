@@ -9,16 +9,12 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Engine, Table, exc
 
 from ..stores.base import StoreMisconfigured, StoreUnavailable
+from ..stores.deadline import Limits
 from ._statements import Statements
 from .engines import Backend, misconfigured
 
 #: Executes a function with a connection, the same for each call.
 Session = Callable[[Callable[[Connection], Any]], Any]
-
-# The pause after attempt number N is random, and at most N times this number of seconds.
-_PAUSE = 0.02
-# In the last seconds before the deadline, no attempt begins: a server may wait for a lock so long.
-_ATTEMPT_TIME = 1.1
 
 _T = TypeVar("_T")
 
@@ -113,8 +109,8 @@ class Failures:
             try:
                 return attempt()
             except exc.DBAPIError as error:
-                pause = random.uniform(0, _PAUSE * attempts)  # noqa: S311
-                is_late = time.monotonic() + pause + _ATTEMPT_TIME > expires
+                pause = random.uniform(0, Limits.pause * attempts)  # noqa: S311
+                is_late = time.monotonic() + pause + Limits.last_attempt > expires
                 if is_late or not self.is_conflict(error):
                     raise
             time.sleep(pause)

@@ -1,4 +1,4 @@
-"""A connection that a thread holds."""
+"""A connection that a lane holds."""
 
 import os
 import select
@@ -16,7 +16,7 @@ _opening = local()
 
 
 class HeldConnection:
-    """A connection that is opened when it is needed, and replaced when the server has closed it.
+    """A connection that is opened when it is needed.
 
     :param engine: the engine. It has no pool.
     :param backend: the entry of the engine.
@@ -29,34 +29,34 @@ class HeldConnection:
         # Another descriptor of the connection's socket, so that another thread can use it.
         self._socket: socket.socket | None = None
 
-    def get(self) -> tuple[Connection, bool]:
-        """Return the connection, and whether it is new. To connect may take any time.
+    def get(self) -> Connection:
+        """Return the connection. To open it may take any time.
 
-        :raises Exception: if no connection can be opened.
+        :raises Exception: if it cannot be opened.
         """
-        connection = self._connection
-        if connection is not None and not self._is_closed(connection):
-            return connection, False
-        self.close()
-        try:
-            return self._open(), True
-        except BaseException:  # A connection that is not complete must not be used.
-            self.close()
-            raise
+        if self._connection is None:
+            try:
+                self._connection = self._open()
+            except Exception as error:
+                self.close()  # A connection that is not complete must not be used.
+                # The frames of a driver refer to the error: its connection would stay open.
+                for failure in filter(None, (error, error.__cause__)):
+                    failure.__traceback__ = None
+                raise
+        return self._connection
 
     @property
-    def is_opening(self) -> bool:
-        """Whether the driver has connected, and SQLAlchemy has not yet prepared the connection."""
-        return self._connection is None and self._socket is not None
-
-    @property
-    def server(self) -> object:
-        """The address of the server, or ``None`` without a connection to a server."""
-        other, address = self._socket, None
-        if other is not None:
-            with suppress(OSError):
-                address = other.getpeername()
-        return address
+    def is_lost(self) -> bool:
+        """Whether there is no connection, or the server has closed it."""
+        if self._connection is None or self._connection.invalidated:
+            return True
+        if self._socket is None:
+            return False
+        # If there is data between two statements, it is normally the end of the connection.
+        # This poll never waits. A read from the socket could: a process may set a default timeout.
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return bool(poll.poll(0))
 
     def shut_down(self) -> None:
         """Let the thread that waits for the server continue, with an error."""
@@ -64,6 +64,13 @@ class HeldConnection:
         if other is not None:
             with suppress(OSError):
                 other.shutdown(socket.SHUT_RDWR)
+
+    def abandon(self) -> None:
+        """Close the connection without waiting for the server."""
+        self.shut_down()
+        if self._connection is not None:
+            self._connection.invalidate()
+        self.close()
 
     def close(self) -> None:
         """Close the connection."""
@@ -74,33 +81,17 @@ class HeldConnection:
         if other is not None:
             other.close()
 
-    def abandon(self) -> None:
-        """Close the connection to a server without waiting for the server."""
-        if self._socket is not None:
-            self.shut_down()
-            self.close()
-
     def note_socket(self, descriptor: int) -> None:
         """Keep the socket of the connection that is being opened."""
         if self._socket is None:
-            self._socket = _duplicate(descriptor)
+            # It stays open when the driver closes its own.
+            self._socket = socket.socket(fileno=os.dup(descriptor))
 
     def _open(self) -> Connection:
         _opening.held = self
-        self._connection = connection = self._engine.connect()
+        connection = self._engine.connect()
         self._backend.watch(connection)
         return connection
-
-    def _is_closed(self, connection: Connection) -> bool:
-        if connection.invalidated:
-            return True
-        if self._socket is None:
-            return False
-        # If there is data between two statements, it is normally the end of the connection.
-        # This poll never waits. A read from the socket could: a process may set a default timeout.
-        poll = select.poll()
-        poll.register(self._socket, select.POLLIN)
-        return bool(poll.poll(0))
 
 
 def note_sockets(engine: Engine, backend: Backend) -> None:
@@ -120,8 +111,3 @@ def note_sockets(engine: Engine, backend: Backend) -> None:
                 raise
 
     event.listen(engine, "connect", note, insert=True)
-
-
-def _duplicate(descriptor: int) -> socket.socket:
-    """Return another socket of a connection. It stays open when the driver closes its own."""
-    return socket.socket(fileno=os.dup(descriptor))

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import exc
 
 from ..stores.base import Plant, PlantExists, StoreUnavailable
+from ..stores.deadline import Limits
 from ._executors import Executor
 from ._failures import Session
 from ._statements import Statements
@@ -18,8 +19,6 @@ from .engines import Backend, dropped
 PAGE = 100
 #: The approximate number of characters in memory.
 WEIGHT = 1_000_000
-# The seconds between two attempts to begin while another import is in progress.
-_INTERVAL = 0.1
 
 _log = logging.getLogger("plantstore")
 
@@ -63,7 +62,7 @@ def _begin(call: Session, backend: Backend, statements: Statements) -> None:
     if not call(begin):
         _log.info("Another import is in progress. This one begins when it has ended.")
         while not call(begin):
-            time.sleep(_INTERVAL)
+            time.sleep(Limits.import_pause)
 
 
 def _add_batch(

@@ -1,6 +1,8 @@
-"""The jobs that the threads of a store execute."""
+"""What a lane executes: a job has one caller, who waits for its result."""
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Lock
 from typing import Any, TypeGuard
@@ -8,28 +10,28 @@ from typing import Any, TypeGuard
 from sqlalchemy import Connection
 
 from ..stores.base import Plant
+from ..stores.deadline import Limits
 from ._statements import Statements
 
-# The maximum number of adds in one transaction, and the approximate number of their characters.
-_GROUP_SIZE, _GROUP_WEIGHT = 100, 1_000_000
-# The seconds in which another add must arrive, while a thread waits for a group of adds.
-_PAUSE = 0.001
+# The maximum number of adds in one transaction. And that of their characters: with up to four
+# bytes for each, a statement fits into one megabyte, which is the limit of some servers.
+_GROUP_SIZE, _GROUP_WEIGHT = 100, 250_000
 
 
 class Job:
-    """A job for which the thread of a request waits.
+    """A function to execute with a connection, or a plant to add.
 
     :param statements: the statements of its table.
-    :param run: the function that executes it.
-    :param expires: the time at which its caller gives up.
+    :param expires: the time at which its caller gives up, by the monotonic clock.
+    :param run: the function.
     """
 
     def __init__(
-        self, statements: Statements, run: Callable[[Connection], Any], expires: float
+        self, statements: Statements, expires: float, run: Callable[[Connection], Any]
     ) -> None:
         self.statements = statements
-        self.run = run
         self.expires = expires
+        self.run = run
         self.is_finished = False
         #: What the function has returned.
         self.result: Any = None
@@ -39,11 +41,10 @@ class Job:
         self._waiting.acquire()
 
     def finish(self, error: Exception | None = None) -> None:
-        """Let the caller continue."""
-        if not self.is_finished:
-            self.error = error
-            self.is_finished = True
-            self._waiting.release()
+        """Let the caller continue. This must be called once."""
+        self.error = error
+        self.is_finished = True
+        self._waiting.release()
 
     def wait(self, seconds: float) -> bool:
         """Wait until the job has finished, and return False after some seconds."""
@@ -51,22 +52,23 @@ class Job:
 
 
 class Add(Job):
-    """The add of a plant. Waiting adds of different ids are executed together.
+    """A plant to add. Waiting adds of different ids are executed together.
 
     :param statements: the statements of its table.
-    :param plant: the new plant.
-    :param expires: the time at which its caller gives up.
+    :param expires: the time at which its caller gives up, by the monotonic clock.
+    :param plant: the plant.
     """
 
-    def __init__(self, statements: Statements, plant: Plant, expires: float) -> None:
-        super().__init__(statements, lambda _: None, expires)
+    #: Whether it must not be executed with others.
+    is_alone = False
+
+    def __init__(self, statements: Statements, expires: float, plant: Plant) -> None:
+        super().__init__(statements, expires, lambda _: None)
         self.plant = plant
-        #: Whether it must not be executed with others.
-        self.is_alone = False
 
 
 class WaitingJobs(SimpleQueue[Job | None]):
-    """The jobs that wait for a thread. ``None`` ends the threads."""
+    """The jobs that wait for a lane. ``None`` ends the lanes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,28 +78,36 @@ class WaitingJobs(SimpleQueue[Job | None]):
         # The number of adds that the next group probably has.
         self._expected = 1
 
-    def empty(self) -> bool:
-        """Return whether no job waits."""
-        return super().empty() and not self._next
+    def __len__(self) -> int:
+        """Return the approximate number of jobs that wait."""
+        return self.qsize() + len(self._next)
 
     def take(self) -> list[Job]:
         """Return the next job, or a group of adds. The list is empty at the end.
 
-        If the last group was large, a thread waits until this one is as large, while more adds
-        arrive: large groups need less processor time. Meanwhile, no other thread takes an add.
+        If the last group was large, a lane waits until this one is as large, while more adds
+        arrive: large groups need less processor time. Meanwhile, no other lane takes an add.
         """
         with self._turn:
             first = self._next.pop() if self._next else self.get()
-            if first is None:
-                return []
-            return self._group(first) if isinstance(first, Add) else [first]
+            if isinstance(first, Add):
+                return self._group(first)
+            return [] if first is None else [first]
+
+    def drain(self) -> Iterator[Job]:
+        """Yield the jobs that wait and whose callers do, without waiting for others."""
+        with suppress(Empty, IndexError):  # A lane may have taken the last one.
+            while True:
+                job = self._next.pop() if self._next else self.get_nowait()
+                if job is not None and job.expires > time.monotonic():
+                    yield job
 
     def _group(self, first: Add) -> list[Job]:
         group: dict[int, Job] = {first.plant.id: first}
         room = _GROUP_WEIGHT - first.plant.characters
         while len(group) < _GROUP_SIZE and not first.is_alone:
             try:
-                other = self.get(len(group) < self._expected, _PAUSE)
+                other = self.get(len(group) < self._expected, Limits.next_add)
             except Empty:
                 break
             if not _may_join(other, first, room) or other.plant.id in group:

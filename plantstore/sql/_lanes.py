@@ -1,210 +1,348 @@
-"""Threads that execute jobs. Each of them holds one connection."""
+"""The lanes of a store: threads that hold its connections, and execute the jobs of callers.
+
+**Who executes what.** A *caller*, the thread of a request, puts a job into the queue, and waits for
+its result until its deadline. Each *lane* is a thread with a connection. It takes jobs only while
+the connection is open: so no job waits for a lane that connects, as long as another one is free.
+There are no other threads. Four times a second, one of the callers looks after the lanes.
+
+A lane::
+
+    connecting ---> free <---> executing
+        |             |            |
+    it cannot      close(),    no response for two seconds: it is stuck, and another one takes its
+        |        or too many   place. Later, its connection is shut down: then it connects again
+        v             v
+      ended         ended
+
+All lanes for one kind of jobs::
+
+                    a lane is stuck, and none has had a response since it began
+    responding ------------------------------------------------------------------> silent
+               <------------------------------------------------------------------
+                                 the first response of any lane
+
+During silence, jobs are refused at once, except one each second, for which a lane connects. What
+was connected before the silence is used again only if it responds.
+"""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from queue import Empty
+from functools import partial
 from threading import Lock, Thread
-from typing import Any
+from typing import TypeVar, cast
 
-from ..stores.base import StoreUnavailable
+from sqlalchemy import Connection, Engine
+
+from ..stores.base import PlantExists, StoreUnavailable
+from ..stores.deadline import Limits
+from ._failures import Failures
 from ._held import HeldConnection
 from ._jobs import Add, Job, WaitingJobs
+from .engines import Backend, dropped
 
-# The seconds after which a job in progress is stuck: another thread may be started.
-_STUCK = 1.0
-# After this number of jobs without a response, the database is said not to respond.
-_FEW = 4
-# The seconds after which a caller looks whether another thread is needed, and then again and again
-# whether it may wait.
-_SOON, _INTERVAL = 0.01, 0.5
 _NO_RESPONSE = "the database does not respond"
 _NOT_IN_TIME = "the database has not responded in time"
+_NO_THREAD = "cannot start a thread: the system has no resources for it"
 
-#: Executes jobs with a connection, and returns whether the database has responded.
-Execute = Callable[[HeldConnection, list[Job]], bool]
-
-
-class _Lane:
-    """A thread, its connection, and the jobs that it executes."""
-
-    def __init__(self, connection: HeldConnection) -> None:
-        self.connection = connection
-        self.jobs: list[Job] = []
-        self.began = 0.0
-        self.thread: Thread | None = None
-
-    def is_free(self) -> bool:
-        """Return whether the thread waits for jobs, or does so at once."""
-        jobs = self.jobs
-        return not jobs or jobs[-1].is_finished
+_T = TypeVar("_T")
 
 
-class Lanes:
-    """The threads for one kind of jobs. They are started when they are needed.
+class Lane:
+    """A thread, its connection, and the jobs that it executes.
 
-    The thread of a request waits here, and nowhere else, and only until its deadline. While the
-    database does not respond, jobs are refused at once, except one at a time. Of those in
-    progress, the first one may be waited for.
-
-    :param execute: the function that executes jobs.
-    :param connection: returns a new object that holds a connection.
-    :param usual: the maximum number of threads.
-    :param most: the maximum number of threads while some of them are stuck.
-    :param patience: the seconds without a response after which jobs are refused.
+    :param held: the connection.
+    :param serve: what the thread does with the lane and a queue.
+    :param queue: the queue.
     """
 
     def __init__(
         self,
-        execute: Execute,
-        connection: Callable[[], HeldConnection],
-        usual: int,
-        most: int,
-        patience: float,
+        held: HeldConnection,
+        serve: Callable[["Lane", WaitingJobs], None],
+        queue: WaitingJobs,
     ) -> None:
-        self._execute = execute
-        self._connection = connection
-        self._usual = usual
-        self._most = most
-        # The last thread is for an attempt: see :meth:`allow_attempt`.
-        self._allowed = max(usual, most - 1)
-        self._patience = patience
-        # No job is put into the queue of threads that a close is ending.
-        self._changing = Lock()
+        self.held = held
+        # It does not delay the end of the process.
+        self.thread = Thread(target=serve, args=(self, queue), name="plantstore store", daemon=True)
+        self.jobs: list[Job] = []
+        self.is_connecting = True
+        #: When it began to connect, or to execute its jobs.
+        self.began = time.monotonic()
+        #: When its connection was opened, or has had a response last.
+        self.proven = 0.0
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it waits for jobs, or does so at once."""
+        return not self.is_connecting and (not self.jobs or self.jobs[-1].is_finished)
+
+
+class Lanes:
+    """The queue for one kind of jobs, and its lanes, which are started when they are needed.
+
+    :param engine: the engine.
+    :param backend: the entry of the engine.
+    :param usual: the maximum number of lanes.
+    :param most: the maximum number of lanes while some of them are stuck.
+    :param silence: the seconds without a response after which a lane is stuck.
+    """
+
+    def __init__(
+        self, engine: Engine, backend: Backend, usual: int, most: int, silence: float
+    ) -> None:
+        self._new_connection = partial(HeldConnection, engine, backend)
+        self._failures = Failures(engine, backend)
+        self._usual, self._most, self._patience = usual, most, silence
+        #: The lanes for the other kind of jobs. They help while these cannot connect.
+        self.others: Lanes | None = None
+        self._lock = Lock()  # For everything below.
         self._queue = WaitingJobs()
-        self._lanes: list[_Lane] = []
-        #: When the database has responded last, by the monotonic clock.
-        self.responded = 0.0
-        # The number of failures without a response since then.
-        self._failed = 0
-        # While the database does not respond, this job tries whether it does again.
+        self._lanes: list[Lane] = []
+        # The number of lanes that there may be at the moment.
+        self._allowed = usual
+        # When a caller looks again, and when a lane may connect after another one has failed.
+        self._next_look = self._next_start = 0.0
+        # When a lane has had a response last.
+        self._responded = 0.0
+        self._is_silent = False
+        # When the last silence began, and when it ended.
+        self._silence_began = self._silence_ended = 0.0
+        # The job that was let through last, and when another one may be.
         self._attempt: Job | None = None
+        self._next_attempt = 0.0
+
+    # The thread of a caller
 
     def call(self, job: Job) -> None:
-        """Let a thread execute a job, and wait for it.
+        """Let a lane execute a job, and wait for it.
 
         :raises StoreUnavailable: after the deadline, or if the database does not respond to others.
         """
         self._enter(job, time.monotonic())
-        with self._changing:
-            self._start_lane()
-            self._queue.put(job)
-        interval = _SOON
-        while not job.wait(min(interval, job.expires - time.monotonic())):
-            interval, now = _INTERVAL, time.monotonic()
-            if now >= job.expires or not self._may_wait(job, now):
-                job.expires = now
-                raise StoreUnavailable(_NOT_IN_TIME)
-            if not self._queue.empty():
-                with self._changing:
-                    self._start_lane()
+        try:
+            while not job.wait(min(Limits.look, job.expires - time.monotonic())):
+                self._check(job, time.monotonic())
+        except BaseException:
+            job.expires = 0.0  # So that it is not executed later.
+            raise
         if job.error is not None:
             raise job.error
 
-    def repeat(self, jobs: list[Add]) -> None:
-        """Let threads execute adds alone that have been executed together."""
-        for add in jobs:
-            add.is_alone = True
-            self._put(add)
+    def _enter(self, job: Job, now: float) -> None:
+        with self._lock:
+            if now >= self._next_look:
+                self._look(now)
+            if self._is_silent and not self._may_wait(job, now):
+                raise StoreUnavailable(_NO_RESPONSE)
+            if not self._is_silent:
+                self._start_lane(now, coming=1)
+            if not self._lanes:
+                raise StoreUnavailable(_NO_RESPONSE if self._is_silent else _NO_THREAD)
+            self._queue.put(job)
 
-    def waiting_since(self, moment: float) -> list[HeldConnection]:
-        """Return the connections whose job began before a time and has not finished.
+    def _check(self, job: Job, now: float) -> None:
+        with self._lock:
+            if now >= self._next_look:
+                self._look(now)
+            if now >= job.expires or (self._is_silent and not self._may_wait(job, now)):
+                raise StoreUnavailable(_NOT_IN_TIME)
 
-        :param moment: the time, by the monotonic clock.
+    def _may_wait(self, job: Job, now: float) -> bool:
+        """During silence, let one job through each second, or when the last one has failed.
+
+        Jobs that come shortly after it may wait until the next look. So an operation that only
+        takes longer than others is not taken for an outage.
         """
-        return [lane.connection for lane in [*self._lanes] if lane.jobs and lane.began <= moment]
-
-    def are_stuck(self, moment: float) -> bool:
-        """Return whether all threads are busy with jobs that began before a time."""
-        return len(self._lanes) == self._allowed == len(self.waiting_since(moment))
-
-    def allow_attempt(self) -> None:
-        """Allow one more thread, which tries whether the database executes jobs again."""
-        self._allowed = self._most
+        last = self._attempt
+        if job is not last and (last is None or last.is_finished or now >= self._next_attempt):
+            self._attempt, self._next_attempt = job, now + Limits.attempt
+            self._start_lane(now, coming=1)
+        return job is self._attempt or self._next_attempt - now > Limits.attempt - Limits.look
 
     def close(self) -> None:
         """Close the idle connections. Those in use are closed when their jobs end."""
-        with self._changing:
+        with self._lock:
             lanes, self._lanes = self._lanes, []
             queue, self._queue = self._queue, WaitingJobs()
-            queue.put(None)
+            self._move(queue)
+        end = time.monotonic() + Limits.close
         for lane in lanes:
-            if lane.thread is not None and lane.is_free():
-                lane.thread.join(1)
+            if not lane.jobs or lane.jobs[-1].is_finished:
+                lane.thread.join(max(0, end - time.monotonic()))
 
-    def _put(self, job: Job | None) -> None:
-        with self._changing:
-            self._queue.put(job)
+    # The caller that looks after the lanes
 
-    def _enter(self, job: Job, now: float) -> None:
-        """Refuse a job while there is no response, unless it is the only attempt."""
-        if self._is_stalled(now):
-            attempt = self._attempt
-            if attempt is not None and not attempt.is_finished and attempt.expires > now:
-                raise StoreUnavailable(_NO_RESPONSE)
-            self._attempt = job
+    def _look(self, now: float) -> None:
+        """Notice silence, replace the lanes that are stuck, and shut down those that are lost."""
+        self._next_look = now + Limits.look
+        stuck = [lane for lane in self._lanes if self._is_stuck(lane, now)]
+        self._allowed = min(self._usual + len(stuck), self._most)
+        if not self._is_silent and any(map(self._shows_silence, stuck)):
+            self._is_silent, self._silence_began, self._attempt = True, now, None
+        for lane in stuck:
+            if self._is_lost(lane, now):
+                lane.held.shut_down()
+        if len(stuck) == self._most and all(lane.began < now - Limits.lost for lane in stuck):
+            min(stuck, key=lambda lane: lane.began).held.shut_down()  # Makes room for another one.
+        if not self._is_silent:
+            self._start_lane(now)
 
-    def _may_wait(self, job: Job, now: float) -> bool:
-        """Return whether a caller may go on waiting.
+    def _is_stuck(self, lane: Lane, now: float) -> bool:
+        return bool(lane.is_connecting or lane.jobs) and lane.began <= now - self._patience
 
-        Without a response, only two may: the attempt, and the first job in progress.
-        """
-        if job is self._attempt or not self._is_stalled(now):
-            return True
-        in_progress = [job for lane in [*self._lanes] for job in lane.jobs]
-        return in_progress[:1] == [job]
+    def _shows_silence(self, stuck: Lane) -> bool:
+        # A lane that connects matters only if a job waits for it.
+        return self._responded < stuck.began and bool(stuck.jobs or self._queue)
 
-    def _is_stalled(self, now: float) -> bool:
-        """Return whether the database has not responded to several jobs for some time."""
-        latest = now - self._patience
-        if self.responded > latest:
-            return False
-        stuck = sum(len(lane.jobs) for lane in [*self._lanes] if lane.began <= latest)
-        return stuck + self._failed >= _FEW or stuck >= self._usual
+    def _is_lost(self, stuck: Lane, now: float) -> bool:
+        """Return whether a lane has had no response for too long, although others have had one."""
+        if stuck.is_connecting:
+            return stuck.began < now - Limits.lost
+        is_old = stuck.began < min(now - Limits.lost, self._responded)
+        return is_old or stuck.began < self._silence_ended < now - Limits.after_silence
 
-    def _start_lane(self) -> None:
-        """Start a thread if none is idle, and if there may be another one."""
-        stuck = self.waiting_since(time.monotonic() - _STUCK)
-        most = min(self._allowed, self._usual + len(stuck))
-        if any(lane.is_free() for lane in self._lanes) or len(self._lanes) >= most:
+    def _start_lane(self, now: float, coming: int = 0) -> None:
+        """Start a lane if more jobs wait than lanes are free, and if there may be another one."""
+        if len(self._lanes) >= self._allowed or (self._lanes and now < self._next_start):
             return
-        lane = _Lane(self._connection())
-        try:
-            lane.thread = start_thread(self._serve, lane, self._queue)
-        except RuntimeError as error:
-            if not self._lanes:
-                raise StoreUnavailable(f"cannot start a thread: {error}") from error
-            return
-        self._lanes.append(lane)
+        if sum(lane.is_free for lane in self._lanes) < len(self._queue) + coming:
+            lane = Lane(self._new_connection(), self._serve, self._queue)
+            with suppress(RuntimeError):  # The system has no resources for another thread.
+                lane.thread.start()
+                self._lanes.append(lane)
 
-    def _serve(self, lane: _Lane, queue: WaitingJobs) -> None:
-        """Execute jobs until the store is closed."""
-        while jobs := queue.take():
-            self._serve_next(lane, jobs)
-        with suppress(Empty):
-            while True:  # What is left is for the threads that are started after the close.
-                self._put(queue.get_nowait())
-        queue.put(None)  # For the next thread.
-        lane.connection.close()
+    # The thread of a lane
 
-    def _serve_next(self, lane: _Lane, jobs: list[Job]) -> None:
-        lane.began = began = time.monotonic()
-        lane.jobs = [job for job in jobs if job.expires > began]
-        if lane.jobs:
-            if self._attempt in lane.jobs:
-                lane.connection.abandon()  # It may lead to a server that is gone.
-            if self._execute(lane.connection, lane.jobs):
-                self.responded, self._failed = time.monotonic(), 0
+    def _serve(self, lane: Lane, queue: WaitingJobs) -> None:
+        """Execute jobs, until the store is closed, or as long as the lane can connect."""
+        failure = self._connect(lane)
+        while failure is None and self._is_needed(lane) and (jobs := queue.take()):
+            if lane.proven < self._silence_began or lane.held.is_lost:
+                lane.is_connecting = True
+                self._put(jobs)
+                lane.held.abandon()
+                failure = self._connect(lane)
             else:
-                self._failed += 1
+                self._execute(lane, jobs)
+        lane.held.close()
+        self._leave(lane, queue, failure)
+
+    def _is_needed(self, lane: Lane) -> bool:
+        lanes, allowed = self._lanes, self._allowed
+        return len(lanes) <= allowed or lane in lanes[:allowed]
+
+    def _connect(self, lane: Lane) -> Exception | None:
+        """Open the connection of a lane, or return why this is not possible."""
+        lane.began, lane.is_connecting = time.monotonic(), True
+        try:
+            lane.held.get()
+        except Exception as error:  # noqa: BLE001  # The callers get it.
+            return error
+        lane.proven, lane.is_connecting = time.monotonic(), False
+        return None
+
+    def _leave(self, lane: Lane, queue: WaitingJobs, failure: Exception | None) -> None:
+        """End a lane. If no other one can connect either, the jobs that wait have failed."""
+        now, failed = time.monotonic(), list[Job]()
+        with self._lock:
+            if queue is not self._queue:  # The store has been closed.
+                self._move(queue)
+            else:
+                self._lanes = [other for other in self._lanes if other is not lane]
+                if failure is not None:
+                    if all(self._is_stuck(other, now) for other in self._lanes):
+                        failed = [*self._queue.drain()]
+                    else:
+                        self._next_start = now + Limits.attempt
+            self._start_lane(now)
+        if failure is not None and not (self.others and self.others.take_over(failed)):
+            reason = StoreUnavailable(self._failures.describe(failure))
+            reason.__cause__ = failure
+            for job in failed:
+                job.finish(self._failures.explain(reason, job.statements.table))
+
+    def take_over(self, jobs: list[Job]) -> bool:
+        """Execute jobs of lanes that cannot connect, and return whether this is possible.
+
+        For example, the role has a limit of connections, and these lanes have all of them.
+        """
+        now = time.monotonic()
+        with self._lock:
+            works = any(
+                not (lane.is_connecting or self._is_stuck(lane, now)) for lane in self._lanes
+            )
+            for job in jobs if works else ():
+                self._queue.put(job)
+        return works
+
+    def _put(self, jobs: Iterable[Job]) -> None:
+        with self._lock:
+            for job in jobs:
+                self._queue.put(job)
+            self._start_lane(time.monotonic())
+
+    def _move(self, queue: WaitingJobs) -> None:
+        """Let the lanes of a queue end, and those of the current one execute its jobs."""
+        for job in queue.drain():
+            self._queue.put(job)
+        queue.put(None)
+
+    # What a lane does with its jobs
+
+    def _execute(self, lane: Lane, jobs: list[Job]) -> None:
+        """Execute a job or a group of adds, and note whether the database has responded."""
+        lane.began = now = time.monotonic()
+        lane.jobs = jobs = [job for job in jobs if job.expires > now]
+        try:
+            if jobs and isinstance(jobs[0], Add):
+                self._add(lane, cast(list[Add], jobs))
+            elif jobs:
+                attempt = partial(self._try, lane, jobs[0], jobs[0].run)
+                jobs[0].result = self._failures.retry(attempt, jobs[0].expires)
+                jobs[0].finish()
+            has_responded = bool(jobs)
+        except Exception as error:  # noqa: BLE001  # The callers get it.
+            for job in jobs:
+                job.finish(self._failures.explain(error, job.statements.table))
+            has_responded = self._failures.is_response(error)
+        if has_responded:
+            self._responded = lane.proven = time.monotonic()
+            if self._is_silent:
+                self._is_silent, self._silence_ended = False, self._responded
         lane.jobs = []
 
+    def _add(self, lane: Lane, adds: list[Add]) -> None:
+        """Insert the plants of adds, which have different ids."""
+        # In the order of the ids, so that groups cannot deadlock.
+        plants = sorted([add.plant for add in adds])
+        insert = partial(adds[0].statements.insert, plants=plants)
+        attempt, is_alone = partial(self._try, lane, adds[0], insert), len(adds) == 1
+        try:
+            added, existing = self._failures.retry(attempt, adds[0].expires if is_alone else 0)
+        except Exception as error:
+            if is_alone or not self._failures.is_rolled_back(error):
+                raise
+            added, existing = (), ()
+        for add in adds:
+            if add.plant.id in added:
+                add.finish()
+            elif add.plant.id in existing:
+                add.finish(PlantExists(add.plant.id))
+            elif is_alone:
+                add.finish(dropped(add.statements.table))
+            else:
+                add.is_alone = True
+                self._put([add])
 
-def start_thread(function: Callable[..., None], *arguments: Any) -> Thread:
-    """Start a thread that does not delay the end of the process.
-
-    :raises RuntimeError: if the system has no resources for it.
-    """
-    thread = Thread(target=function, args=arguments, name="plantstore store", daemon=True)
-    thread.start()
-    return thread
+    def _try(self, lane: Lane, job: Job, run: Callable[[Connection], _T]) -> _T:
+        """Execute a function, and close the connection after an error that may have broken it."""
+        connection = lane.held.get()
+        try:
+            return self._failures.checked(connection, run)
+        except Exception as error:
+            if connection.invalidated or self._failures.breaks_connection(error):
+                lane.held.close()
+            if not self._failures.is_conflict(error):
+                job.statements.is_checked = False
+            raise

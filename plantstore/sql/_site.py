@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.pool import SingletonThreadPool, StaticPool
 
 from ..stores.base import Plant, PlantExists, StoreUnavailable
-from ..stores.deadline import TIMEOUT, remaining
+from ..stores.deadline import Limits, remaining
 from ._failures import Failures, Session
 from ._statements import Statements
 from .engines import Backend, close, dropped
@@ -79,7 +79,7 @@ class SiteConnections:
             with self._connect(statements) as connection:
                 return self._failures.checked(connection, partial(_commit, run))
 
-        seconds = remaining(TIMEOUT)
+        seconds = remaining(Limits.operation)
         return self._failures.explained(
             statements, lambda: self._failures.retry(attempt, time.monotonic() + seconds)
         )
@@ -113,7 +113,7 @@ class SiteConnections:
 
     @contextmanager
     def _connect(self, statements: Statements) -> Iterator[Connection]:
-        if not self._free.acquire(timeout=remaining(TIMEOUT)):
+        if not self._free.acquire(timeout=remaining(Limits.operation)):
             raise StoreUnavailable(_SHARED_IN_USE if self._is_shared else _ALL_IN_USE)
         try:
             connection = self._failures.explained(statements, self._open)
@@ -140,7 +140,7 @@ class SiteConnections:
         if own is not None:
             return own.connect()
         # SQLAlchemy initializes an engine with its first connection, and others must wait.
-        if not self._first_use.acquire(timeout=remaining(TIMEOUT)):
+        if not self._first_use.acquire(timeout=remaining(Limits.operation)):
             raise StoreUnavailable("the first use of the database has not finished yet")
         try:
             self._initialize()

@@ -1,10 +1,12 @@
 """The statements by which a store reads and writes its table."""
 
+import time
 from collections.abc import Collection, Sequence
 
 from sqlalchemy import Connection, Table, bindparam, delete, func, select
 
 from ..stores.base import Plant
+from ..stores.deadline import Limits
 from ._tables import check_table, create_table
 from .engines import Backend
 
@@ -21,6 +23,8 @@ class Statements:
         self.table = table
         #: Whether the table has been checked since the last error.
         self.is_checked = False
+        # When an add checks it again. Another client may change it.
+        self._next_check = 0.0
         self._backend = backend
         self._creates_table = creates_table
         # Built once, and not for each read.
@@ -29,13 +33,15 @@ class Statements:
         self._delete = delete(table).where(table.c.id == bindparam("id"))
 
     def prepare(self, connection: Connection, *, to_add: bool) -> None:
-        """Check the table at the first use, and after an error.
+        """Check the table at the first use, after an error, and each minute by one add.
 
         :param to_add: whether a missing table may be created.
         :raises TableMissing: if the table does not exist.
         :raises StoreMisconfigured: if the table cannot store every plant.
         """
-        if not self.is_checked:
+        now = time.monotonic()
+        if not self.is_checked or (to_add and now > self._next_check):
+            self._next_check = now + Limits.table_check
             if to_add and self._creates_table:
                 create_table(connection, self.table)
             check_table(connection, self.table, self._backend)

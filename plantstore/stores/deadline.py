@@ -13,13 +13,73 @@ from typing import Any, TypeVar
 
 from .base import StoreUnavailable
 
-#: The seconds that an operation may wait. The client then gets 503 within five seconds.
-TIMEOUT = 4.5
-
 _T = TypeVar("_T")
 
 _deadline: ContextVar[float] = ContextVar("deadline", default=TIMEOUT_MAX)
 _waited: ContextVar[float] = ContextVar("waited", default=0.0)
+
+
+class Limits:
+    """Every time limit of the stores, of their drivers and of the database servers, in seconds.
+
+    This is how the time of an operation is spent, at most::
+
+        0.0       its request has arrived: to wait for a thread counts
+        0.5, 1.0  a server ends the wait for a lock (PostgreSQL, MariaDB): the job is repeated
+        2.0       no lane has had a response: most other jobs are refused at once
+        3.0       a driver ends its attempt to connect
+        3.4       no further attempt begins after a conflict
+        3.5       PostgreSQL ends a statement
+        4.0       SQLite ends the wait for a lock
+        4.5       the caller gives up
+        5.0       its client has the response
+    """
+
+    #: An operation, such as an add, or one page of an iteration.
+    operation = 4.5
+    #: The store's answer to ``/readyz``.
+    ping = 2.0
+    #: The table is checked again after this time.
+    table_check = 60.0
+
+    # The lanes.
+    #: A lane without a response for so long is stuck. If no other lane has had one, it is silence.
+    silence = 2.0
+    #: Between two jobs that may try to end a silence, or two attempts to connect that have failed.
+    attempt = 1.0
+    #: After a silence, a lane that still has no response after this time is shut down.
+    after_silence = 5.0
+    #: A lane is shut down if others have had a response since, or if it is not yet connected.
+    lost = 30.0
+    #: ``close()`` waits so long until the idle connections are closed.
+    close = 1.0
+    #: How often a caller looks after the lanes.
+    look = 0.25
+    #: A lane waits so long for another add, if its last group of adds was large.
+    next_add = 0.001
+
+    # Retries.
+    #: The pause after attempt number N after a conflict is random, and at most N times this.
+    pause = 0.02
+    #: A server may wait for a lock so long: later, no attempt begins.
+    last_attempt = 1.1
+    #: Between two attempts to begin an import while another one is in progress.
+    import_pause = 0.1
+
+    # The drivers.
+    #: To connect to a server, or to one of several servers of a URL.
+    connect, connect_of_several = 3, 2
+    #: When the kernel begins to test whether the host of an idle connection is gone, how often, and
+    #: how many times. And when it ends a connection whose data is not acknowledged.
+    keepalive_idle, keepalive_interval, keepalive_count, keepalive_end = 4, 2, 3, 10
+
+    # The servers.
+    postgresql_statement = 3.5
+    #: Shorter than PostgreSQL's ``deadlock_timeout``. An import waits for longer than adds, so that
+    #: it is never the victim of a deadlock.
+    postgresql_lock, postgresql_import_lock = 0.5, 3
+    mysql_lock, mysql_import_lock = 1, 4
+    sqlite_lock = 4
 
 
 @contextmanager

@@ -38,7 +38,7 @@ def add(before=lambda: None):
         except Exception as error:
             failed.append(repr(error))
 def is_safe(frame):
-    return frame.f_code.co_filename.endswith(("_own.py", "_lanes.py", "_jobs.py"))
+    return frame.f_code.co_filename.endswith(("_executors.py", "_lanes.py", "_jobs.py"))
 def arm():
     global armed
     if not armed:

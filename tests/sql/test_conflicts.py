@@ -1,19 +1,16 @@
 """Duplicates, which the error of the database itself identifies, and retries after conflicts."""
 
-import time
 from collections.abc import Iterator
-from contextlib import closing
 
 import pytest
 from sqlalchemy import Engine, create_engine, event, text
 
 from plantstore import Plant, PlantExists, SQLStore, StoreMisconfigured, StoreUnavailable
-from plantstore.sql._jobs import Add
 from tests.support.databases import Place, mariadb, only, postgresql, sqlite
-from tests.support.serving import LIMIT
 from tests.support.sites import LILY, ROSE_PLANT
 from tests.support.sql import (
     COLUMNS,
+    add_in_one_group,
     create_trigger,
     execute,
     open_sql,
@@ -201,11 +198,8 @@ def test_add_after_a_refused_plant(store: SQLStore, engine: Engine) -> None:
 def test_group_with_an_unknown_outcome(store: SQLStore, engine: Engine, code: str) -> None:
     """If a server may have committed a group that has failed, no add of it is repeated."""
     raise_conflicts(engine, code, "n < 2")
-    own, expires = own_connections(store), time.monotonic() + LIMIT
-    adds = [Add(store._statements, Plant(id, ""), expires) for id in range(3)]  # noqa: SLF001
-    with closing(own._connection()) as held:  # noqa: SLF001
-        own._execute(held, [*adds])  # noqa: SLF001
-    assert {type(add.error) for add in adds} == {StoreUnavailable}
+    errors = add_in_one_group(store, [Plant(id, "") for id in range(3)])
+    assert {type(error) for error in errors} == {StoreUnavailable}
     assert list(store) == []
 
 

@@ -4,11 +4,9 @@ import errno
 import os
 import socket
 import sqlite3
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from itertools import count
 from pathlib import Path
 from threading import Barrier, Event, Thread, Timer
 
@@ -16,12 +14,7 @@ import pytest
 from sqlalchemy import Engine, event, exc, text
 
 from plantstore import Plant, PlantExists, SQLStore, StoreMisconfigured, StoreUnavailable
-from plantstore.sql import _lanes, _own
-from plantstore.sql._held import HeldConnection
-from plantstore.sql._jobs import Add, Job
-from plantstore.sql._lanes import Lanes
-from plantstore.sql.engines import backend_of, make_engine
-from plantstore.stores.deadline import deadline, set_waited
+from plantstore.stores.deadline import set_waited
 from tests.support.databases import (
     SERVERS,
     Place,
@@ -31,10 +24,11 @@ from tests.support.databases import (
     sqlite,
     sqlite_wal,
 )
-from tests.support.proxy import Proxy, proxy
+from tests.support.proxy import proxy
 from tests.support.serving import LIMIT
 from tests.support.sites import LILY, ROSE_PLANT
 from tests.support.sql import (
+    add_in_one_group,
     end_sessions,
     execute,
     open_sql,
@@ -241,7 +235,7 @@ def test_connections_have_keepalive(place: Place) -> None:
         store.add(ROSE_PLANT)
         lanes = own_connections(store)._writing._lanes  # noqa: SLF001
         # A second one has no connection if the first one was free again.
-        other = next(filter(None, (lane.connection._socket for lane in lanes)))  # noqa: SLF001
+        other = next(filter(None, (lane.held._socket for lane in lanes)))  # noqa: SLF001
         assert other.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
         for option, value in (
             (socket.TCP_KEEPIDLE, 4),
@@ -316,95 +310,6 @@ def test_one_caller_waits_for_a_silent_server(place: Place) -> None:
 
 
 @only(*SERVERS)
-def test_attempt_opens_a_new_connection(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """During an outage, the first new operation succeeds if a new connection works.
-
-    An idle connection may be broken, like those of the operations in progress.
-    """
-    usual = _own._WRITING  # noqa: SLF001
-    # The outage is noticed while one idle connection is left.
-    monkeypatch.setattr(_lanes, "_FEW", usual - 1)
-    with proxy(place) as gate, open_sql(gate.url) as store, ThreadPoolExecutor(8) as threads:
-        ids = count(10)
-
-        def is_added(_: object = None) -> bool:
-            with suppress(StoreUnavailable):
-                store.add(Plant(next(ids), ""))
-                return True
-            return False
-
-        def remove_missing(_: object) -> None:
-            with suppress(KeyError):
-                store.remove(next(ids))
-
-        def has_all_connections() -> bool:
-            return [*threads.map(remove_missing, range(8))] != [] and len(gate.clients) == usual
-
-        assert is_added()
-        # Removals are not grouped: while one of them waits, another one needs another connection.
-        gate.response_delay = 0.05
-        wait_until(has_all_connections)
-        gate.response_delay = 0
-        gate.silence()
-        assert not any(threads.map(is_added, range(usual - 1)))
-        assert is_added()
-
-
-@only(*SERVERS)
-def test_lost_connection_is_closed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A connection without a response is closed some time after others have had one."""
-    monkeypatch.setattr(_own, "_CERTAINLY_LOST", 0.5)
-    with proxy(place) as gate, open_sql(gate.url) as store:
-        store.add(ROSE_PLANT)
-        lost, ids = {*gate.clients}, count(10)
-        gate.silence()
-
-        def is_closed_after_an_add() -> bool:
-            with deadline(0.2), suppress(StoreUnavailable):
-                store.add(Plant(next(ids), ""))
-            return not lost & gate.clients
-
-        wait_until(is_closed_after_an_add)
-
-
-@only(*SERVERS)
-def test_first_connection_without_a_response(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the first connection hangs after its login, the next one is used some time later."""
-    monkeypatch.setattr(_own, "_CERTAINLY_LOST", 0.5)
-    with proxy(place) as gate, open_sql(gate.url) as store:
-        check_hanging_connection(store, gate)
-
-
-@only(*SERVERS)
-def test_another_connection_without_a_response(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """If a connection is lost, and the one that is opened instead hangs, a third one is used."""
-    short = {"_LOST": 0.5, "_CERTAINLY_LOST": 0.5}
-    for name, value in {**short, "_WRITING": 1, "MOST_WRITING": 2}.items():
-        monkeypatch.setattr(_own, name, value)
-    with proxy(place) as gate, open_sql(gate.url) as store:
-        store.add(ROSE_PLANT)
-        gate.silence()
-        check_hanging_connection(store, gate)
-
-
-def check_hanging_connection(store: SQLStore, gate: Proxy) -> None:
-    """Let the next connection hang after its login, and wait until an add succeeds on another."""
-    engine, ids = own_connections(store).engine, count(10)
-    event.listen(engine, "connect", lambda *_: gate.silence(), once=True, insert=True)
-
-    def succeeds() -> bool:
-        with deadline(0.2), suppress(StoreUnavailable):
-            store.add(Plant(next(ids), ""))
-            return True
-        return False
-
-    assert not succeeds()
-    wait_until(succeeds)
-
-
-@only(*SERVERS)
 def test_connection_that_is_not_complete(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """If a new connection fails in a later step, it is not used, and the next one is complete."""
     with open_sql(place.url) as store:
@@ -420,58 +325,6 @@ def test_connection_that_is_not_complete(place: Place, monkeypatch: pytest.Monke
 def raise_too_many_files(descriptor: int) -> int:
     """Fail as os.dup does when there are too many open files."""
     raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-
-
-def test_one_attempt_at_a_time_while_there_is_no_response() -> None:
-    """While a database does not respond, one new operation at a time tries; others are refused.
-
-    Of those in progress, the first one is waited for.
-    """
-    responds = Event()
-
-    def execute(_: object, operations: list[Job]) -> bool:
-        assert responds.wait(LIMIT)
-        for operation in operations:
-            operation.finish()
-        return True
-
-    def call() -> None:
-        lanes.call(Job(None, lambda _: None, time.monotonic() + LIMIT))  # type: ignore[arg-type]
-
-    engine = make_engine("postgresql://127.0.0.1:1/plants")
-    held = HeldConnection(engine, backend_of(engine))
-    lanes = Lanes(execute, lambda: held, usual=4, most=8, patience=0.1)
-    with started(*[call] * 4) as calling:
-        wait_until(lambda: sum(call.done() for call in calling) == 3)
-        with started(call) as (attempt,):
-            wait_until(lambda: lanes._attempt is not None)  # noqa: SLF001
-            with pytest.raises(StoreUnavailable, match="the database does not respond"):
-                call()
-            responds.set()
-    assert attempt.exception() is None
-    assert sorted(repr(call.exception())[:16] for call in calling) == [
-        "None",
-        *["StoreUnavailable"] * 3,
-    ]
-    call()
-    lanes.close()
-
-
-def test_close_waits_for_a_thread_that_has_responded() -> None:
-    """A close waits for a thread that has just responded: a fork would copy its connection."""
-    go_on = Event()
-
-    def execute(_: object, operations: list[Job]) -> bool:
-        operations[0].finish()
-        return go_on.wait(LIMIT)
-
-    engine = make_engine("postgresql://127.0.0.1:1/plants")
-    held = HeldConnection(engine, backend_of(engine))
-    lanes = Lanes(execute, lambda: held, usual=1, most=1, patience=LIMIT)
-    lanes.call(Job(None, lambda _: None, time.monotonic() + LIMIT))  # type: ignore[arg-type]
-    Timer(0.05, go_on.set).start()
-    lanes.close()
-    assert go_on.is_set()
 
 
 def test_request_that_has_waited_too_long(place: Place) -> None:
@@ -513,17 +366,9 @@ def test_refused_plant_in_a_group(place: Place, store: SQLStore, engine: Engine)
     """If the server refuses one plant of a group, the others are added."""
     execute(engine, "ALTER TABLE plants ADD CONSTRAINT no_weeds CHECK (name <> 'Weed')")
     names = ["Rose", "Weed", "Lily", "Fern"]
-    expires = time.monotonic() + LIMIT
-    adds = [
-        Add(store._statements, Plant(id, name), expires)  # noqa: SLF001
-        for id, name in enumerate(names)
-    ]
-    own = own_connections(store)
-    with closing(own._connection()) as held:  # noqa: SLF001
-        own._execute(held, [*adds])  # noqa: SLF001
+    errors = add_in_one_group(store, [Plant(id, name) for id, name in enumerate(names)])
     store.add(Plant(10, "Tulip"))
-    assert all(add.wait(LIMIT) for add in adds)
-    assert [type(add.error) for add in adds] == [type(None), StoreMisconfigured, *[type(None)] * 2]
+    assert [type(error) for error in errors] == [type(None), StoreMisconfigured, *[type(None)] * 2]
     assert [plant.name for plant in store] == ["Rose", "Lily", "Fern", "Tulip"]
 
 
@@ -617,20 +462,3 @@ def test_no_other_thread(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
 def fail_to_start() -> None:
     """Fail as when the operating system starts no more threads."""
     raise RuntimeError("can't start new thread")
-
-
-def test_connection_that_is_not_open() -> None:
-    """A connection that is not open yet has no server, and can be shut down."""
-    engine = make_engine("postgresql://127.0.0.1:1/plants")
-    held = HeldConnection(engine, backend_of(engine))
-    held.shut_down()
-    assert held.server is None
-
-
-def test_operation_finishes_once() -> None:
-    """The first outcome of an operation is its outcome."""
-    operation = Job(None, lambda _: None, 0)  # type: ignore[arg-type]
-    operation.finish()
-    operation.finish(ValueError())
-    assert operation.wait(0)
-    assert operation.error is None

@@ -1,7 +1,6 @@
 """The threads of a store: adds that wait are committed together."""
 
 import sqlite3
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
@@ -15,11 +14,9 @@ import pytest
 from sqlalchemy import event
 
 from plantstore import Plant, SQLStore, StoreMisconfigured, StoreUnavailable
-from plantstore.sql import _own
-from plantstore.sql._jobs import Add
-from plantstore.stores.deadline import deadline
+from plantstore.stores.deadline import Limits, deadline
 from tests.support.serving import LIMIT
-from tests.support.sql import open_sql, own_connections
+from tests.support.sql import add_in_one_group, open_sql, own_connections
 from tests.support.waiting import wait_until
 
 # The plant of the add that commits while the group waits.
@@ -64,7 +61,7 @@ def waits(store: SQLStore, adds: int) -> bool:
     """Return whether one add is in progress, and the others wait for it."""
     lanes = own_connections(store)._writing  # noqa: SLF001
     in_progress = sum(len(lane.jobs) for lane in lanes._lanes)  # noqa: SLF001
-    return (in_progress, lanes._queue.qsize()) == (1, adds - 1)  # noqa: SLF001
+    return (in_progress, len(lanes._queue)) == (1, adds - 1)  # noqa: SLF001
 
 
 class locked:  # noqa: N801
@@ -156,7 +153,7 @@ def test_group_of_large_plants(store: SQLStore, file: Path) -> None:
     """Adds of large plants are committed in smaller groups, so no statement becomes too large."""
     statements: list[str] = []
     listen(store, "connect", lambda it, _: it.set_trace_callback(statements.append))
-    large = [plant._replace(name="x" * 400_000) for plant in GROUP]
+    large = [plant._replace(name="x" * 100_000) for plant in GROUP]
     assert add_together(store, file, large) == [None] * 5
     assert list(store) == [FIRST, *large]
     inserts = [
@@ -213,9 +210,9 @@ def test_refused_group_is_repeated_one_by_one(store: SQLStore, file: Path) -> No
             if statement.startswith("INSERT"):
                 inserts.append(statement.count("(") - 1)
                 if len(inserts) in {2, 4}:  # While the group, and then another add, is executed.
-                    waiting = queue.qsize()
+                    waiting = len(queue)
                     threads.submit(store.add, next(later))
-                    wait_until(lambda: queue.qsize() > waiting)
+                    wait_until(lambda: len(queue) > waiting)
 
         listen(store, "before_cursor_execute", note)
         queue = own_connections(store)._writing._queue  # noqa: SLF001
@@ -291,7 +288,7 @@ def test_unexpected_exception_after_a_commit(
 
 def test_adds_wait_for_a_locked_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However long a file is locked, adds wait for it until their deadline, and are not refused."""
-    monkeypatch.setattr(_own, "_PATIENCE", 0.0)
+    monkeypatch.setattr(Limits, "silence", 0.0)
     with open_sql(f"sqlite:///{file}") as store:
         store.add_all([])
         assert add_together(store, file, GROUP) == [None] * 5
@@ -301,11 +298,9 @@ def test_group_on_a_file_that_stays_locked(file: Path) -> None:
     """If a file stays locked, all adds of a group fail at once: each alone would wait again."""
     with open_sql(f"sqlite:///{file}?timeout=0") as store:
         store.add_all([])
-        own, expires = own_connections(store), time.monotonic() + LIMIT
-        adds = [Add(store._statements, plant, expires) for plant in GROUP]  # noqa: SLF001
-        with closing(own._connection()) as held, locked(file):  # noqa: SLF001
-            own._execute(held, [*adds])  # noqa: SLF001
-        assert {type(add.error) for add in adds} == {StoreUnavailable}
+        with locked(file):
+            errors = add_in_one_group(store, GROUP)
+        assert {type(error) for error in errors} == {StoreUnavailable}
 
 
 def test_deadline_in_the_queue(store: SQLStore, file: Path) -> None:

@@ -13,8 +13,8 @@ from tests.support.serving import free_port
 
 # The number of connections to the server. In session mode, each connection of a client keeps one
 # for itself, and two processes of eight threads and an import need seventeen: 20 is the default of
-# PgBouncer. In transaction mode, they share fewer.
-POOL_SIZES = {"session": 20, "transaction": 10}
+# PgBouncer. In transaction mode, they share fewer. Twelve adds may wait for a standby.
+POOL_SIZES = {"session": 20, "transaction": 14}
 
 _CONFIGURATION = """
 [databases]

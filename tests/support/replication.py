@@ -13,7 +13,6 @@ import psycopg
 from sqlalchemy import Engine, text
 
 from plantstore import Plant, StoreUnavailable
-from plantstore.sql._own import MOST_WRITING
 from plantstore.stores.deadline import deadline
 from tests.support.databases import (
     Server,
@@ -27,6 +26,8 @@ from tests.support.sites import LILY, ROSE_PLANT
 from tests.support.sql import open_sql, started
 from tests.support.waiting import wait_until
 
+# The maximum number of connections with which a process adds plants.
+MOST = 12
 # What the standby is called by the primary.
 STANDBY = "standby"
 # The number of backends that wait until the standby has the commit.
@@ -169,7 +170,7 @@ class Administrator:
         self.execute(f"SELECT pg_cancel_backend(pid) {WAITING}")
 
 
-def check_waiting_adds(url: str, admin: Administrator, most: int = MOST_WRITING) -> None:
+def check_waiting_adds(url: str, admin: Administrator, most: int = MOST) -> None:
     """Check that so many adds wait for the standby, that reads go on, and that adds recover."""
 
     def add(id: int) -> bool:

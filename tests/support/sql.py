@@ -1,7 +1,7 @@
 """SQL stores under test, concurrent calls, and services on databases."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from threading import Barrier
@@ -11,9 +11,10 @@ from sqlalchemy import Connection, Engine, Text, create_engine, event, exc, text
 
 from plantstore import Plant, SQLStore, StoreUnavailable, open_store
 from plantstore.sql._columns import make_columns
-from plantstore.sql._own import OwnConnections
+from plantstore.sql._executors import OwnConnections
 from tests.support.databases import Place
 from tests.support.serving import LIMIT, Gunicorn, post
+from tests.support.waiting import wait_until
 
 # The columns of the fields that a later version of the package may add.
 FURTHER_COLUMNS = [
@@ -36,6 +37,19 @@ def own_connections(store: SQLStore) -> OwnConnections:
     executor = store._executor  # noqa: SLF001
     assert isinstance(executor, OwnConnections)
     return executor
+
+
+def add_in_one_group(store: SQLStore, plants: Sequence[Plant]) -> list[BaseException | None]:
+    """Add plants that one lane takes together; return the exception of each add, or None."""
+    store.close()
+    queue = own_connections(store)._writing._queue  # noqa: SLF001
+    with ThreadPoolExecutor(len(plants)) as threads:
+        with queue._turn:  # noqa: SLF001  # No lane takes a job.
+            adding = []
+            for plant in plants:
+                adding.append(threads.submit(store.add, plant))
+                wait_until(lambda: len(queue) == len(adding))
+        return [add.exception(LIMIT) for add in adding]
 
 
 @contextmanager

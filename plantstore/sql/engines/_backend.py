@@ -25,11 +25,11 @@ from sqlalchemy.sql.compiler import IdentifierPreparer
 from sqlalchemy.types import TypeEngine
 
 from ...stores.base import Plant, StoreMisconfigured
-from ...stores.deadline import TIMEOUT
+from ...stores.deadline import Limits
 from ...text import one_line
 
-#: The timeout in seconds to connect to one host of a server.
-CONNECT_TIMEOUT = 3
+#: The maximum number of connections of a process to a server, by default.
+CONNECTIONS = 24
 
 
 class Backend(ABC):
@@ -258,17 +258,23 @@ def _insert(table: str, columns: str, marker: str, rows: int, clause: str) -> st
     return f"INSERT INTO {table} ({columns}) VALUES {values}{clause}"  # noqa: S608
 
 
-def own_engine(url: URL, connect_args: Mapping[str, Any], timeout: float = TIMEOUT) -> Engine:
+def own_engine(
+    url: URL,
+    connect_args: Mapping[str, Any],
+    timeout: float = Limits.operation,
+    connections: int = CONNECTIONS,
+) -> Engine:
     """Return an engine of our own: each statement is a transaction, and there is no pool.
 
     :param url: the URL. SQLAlchemy converts its options.
     :param connect_args: arguments of the driver, which override these options.
     :param timeout: the seconds that a job of the engine may wait.
+    :param connections: the maximum number of connections of a process to a server.
     """
     return create_engine(
         url,
         connect_args=connect_args,
         isolation_level="AUTOCOMMIT",
-        execution_options={"plantstore": timeout},
+        execution_options={"plantstore": (timeout, connections)},
         poolclass=NullPool,
     )

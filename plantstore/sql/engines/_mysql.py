@@ -15,8 +15,9 @@ from sqlalchemy.dialects.mysql import LONGTEXT
 from sqlalchemy.util import asbool
 
 from ...stores.base import Plant
+from ...stores.deadline import Limits
 from ...text import one_line
-from ._backend import CONNECT_TIMEOUT, Backend, own_engine, qualified_name
+from ._backend import CONNECTIONS, Backend, own_engine, qualified_name
 from ._options import convert, one_of, whole
 
 # The columns of plants whose character set is not utf8mb4.
@@ -26,20 +27,25 @@ _WRONG_CHARACTER_SETS = (
     f" AND column_name IN {Plant._fields} AND character_set_name <> 'utf8mb4'"
 )
 # The names are those of Linux; other systems have some of them.
-_KEEPALIVE = {"TCP_KEEPIDLE": 4, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 10_000}
+_KEEPALIVE = {
+    "TCP_KEEPIDLE": Limits.keepalive_idle,
+    "TCP_KEEPINTVL": Limits.keepalive_interval,
+    "TCP_KEEPCNT": Limits.keepalive_count,
+    "TCP_USER_TIMEOUT": Limits.keepalive_end * 1000,
+}
 _PORT = "3306"
 # The codes of errors.
 _NO_SERVER = 2003
 _READ_ONLY = 1290
 _FAILED_COMMIT = 1180  # Other nodes may have the plants.
 _NOT_READY = 1047  # A node of Galera that is not in the cluster, or not yet.
-_LONGER_LOCK_TIMEOUT = "SET innodb_lock_wait_timeout=4"
+_LONGER_LOCK_TIMEOUT = f"SET innodb_lock_wait_timeout={Limits.mysql_import_lock}"
 _BEGIN = ("SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "BEGIN")
 # Without strict mode, MariaDB truncates long strings. The lock timeouts are short, because the
 # job is then retried.
 _INIT_COMMAND = (
     "SET sql_mode=CONCAT(@@sql_mode, ',STRICT_ALL_TABLES'),"
-    " innodb_lock_wait_timeout=1, lock_wait_timeout=1"
+    f" innodb_lock_wait_timeout={Limits.mysql_lock}, lock_wait_timeout={Limits.mysql_lock}"
 )
 
 
@@ -67,6 +73,7 @@ _OPTIONS: dict[str, Callable[[str], Any]] = {
     # No other character set can store every text.
     "charset": one_of("utf8mb4"),
     "connect_timeout": _seconds,
+    "connections": whole(2, 1000),
     "max_allowed_packet": whole(1, 2**30),
     "program_name": str,
     "read_default_file": _file,
@@ -118,7 +125,7 @@ class MySQL(Backend):
         """Return an engine whose sessions are strict."""
         options = convert(url.query, {**_OPTIONS, **_SSL_OPTIONS, **_SERVERS})
         arguments = {
-            "connect_timeout": CONNECT_TIMEOUT,
+            "connect_timeout": Limits.connect,
             **{name: options[name] for name in options if name in _OPTIONS},
             "charset": "utf8mb4",
             "init_command": _INIT_COMMAND,
@@ -127,7 +134,8 @@ class MySQL(Backend):
             arguments["password"] = url.password.encode()  # PyMySQL would encode it as Latin-1.
         servers = _servers(url, options)
         url = url.set(drivername="mysql+pymysql").difference_update_query([*_OPTIONS, *_SERVERS])
-        engine = own_engine(url, arguments)
+        connections = arguments.pop("connections", CONNECTIONS)
+        engine = own_engine(url, arguments, connections=connections)
         from pymysql.connections import (  # type: ignore[import-untyped]
             Connection as connect,  # noqa: N813
         )
@@ -202,7 +210,7 @@ def _open_first(connect: Any, servers: Sequence[Mapping[str, Any]], **options: A
 
     :raises pymysql.err.OperationalError: if there is none. The message says why.
     """
-    seconds = min(options["connect_timeout"], max(1.0, CONNECT_TIMEOUT / len(servers)))
+    seconds = min(options["connect_timeout"], max(1.0, Limits.connect / len(servers)))
     problems = []
     for server in servers:
         try:

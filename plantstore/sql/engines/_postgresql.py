@@ -10,8 +10,9 @@ from typing import Any, ClassVar
 from sqlalchemy import URL, Connection, Engine, Table, event, exc, select, text
 
 from ...stores.base import Plant, StoreUnavailable
+from ...stores.deadline import Limits
 from ._backend import (
-    CONNECT_TIMEOUT,
+    CONNECTIONS,
     Backend,
     driver_of,
     execute_insert,
@@ -26,9 +27,12 @@ _log = logging.getLogger("plantstore")
 # that is shorter than deadlock_timeout (one second) ends the wait of a group of adds, so that an
 # import never is the victim of a deadlock. Without warnings, the server would not say that it has
 # given up to wait for a standby.
-_SETTINGS = {"statement_timeout": 3500, "lock_timeout": 500}
+_SETTINGS = {
+    "statement_timeout": round(Limits.postgresql_statement * 1000),
+    "lock_timeout": round(Limits.postgresql_lock * 1000),
+}
 _LEVEL = "client_min_messages=warning"
-_IMPORT_SETTINGS = "SET LOCAL lock_timeout = 3000"
+_IMPORT_SETTINGS = f"SET LOCAL lock_timeout = {Limits.postgresql_import_lock * 1000}"
 _WITHOUT_TIMEOUT = (
     "The role %s has no %s in PostgreSQL. With pgbouncer=true, the role must have it:"
     " ALTER ROLE %s SET %s = %d"
@@ -44,20 +48,24 @@ _NOT_REPLICATED = "the server has committed, but its wait for a standby was canc
 _FOR_PGBOUNCER = "for PgBouncer and similar servers, add the option pgbouncer=true to the URL"
 # The kernel ends a connection about ten seconds after its host is gone.
 _DEFAULTS = {
-    "connect_timeout": CONNECT_TIMEOUT,
+    "connect_timeout": Limits.connect,
     "client_encoding": "utf8",
-    "keepalives_idle": 4,
-    "keepalives_interval": 2,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 10_000,
+    "keepalives_idle": Limits.keepalive_idle,
+    "keepalives_interval": Limits.keepalive_interval,
+    "keepalives_count": Limits.keepalive_count,
+    "tcp_user_timeout": Limits.keepalive_end * 1000,
 }
 # With several servers, each has less time, and only one that can store plants is used.
-_DEFAULTS_OF_SEVERAL = {"connect_timeout": 2, "target_session_attrs": "read-write"}
+_DEFAULTS_OF_SEVERAL = {
+    "connect_timeout": Limits.connect_of_several,
+    "target_session_attrs": "read-write",
+}
 # A message of libpq about an option. The value may be a part of a password.
 _WRONG_VALUE = re.compile(r'(connection is bad: (?!connection)(invalid "\w+")?[^"]*)".*"')
 # The types of the options that libpq does not check before it connects.
 _TYPES: dict[str, Callable[[str], Any]] = {
     "client_encoding": one_of("utf8", "UTF8"),
+    "connections": whole(2, 1000),
     "pgbouncer": one_of("true", "false"),
     **dict.fromkeys(
         (
@@ -109,12 +117,14 @@ class PostgreSQL(Backend):
         url = url.set(drivername="postgresql+psycopg")
         options = _options(url)
         is_pooled = options.pop("pgbouncer", "false") == "true"
+        connections = options.pop("connections", CONNECTIONS)
         if is_pooled:
             options["prepare_threshold"] = None
         else:
             settings = " ".join(f"-c {name}={value}" for name, value in _SETTINGS.items())
             options["options"] = f"{settings} {options.get('options', '')} -c {_LEVEL}"
-        engine = own_engine(url.difference_update_query(["pgbouncer"]), options)
+        url = url.difference_update_query(["pgbouncer", "connections"])
+        engine = own_engine(url, options, connections=connections)
         if is_pooled:
             event.listen(engine, "engine_connect", _check_settings, once=True)
         dialect: Any = engine.dialect

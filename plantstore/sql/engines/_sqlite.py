@@ -26,15 +26,13 @@ from sqlalchemy.schema import CreateTable
 from sqlalchemy.types import TypeEngine
 
 from ...stores.base import Plant, PlantExists, StoreUnavailable
-from ...stores.deadline import TIMEOUT
+from ...stores.deadline import Limits
 from .._columns import make_columns
 from ._backend import Backend, driver_of, dropped, own_engine, plant_columns, qualified_name
 from ._options import convert, one_of
 
 _log = logging.getLogger("plantstore")
 
-# The seconds that a connection waits for a lock.
-_LOCK_TIMEOUT = 4
 _WAL_WARNING = (
     "SQLite %s has the WAL-reset bug, which can very rarely corrupt a file with a write-ahead log."
     " Use SQLite 3.51.3 or later, or journal_mode=truncate."
@@ -158,14 +156,14 @@ class SQLite(Backend):
                 " sqlite:///plants.db, and four before an absolute path"
             )
         options = convert(url.query, _OPTIONS)
-        lock_timeout: float = options.get("timeout", _LOCK_TIMEOUT)
+        lock_timeout: float = options.get("timeout", Limits.sqlite_lock)
         access: str = options.get("mode", "rwc")
         buggy = has_wal_reset_bug(sqlite3.sqlite_version_info)
         wanted: str | None = options.get("journal_mode") if access == "rwc" else None
         if buggy and wanted == "wal":
             _warn_of_wal_reset_bug()
         # The time for everything else is the same as by default.
-        timeout = TIMEOUT + max(0, lock_timeout - _LOCK_TIMEOUT)
+        timeout = Limits.operation + max(0, lock_timeout - Limits.sqlite_lock)
         uri = Path(os.path.abspath(url.database or "")).as_uri()
         query = {"uri": "true", "mode": access}
         url = url.set(drivername="sqlite", database=uri, query=query)

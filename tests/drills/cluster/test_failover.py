@@ -13,11 +13,10 @@ import pytest
 from sqlalchemy import make_url
 
 from plantstore import Plant, SQLStore, StoreUnavailable
-from plantstore.sql._own import MOST_WRITING
 from tests.support.clients import Clients, Record
 from tests.support.databases import Place, only, postgresql
 from tests.support.databases import Server as DatabaseServer
-from tests.support.replication import WAITING, Node, Pair, postgresql_pair
+from tests.support.replication import MOST, WAITING, Node, Pair, postgresql_pair
 from tests.support.serving import Gunicorn, Server
 from tests.support.sites import LILY, ROSE_PLANT
 from tests.support.sql import environment, open_sql, started
@@ -253,7 +252,7 @@ def test_standby_that_does_not_respond_keeps_a_limited_number_of_backends(outage
     acknowledged, waiting, lost = lose_standby(outage)
     # The responses to requests whose plants the standby had already stored.
     assert acknowledged <= CLIENTS
-    assert waiting <= SERVICES * MOST_WRITING
+    assert waiting <= SERVICES * MOST
     assert not lost
 
 

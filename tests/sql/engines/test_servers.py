@@ -8,7 +8,6 @@ import pytest
 from sqlalchemy import Engine, make_url, text
 
 from plantstore import SQLStore, StoreUnavailable
-from plantstore.sql._own import READING
 from plantstore.stores.deadline import deadline
 from plantstore.stores.urls import public_url
 from tests.support.databases import SERVERS, Place, mariadb, only, postgresql
@@ -19,6 +18,8 @@ from tests.support.sql import open_sql, started
 from tests.support.stores import refusal
 from tests.support.waiting import wait_until
 
+# The number of lanes with which a store reads.
+READING = 8
 # Both engines have these problems with several servers.
 INVALID = [
     "me:hunter2@a:1,b:99999/db",

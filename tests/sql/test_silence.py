@@ -1,0 +1,278 @@
+"""Silence: no lane has a response, so most jobs are refused at once, and a few open connections."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from itertools import count
+from threading import Event
+
+import pytest
+from sqlalchemy import Engine, event
+
+from plantstore import Plant, SQLStore, StoreUnavailable
+from plantstore.stores.deadline import Limits, deadline
+from tests.support.databases import SERVERS, Place, only, postgresql
+from tests.support.proxy import Proxy, proxy
+from tests.support.replication import Administrator
+from tests.support.serving import LIMIT
+from tests.support.sites import ROSE_PLANT
+from tests.support.sql import execute, open_sql, own_connections, started
+from tests.support.waiting import wait_until
+
+REFUSED = "the database does not respond"
+ids = count(10)
+
+
+@pytest.fixture
+def gate(place: Place) -> Iterator[Proxy]:
+    """Run a proxy in front of the database."""
+    with proxy(place) as gate:
+        yield gate
+
+
+@pytest.fixture
+def store(gate: Proxy) -> Iterator[SQLStore]:
+    """Return a store with an open connection."""
+    with open_sql(gate.url) as store:
+        store.add(ROSE_PLANT)
+        yield store
+        gate.forwards.set()
+
+
+def limit(monkeypatch: pytest.MonkeyPatch, **seconds: float) -> None:
+    """Change some of the time limits."""
+    for name, value in seconds.items():
+        monkeypatch.setattr(Limits, name, value)
+
+
+def outcome(operation: Callable[[], object]) -> str:
+    """Return the message of an operation's StoreUnavailable, or an empty string."""
+    try:
+        operation()
+    except StoreUnavailable as error:
+        return str(error)
+    return ""
+
+
+def add(store: SQLStore, seconds: float = LIMIT) -> str:
+    """Add a plant; return why this is not possible, or an empty string."""
+    with deadline(seconds):
+        return outcome(lambda: store.add(Plant(next(ids), "")))
+
+
+@contextmanager
+def silent(store: SQLStore, gate: Proxy) -> Iterator[None]:
+    """Let the open connections have no response, and run the block when this is noticed."""
+    gate.silence()
+    with started(lambda: add(store)) as (first,):
+        wait_until(lambda: own_connections(store)._writing._is_silent)  # noqa: SLF001
+        yield
+    first.result()
+
+
+@only(*SERVERS)
+def test_one_caller_waits_for_a_silent_server(store: SQLStore, gate: Proxy) -> None:
+    """While a server does not respond, only one of its callers waits until its deadline.
+
+    The others are refused after two seconds, so that other requests can use their threads.
+    """
+    gate.forwards.clear()
+    with started(*[lambda: add(store)] * 8) as adding:
+        wait_until(lambda: sum(add.done() for add in adding) >= 7)
+        assert sum(add.done() for add in adding) == 7
+    assert all(add.result() for add in adding)
+    gate.forwards.set()
+    wait_until(lambda: not add(store))
+
+
+@only(*SERVERS)
+def test_most_jobs_are_refused_at_once(store: SQLStore, gate: Proxy) -> None:
+    """During silence, one job each second opens a connection; most others are refused at once.
+
+    That a proxy accepts the connection is not a response.
+    """
+    gate.forwards.clear()
+    add(store)
+    before, begin, seconds = gate.accepted, time.monotonic(), 3
+    outcomes = Counter[str]()
+    while time.monotonic() < begin + seconds:
+        outcomes[add(store, 0.1)] += 1
+        time.sleep(0.01)
+    assert "" not in outcomes
+    refused = outcomes.pop(REFUSED)
+    assert sum(outcomes.values()) < refused
+    assert 1 <= gate.accepted - before <= seconds + 1
+
+
+@only(postgresql)
+def test_new_connection_is_no_response(place: Place, engine: Engine) -> None:
+    """While a server lets clients connect, but executes no add, most adds are refused at once."""
+    admin, outcomes = Administrator(engine), Counter[str]()
+    with open_sql(place.url) as store:
+        store.add(ROSE_PLANT)
+        with admin.missing_standby():
+            add(store)
+            end = time.monotonic() + 4
+            while time.monotonic() < end:
+                outcomes[add(store, 0.1)] += 1
+                time.sleep(0.01)
+        assert "" not in outcomes
+        refused = outcomes.pop(REFUSED)
+        assert sum(outcomes.values()) < refused
+        wait_until(lambda: not add(store))
+
+
+@only(*SERVERS)
+def test_new_connection_ends_silence(store: SQLStore, gate: Proxy) -> None:
+    """If another connection works, the first job that is let through succeeds, and then all do.
+
+    Neither the lanes without a response nor idle ones keep them waiting.
+    """
+    with started(*[lambda: store.get(next(ids))] * 8):  # Opens more than one connection.
+        pass
+    gate.silence()
+    with started(lambda: store.get(1), lambda: store.get(1)) as getting:
+        outcomes = [""]
+        wait_until(lambda: own_connections(store)._reading._is_silent)  # noqa: SLF001
+        while outcomes[-1] != "None":
+            with suppress(StoreUnavailable):
+                store.get(-1)
+                break
+            time.sleep(0.01)
+        assert {outcome(lambda: store.get(-1)) for _ in range(50)} == {""}
+    del getting
+
+
+@only(*SERVERS)
+def test_operation_that_takes_longer_is_no_outage(
+    store: SQLStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the only operation takes more than two seconds, others succeed, also two at a time."""
+    executor, statements, go_on = own_connections(store), store._statements, Event()  # noqa: SLF001
+    with started(lambda: executor.call(statements, lambda _: go_on.wait(LIMIT))):
+        lanes = executor._reading  # noqa: SLF001
+        wait_until(lambda: lanes._is_silent and time.monotonic() > lanes._next_attempt)  # noqa: SLF001
+        # On a busy machine, it may take some time to connect.
+        limit(monkeypatch, look=LIMIT / 2, attempt=LIMIT)
+        with started(*[lambda: store.get(1)] * 4) as getting:
+            pass
+        go_on.set()
+    assert [call.result() for call in getting] == [ROSE_PLANT] * 4
+
+
+@only(*SERVERS)
+def test_lane_without_a_response_is_replaced(store: SQLStore, gate: Proxy) -> None:
+    """While as many operations as there are lanes have no response, others get lanes of their own.
+
+    This is also true if other operations have had responses: then there is no silence.
+    """
+    executor, statements, go_on = own_connections(store), store._statements, Event()  # noqa: SLF001
+
+    def hold() -> None:
+        executor.call(statements, lambda _: go_on.wait(LIMIT), writes=True)
+
+    with started(*[hold] * 4) as holding:
+        wait_until(lambda: not add(store))
+        assert [add(store) for _ in range(20)] == [""] * 20
+        assert not any(call.done() and not call.exception() for call in holding)
+        go_on.set()
+
+
+@only(*SERVERS)
+def test_lost_connection_is_closed(
+    store: SQLStore, gate: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection without a response is closed some time after others have had one."""
+    limit(monkeypatch, after_silence=0.5)
+    lost = {*gate.clients}
+    with silent(store, gate):
+        wait_until(lambda: not add(store))
+        wait_until(lambda: add(store) == "" and not lost & gate.clients)
+
+
+@only(*SERVERS)
+def test_connection_lost_without_silence(
+    store: SQLStore, gate: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection is also closed if there was no silence, because others have had responses."""
+    limit(monkeypatch, lost=3)
+    lost = {*gate.clients}
+    gate.silence()
+    with started(lambda: add(store, 1)) as (first,):
+        wait_until(lambda: not add(store))
+    assert first.result()
+    wait_until(lambda: add(store) == "" and not lost & gate.clients)
+
+
+@only(*SERVERS)
+@pytest.mark.parametrize("used", [True, False], ids=["used", "new"])
+def test_connection_that_hangs_after_its_login(
+    place: Place, gate: Proxy, monkeypatch: pytest.MonkeyPatch, used: bool
+) -> None:
+    """If a new connection hangs after its login, the next one is used some time later."""
+    limit(monkeypatch, lost=0.5)
+    with open_sql(gate.url) as store:
+        if used:
+            store.add(ROSE_PLANT)
+            gate.silence()
+        engine = own_connections(store).engine
+        event.listen(engine, "connect", lambda *_: gate.silence(), once=True, insert=True)
+        assert add(store, 0.2)
+        wait_until(lambda: not add(store, 0.2))
+
+
+@only(*SERVERS)
+def test_all_lanes_wait_in_vain(
+    store: SQLStore, gate: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If all lanes have had no response for long, one of them connects again, and then another."""
+    limit(monkeypatch, silence=0.1, attempt=0.1, lost=1)
+    with open_sql(gate.url) as store:
+        hang = lambda *_: gate.silence()  # noqa: E731
+        engine = own_connections(store).engine
+        store.add(Plant(next(ids), ""))
+        event.listen(engine, "connect", hang)
+        gate.silence()
+        lanes = own_connections(store)._writing  # noqa: SLF001
+        wait_until(lambda: bool(add(store, 0.1)) and len(lanes._lanes) == lanes._most)  # noqa: SLF001
+        event.remove(engine, "connect", hang)
+        wait_until(lambda: not add(store, 0.2))
+
+
+@only(postgresql)
+def test_limit_of_connections_of_a_role(place: Place, engine: Engine) -> None:
+    """If a role can have few connections, lanes that have one execute the jobs of all."""
+    with open_sql(place.url) as store:
+        store.add(ROSE_PLANT)
+    execute(engine, "CREATE ROLE few LOGIN CONNECTION LIMIT 3", "GRANT ALL ON plants TO few")
+    try:
+        with open_sql(place.url.replace("plants@", "few@")) as store, ThreadPoolExecutor(8) as all8:
+            for operation in (add, lambda it: outcome(lambda: it.get(1)), add):
+                outcomes = [*all8.map(operation, [store] * 100)]
+                assert {*outcomes} == {""}
+    finally:
+        execute(engine, "REVOKE ALL ON plants FROM few", "DROP ROLE few")
+
+
+@only(*SERVERS)
+def test_number_of_connections(gate: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With ?connections=4, a store has at most four connections, also while there is silence."""
+    limit(monkeypatch, silence=0.2, attempt=0.1, lost=2)
+    with open_sql(f"{gate.url}?connections=4") as store, ThreadPoolExecutor(16) as threads:
+
+        def use(_: int) -> None:
+            with deadline(0.3), suppress(StoreUnavailable):
+                store.get(1)
+                store.add(Plant(next(ids), ""))
+
+        store.add_all([])
+        wait_until(lambda: not gate.clients)
+        opened = []
+        for number in range(20):
+            if number % 5 == 4:
+                gate.silence()
+            list(threads.map(use, range(16)))
+            opened.append(len(gate.clients))
+        assert 2 <= max(opened) <= 4
