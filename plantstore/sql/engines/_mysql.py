@@ -34,13 +34,21 @@ _READ_ONLY = 1290
 _FAILED_COMMIT = 1180  # Other nodes may have the plants.
 _NOT_READY = 1047  # A node of Galera that is not in the cluster, or not yet.
 _LONGER_LOCK_TIMEOUT = "SET innodb_lock_wait_timeout=4"
-_BEGIN = ("SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "BEGIN")
-# Without strict mode, MariaDB truncates long strings. The lock timeouts are short, because the
-# job is then retried.
-_INIT_COMMAND = (
-    "SET sql_mode=CONCAT(@@sql_mode, ',STRICT_ALL_TABLES'),"
-    " innodb_lock_wait_timeout=1, lock_wait_timeout=1"
-)
+_BEGIN = ("SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "START TRANSACTION")
+# What a session needs, by one statement. An administrator may have set other values for all
+# sessions. Each variable that changes what a statement, a text or a commit means has a fixed value.
+# The lock timeouts are short, because the job is then retried. With messages in another language,
+# a value of a plant could not be removed from them. The variables in comments are those of MariaDB,
+# and those of MySQL.
+_SESSION = """SET NAMES utf8mb4,
+    sql_mode='STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION',
+    autocommit=1, completion_type=0,
+    foreign_key_checks=1, unique_checks=1,
+    sql_auto_is_null=0, sql_big_selects=1, sql_quote_show_create=1, sql_safe_updates=0,
+    sql_select_limit=18446744073709551615,
+    innodb_lock_wait_timeout=1, lock_wait_timeout=1, lc_messages='en_US'
+    /*M! , tx_isolation='READ-COMMITTED', tx_read_only=0, check_constraint_checks=1 */
+    /*!80000 , transaction_isolation='READ-COMMITTED', transaction_read_only=0 */"""
 
 
 def _file(path: str) -> str:
@@ -112,16 +120,21 @@ class MySQL(Backend):
             "SELECT 1 FROM DUAL WHERE @@character_set_client <> 'utf8mb4'"
             " OR @@character_set_connection <> 'utf8mb4'"
         ),
+        # A session of our own does not have it.
+        "the sql_mode of the connection must not have EMPTY_STRING_IS_NULL": (
+            "SELECT 1 FROM DUAL WHERE FIND_IN_SET('EMPTY_STRING_IS_NULL', @@sql_mode)"
+        ),
     }
 
     def make_engine(self, url: URL) -> Engine:
-        """Return an engine whose sessions are strict."""
+        """Return an engine whose sessions depend on no setting of the server."""
         options = convert(url.query, {**_OPTIONS, **_SSL_OPTIONS, **_SERVERS})
         arguments = {
             "connect_timeout": CONNECT_TIMEOUT,
             **{name: options[name] for name in options if name in _OPTIONS},
+            "autocommit": True,  # It is known without another statement.
             "charset": "utf8mb4",
-            "init_command": _INIT_COMMAND,
+            "init_command": _SESSION,
         }
         if url.password:
             arguments["password"] = url.password.encode()  # PyMySQL would encode it as Latin-1.

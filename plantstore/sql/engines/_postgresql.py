@@ -24,14 +24,23 @@ _log = logging.getLogger("plantstore")
 
 # What a session needs. A statement ends on the server before the client gives up. A lock timeout
 # that is shorter than deadlock_timeout (one second) ends the wait of a group of adds, so that an
-# import never is the victim of a deadlock. Without warnings, the server would not say that it has
-# given up to wait for a standby.
-_SETTINGS = {"statement_timeout": 3500, "lock_timeout": 500}
-_LEVEL = "client_min_messages=warning"
+# import never is the victim of a deadlock. The options of the user may change them.
+_TIMEOUTS = {"statement_timeout": "3500", "lock_timeout": "500"}
+# An administrator or a user may have set other values of what changes the meaning of a statement,
+# a text or a commit. Each has a fixed value. Without warnings, the server would not say that it has
+# given up to wait for a standby. The encoding is an argument of its own.
+_FIXED = {
+    "client_min_messages": "warning",
+    "default_transaction_deferrable": "off",
+    "default_transaction_isolation": r"read\ committed",
+    "exit_on_error": "off",
+    "quote_all_identifiers": "off",
+    "standard_conforming_strings": "on",
+}
 _IMPORT_SETTINGS = "SET LOCAL lock_timeout = 3000"
 _WITHOUT_TIMEOUT = (
     "The role %s has no %s in PostgreSQL. With pgbouncer=true, the role must have it:"
-    " ALTER ROLE %s SET %s = %d"
+    " ALTER ROLE %s SET %s = %s"
 )
 # The version 10, if a server does not say which one it has.
 _LOWEST_VERSION = 10_00_00
@@ -112,8 +121,8 @@ class PostgreSQL(Backend):
         if is_pooled:
             options["prepare_threshold"] = None
         else:
-            settings = " ".join(f"-c {name}={value}" for name, value in _SETTINGS.items())
-            options["options"] = f"{settings} {options.get('options', '')} -c {_LEVEL}"
+            users = options.get("options", _inherited_options())
+            options["options"] = f"{_settings(_TIMEOUTS)} {users} {_settings(_FIXED)}"
         engine = own_engine(url.difference_update_query(["pgbouncer"]), options)
         if is_pooled:
             event.listen(engine, "engine_connect", _check_settings, once=True)
@@ -220,12 +229,26 @@ def _options(url: URL) -> dict[str, Any]:
     arguments = _arguments(url)
     arguments |= convert({name: arguments[name] for name in url.query}, {**known, **_TYPES})
     several = "," in f"{arguments.get('hostaddr') or arguments.get('host')}"
+    if "service" in arguments:
+        raise ValueError("use the environment variable PGSERVICE instead of the option service")
     return {**_DEFAULTS, **(_DEFAULTS_OF_SEVERAL if several else {}), **arguments}
+
+
+def _settings(values: Mapping[str, str]) -> str:
+    return " ".join(f"-c {name}={value}" for name, value in values.items())
+
+
+def _inherited_options() -> str:
+    """Return the options of PGSERVICE or PGOPTIONS, which libpq does not add to others."""
+    from psycopg import pq
+
+    values = {option.keyword: option.val for option in pq.Conninfo.get_defaults()}
+    return (values[b"options"] or b"").decode()
 
 
 def _check_settings(connection: Connection) -> None:
     """Log each timeout that the role does not have."""
-    for name, value in _SETTINGS.items():
+    for name, value in _TIMEOUTS.items():
         if connection.exec_driver_sql(f"SHOW {name}").scalar() == "0":
             role = connection.engine.url.username
             _log.warning(_WITHOUT_TIMEOUT, role, name, role, name, value)

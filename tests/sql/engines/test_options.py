@@ -121,7 +121,6 @@ def test_invalid_option_is_refused_by_name(url: str, name: str) -> None:
             "ssl_min_protocol_version=hunter2",
             'invalid "ssl_min_protocol_version" value: "***"',
         ),
-        ("service=hunter2", 'definition of service "***" not found'),
         ("port=99999", 'invalid port number: "***"'),
         ("hostaddr=127.0.0.1,127.0.0.2", "could not match 1 host names with 2 hostaddr values"),
     ],
@@ -287,14 +286,12 @@ def test_password_is_not_taken_for_options(password: str) -> None:
     open_sql(f"mysql://me:{password}@127.0.0.1/db?charset=utf8mb4&").close()
 
 
-@pytest.mark.parametrize("setting", ["sslmode=prefer", "gssencmode=disable\nhost=a,b\nport=1,2"])
-def test_options_of_a_service(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str
-) -> None:
-    """A URL may name a service of libpq, also one with several hosts."""
-    (tmp_path / "services").write_text(f"[plants]\n{setting}\n")
+def test_hosts_of_a_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The service of PGSERVICE may have several hosts."""
+    (tmp_path / "services").write_text("[plants]\nhost=a,b\nport=1,2\n")
     monkeypatch.setenv("PGSERVICEFILE", str(tmp_path / "services"))
-    open_sql("postgresql:///db?service=plants&target_session_attrs=read-write").close()
+    monkeypatch.setenv("PGSERVICE", "plants")
+    open_sql("postgresql:///db?target_session_attrs=read-write").close()
 
 
 def use(url: str) -> None:
