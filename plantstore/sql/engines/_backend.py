@@ -1,5 +1,6 @@
 """The interface of an engine: everything in which one engine differs from another."""
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
@@ -31,6 +32,9 @@ from ...text import one_line
 #: The timeout in seconds to connect to one host of a server.
 CONNECT_TIMEOUT = 3
 
+# The errors of a driver that refuses a statement of ours before the database has it.
+_DRIVER_ERRORS = (exc.DataError, exc.NotSupportedError, exc.ProgrammingError)
+
 
 class Backend(ABC):
     """What the stores need to know of an engine. There is one object for each engine.
@@ -54,8 +58,10 @@ class Backend(ABC):
     conflicts: ClassVar[Collection[object]] = ()
     #: The codes of those errors after which another server may execute the job.
     unready: ClassVar[Collection[object]] = ()
-    #: The codes of errors that an operator must correct, in addition to violated constraints.
-    refusals: ClassVar[Collection[object]] = ()
+    #: The codes of other errors that end by themselves, or with an outage.
+    transient: ClassVar[Collection[object]] = ()
+    #: The codes of errors in our own statements.
+    faults: ClassVar[Collection[object]] = ()
 
     @abstractmethod
     def make_engine(self, url: URL) -> Engine:
@@ -164,13 +170,23 @@ class Backend(ABC):
         """Return whether a job was rolled back because of a concurrent transaction."""
         return self.code(error) in self.conflicts
 
-    def is_refusal(self, error: exc.DBAPIError) -> bool:
-        """Return whether a job fails until an operator has corrected something."""
-        is_of_data = isinstance(error, exc.IntegrityError | exc.DataError)
-        return is_of_data or self.code(error) in self.refusals
+    def is_transient(self, error: Exception) -> bool:
+        """Return whether a job may succeed later, although nobody changes the database."""
+        code = self.code(error)
+        return code is None or code in self.conflicts or code in self.transient
 
-    def code(self, error: exc.DBAPIError) -> Any:
-        """Return the code that the server has given an error, or ``None``."""
+    def is_fault(self, error: Exception) -> bool:
+        """Return whether a statement of ours is wrong. Drivers find some of these errors."""
+        code = self.code(error)
+        is_of_driver = code is None and isinstance(error, _DRIVER_ERRORS)
+        return is_of_driver or code in self.faults
+
+    def is_outdated(self, error: exc.DBAPIError) -> bool:
+        """Return whether a statement was prepared for a table that has changed since."""
+        return False
+
+    def code(self, error: Exception) -> Any:
+        """Return the code that the database has given an error, or ``None``."""
         return None
 
     @abstractmethod
@@ -193,6 +209,13 @@ class Backend(ABC):
     def describe(self, error: Exception, url: URL) -> str:
         """Return the message of an error in one line, with what an operator needs to know."""
         return one_line(self.message(error))
+
+    def refusal(self, error: Exception, url: URL) -> str:
+        """Return the message of an error in one line, without the values of a plant."""
+        # PostgreSQL repeats them after the first line, MySQL and MariaDB in "Duplicate entry '...'
+        # for key", and in "Incorrect string value: '...' for column".
+        shown = re.sub("(entry|value:) '.*' for ", r"\1 for ", self.message(error), flags=re.DOTALL)
+        return one_line(shown.partition("\n")[0])
 
     def message(self, error: Exception) -> str:
         """Return the message of the driver."""
@@ -270,5 +293,6 @@ def own_engine(url: URL, connect_args: Mapping[str, Any], timeout: float = TIMEO
         connect_args=connect_args,
         isolation_level="AUTOCOMMIT",
         execution_options={"plantstore": timeout},
+        hide_parameters=True,  # The traceback of a fault shows no plant.
         poolclass=NullPool,
     )

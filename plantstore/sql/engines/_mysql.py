@@ -33,6 +33,27 @@ _NO_SERVER = 2003
 _READ_ONLY = 1290
 _FAILED_COMMIT = 1180  # Other nodes may have the plants.
 _NOT_READY = 1047  # A node of Galera that is not in the cluster, or not yet.
+# Errors that end by themselves, or with an outage.
+_TRANSIENT = {
+    *(1021, 1023, 1024, 1026, 1030, 1114),  # The disk is full, or fails.
+    *(1037, 1038, 1041, 1135, 1206),  # Memory, threads or locks are missing.
+    *(1040, 1129, 1203, 1226),  # Too many connections.
+    *(1042, 1043, 1152, 1156, 1157, 1158, 1159, 1160, 1161, 1184),  # The network.
+    *(
+        1053,
+        1077,
+        1079,
+        1317,
+        1927,
+        1969,
+        3024,
+        3168,
+        3169,
+    ),  # The server ends, or a statement.
+    *(_READ_ONLY, 1792, 1836, 1874),  # The server is read-only.
+    *(1020, 1412, 1615, 1637, 3100, 3101, 3572),  # Concurrent transactions.
+    _FAILED_COMMIT,
+}
 _LONGER_LOCK_TIMEOUT = "SET innodb_lock_wait_timeout=4"
 _BEGIN = ("SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "START TRANSACTION")
 # What a session needs, by one statement. An administrator may have set other values for all
@@ -106,9 +127,8 @@ class MySQL(Backend):
     # A lock timeout, a deadlock, and a node of Galera that refuses statements.
     conflicts: ClassVar[Collection[object]] = {1205, 1213, _NOT_READY}
     unready: ClassVar[Collection[object]] = {_NOT_READY}
-    # A violated CHECK constraint of MySQL or of MariaDB, a missing permission for the database, the
-    # table or a column, and an error that a trigger raises.
-    refusals: ClassVar[Collection[object]] = {3819, 4025, 1044, 1142, 1143, 1644}
+    transient: ClassVar[Collection[object]] = _TRANSIENT
+    faults: ClassVar[Collection[object]] = {1064}  # A syntax error.
     table_checks: ClassVar[Mapping[str, str]] = {
         "its storage engine must be InnoDB": (
             "SELECT 1 FROM information_schema.tables"
@@ -182,16 +202,15 @@ class MySQL(Backend):
             connection.exec_driver_sql(statement)
         return True
 
-    def code(self, error: exc.DBAPIError) -> Any:
-        """Return the number of an error."""
-        original: Any = error.orig
-        return getattr(original, "errno", None) or (original.args or [None])[0]
+    def code(self, error: Exception) -> Any:
+        """Return the number of an error of the server, or ``None``."""
+        original: Any = getattr(error, "orig", error)
+        code = getattr(original, "errno", None) or (original.args or [None])[0]
+        return code if isinstance(code, int) and not 2000 <= code < 3000 and code else None
 
     def is_rolled_back(self, error: exc.DBAPIError) -> bool:
         """Return whether the server says that the statement has failed, and not its commit."""
-        code = self.code(error)
-        is_of_server = isinstance(code, int) and not 2000 <= code < 3000
-        return is_of_server and code not in {_FAILED_COMMIT, _NOT_READY}
+        return self.code(error) not in {None, _FAILED_COMMIT, _NOT_READY}
 
     def message(self, error: Exception) -> str:
         """Return the message of the driver without the code of the error."""

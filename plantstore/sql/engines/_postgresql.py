@@ -84,6 +84,13 @@ _TYPES: dict[str, Callable[[str], Any]] = {
 # The codes of errors (SQLSTATE).
 # What a proxy reports if it has lost the server, and an unknown outcome.
 _UNKNOWN_OUTCOMES = ("08", "40003")
+# The classes of errors that end by themselves: a connection, a state of the transaction (such as
+# that of a read-only server), a rollback, resources, an operator, a system error, a snapshot.
+_TRANSIENT = ("08", "25", "40", "53", "57", "58", "72")
+# A prepared statement that the session no longer has, or has already: others share the session.
+_OTHER_SESSION = {"26000", "42P05"}
+# The function of the server that finds that a prepared statement has another result than before.
+_CHECK_OF_RESULTS = "RevalidateCachedQuery"
 # How often other clients may remove a plant while it is added.
 _REMOVALS = 10
 
@@ -93,8 +100,10 @@ class PostgreSQL(Backend):
 
     # A serialization failure, a deadlock, and a lock timeout.
     conflicts: ClassVar[Collection[object]] = {"40001", "40P01", "55P03"}
-    # A missing permission, an error that a trigger raises, and a rule that replaces inserts.
-    refusals: ClassVar[Collection[object]] = {"42501", "P0001", "0A000"}
+    # An object in use, and an internal error, such as that of concurrent DDL.
+    transient: ClassVar[Collection[object]] = {"55006", "XX000"}
+    # A syntax error, and a parameter that is missing.
+    faults: ClassVar[Collection[object]] = {"42601", "42P02"}
     table_checks: ClassVar[Mapping[str, str]] = {
         # SQL_ASCII stores the bytes of UTF-8 unchanged.
         "the encoding of the database must be UTF8": (
@@ -184,15 +193,24 @@ class PostgreSQL(Backend):
         connection.exec_driver_sql("ROLLBACK")
         return False
 
-    def code(self, error: exc.DBAPIError) -> Any:
+    def code(self, error: Exception) -> Any:
         """Return the SQLSTATE of an error."""
-        original: Any = error.orig
+        original: Any = getattr(error, "orig", error)
         if hasattr(original, "sqlstate"):
             return original.sqlstate
         if hasattr(original, "pgcode"):  # psycopg2
             return original.pgcode
         fields = original.args[0] if original.args else None  # pg8000 has a dict.
         return fields.get("C") if isinstance(fields, dict) else None
+
+    def is_transient(self, error: Exception) -> bool:
+        """Return whether the SQLSTATE or its class says that the error ends by itself."""
+        return super().is_transient(error) or self.code(error).startswith(_TRANSIENT)
+
+    def is_outdated(self, error: exc.DBAPIError) -> bool:
+        """Return whether a new session would execute the statement."""
+        found_by = getattr(getattr(error.orig, "diag", None), "source_function", None)
+        return found_by == _CHECK_OF_RESULTS or self.code(error) in _OTHER_SESSION
 
     def describe(self, error: Exception, url: URL) -> str:
         """Return the message of an error in one line, with the option that PgBouncer needs.
