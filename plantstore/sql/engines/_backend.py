@@ -267,10 +267,16 @@ def execute_insert(
 
     :param clause: the end of the statement.
     """
-    marker = "?" if connection.dialect.paramstyle == "qmark" else "%s"
-    name, columns = qualified_name(connection, table), plant_columns(connection)
-    statement = _insert(name, columns, marker, len(plants), clause)
+    statement = insert_statement(connection, table, len(plants), clause)
     return connection.exec_driver_sql(statement, tuple(chain(*plants)))
+
+
+def insert_statement(connection: Connection, table: Table, rows: int, clause: str) -> str:
+    """Return a statement that inserts plants. Its parameters are their fields."""
+    marker = "?" if connection.dialect.paramstyle == "qmark" else "%s"
+    return _insert(
+        qualified_name(connection, table), plant_columns(connection), marker, rows, clause
+    )
 
 
 @lru_cache(1000)

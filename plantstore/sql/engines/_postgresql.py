@@ -5,9 +5,10 @@ import re
 import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import Any, ClassVar
 
-from sqlalchemy import URL, Connection, Engine, Table, event, exc, select, text
+from sqlalchemy import URL, Connection, Engine, Table, event, exc, text
 
 from ...stores.base import Plant, StoreUnavailable
 from ._backend import (
@@ -15,6 +16,7 @@ from ._backend import (
     Backend,
     driver_of,
     execute_insert,
+    insert_statement,
     own_engine,
     qualified_name,
 )
@@ -91,7 +93,9 @@ _TRANSIENT = ("08", "25", "40", "53", "57", "58", "72")
 _OTHER_SESSION = {"26000", "42P05"}
 # The function of the server that finds that a prepared statement has another result than before.
 _CHECK_OF_RESULTS = "RevalidateCachedQuery"
-# How often other clients may remove a plant while it is added.
+_NEW_ONLY = " ON CONFLICT (id) DO NOTHING"
+_RETURNING = f"{_NEW_ONLY} RETURNING id"
+# How often other clients may add or remove a plant while it is added.
 _REMOVALS = 10
 
 
@@ -165,23 +169,24 @@ class PostgreSQL(Backend):
     def insert(
         self, connection: Connection, table: Table, plants: Sequence[Plant]
     ) -> tuple[Collection[int], Collection[int]]:
-        """Insert those of the plants whose ids do not exist, by one statement."""
-        added, existing = set[int](), set[int]()
-        # A single plant that is neither is dropped by the database, or was just removed.
-        for _ in range(_REMOVALS if len(plants) == 1 else 1):
-            added = _insert_new(connection, table, plants)
-            missing = [plant.id for plant in plants if plant.id not in added]
-            existing = self._existing(connection, table, missing) if missing else set()
-            if added or existing:
+        """Insert those of the plants whose ids do not exist, each by one statement.
+
+        The statement that inserts also says which ids exist. So no other server answers, which
+        may be late: behind Pgpool-II, a query can be executed by a standby.
+        """
+        added, existing = _insert_new(connection, table, plants), set[int]()
+        for _ in range(_REMOVALS):
+            known = added | existing
+            missing = [plant for plant in plants if plant.id not in known]
+            if not missing:
                 break
+            # A plant that is neither was just removed, or added by another client. Or the database
+            # drops it each time.
+            for id, is_new in _insert_or_find(connection, table, missing):
+                (added if is_new else existing).add(id)
         return added, existing
 
     import_batch = insert
-
-    def _existing(self, connection: Connection, table: Table, ids: Collection[int]) -> set[int]:
-        # To lock them, another permission would be needed.
-        found = select(table.c.id).where(table.c.id.in_(ids))
-        return {*connection.execute(found).scalars()}
 
     def begin_import(self, connection: Connection, table: Table) -> bool:
         """Begin a transaction that holds an advisory lock."""
@@ -228,12 +233,20 @@ class PostgreSQL(Backend):
 
 def _insert_new(connection: Connection, table: Table, plants: Sequence[Plant]) -> set[int]:
     if len(plants) == 1:
-        inserted = execute_insert(
-            connection, table, plants, " ON CONFLICT (id) DO NOTHING"
-        ).rowcount
+        inserted = execute_insert(connection, table, plants, _NEW_ONLY).rowcount
         return {plants[0].id} if inserted else set()
-    clause = " ON CONFLICT (id) DO NOTHING RETURNING id"
-    return {*execute_insert(connection, table, plants, clause).scalars()}
+    return {*execute_insert(connection, table, plants, _RETURNING).scalars()}
+
+
+def _insert_or_find(connection: Connection, table: Table, plants: Sequence[Plant]) -> Sequence[Any]:
+    """Insert new plants; return the id of each that is new or exists, and whether it is new."""
+    insert = insert_statement(connection, table, len(plants), _RETURNING)
+    statement = (
+        f"WITH added AS ({insert}) SELECT id, TRUE FROM added UNION ALL"  # noqa: S608
+        f" SELECT id, FALSE FROM {qualified_name(connection, table)} WHERE id = ANY(%s::bigint[])"
+    )
+    ids = [plant.id for plant in plants]
+    return connection.exec_driver_sql(statement, (*chain(*plants), ids)).all()
 
 
 def _options(url: URL) -> dict[str, Any]:
