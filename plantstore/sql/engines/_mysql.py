@@ -16,7 +16,7 @@ from sqlalchemy.util import asbool
 
 from ...stores.base import Plant
 from ...text import one_line
-from ._backend import CONNECT_TIMEOUT, Backend, own_engine, qualified_name
+from ._backend import CONNECT_TIMEOUT, Backend, misconfigured, own_engine, qualified_name
 from ._options import convert, one_of, whole
 
 # The columns of plants whose character set is not utf8mb4.
@@ -54,6 +54,8 @@ _TRANSIENT = {
     *(1020, 1412, 1615, 1637, 3100, 3101, 3572),  # Concurrent transactions.
     _FAILED_COMMIT,
 }
+# The number of characters that the driver sends in one packet for certain.
+_MANY_CHARACTERS = 4_000_000
 _LONGER_LOCK_TIMEOUT = "SET innodb_lock_wait_timeout=4"
 _BEGIN = ("SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "START TRANSACTION")
 # What a session needs, by one statement. An administrator may have set other values for all
@@ -179,6 +181,14 @@ class MySQL(Backend):
         """Return the file descriptor of the socket of a driver's connection."""
         number: int = driver._sock.fileno()  # noqa: SLF001  # PyMySQL has no public name for it.
         return number
+
+    def _insert_all(self, connection: Connection, table: Table, plants: Sequence[Plant]) -> None:
+        # The server may end the connection before the driver has sent such a plant.
+        if any(plant.characters > _MANY_CHARACTERS for plant in plants):
+            limit = connection.exec_driver_sql("SELECT @@max_allowed_packet").scalar_one()
+            if any(plant.characters > limit for plant in plants):
+                raise misconfigured(table, f"a plant is larger than max_allowed_packet ({limit})")
+        super()._insert_all(connection, table, plants)
 
     @contextmanager
     def transaction(self, connection: Connection) -> Iterator[None]:
