@@ -21,7 +21,7 @@ from plantstore import Plant, PlantExists, SQLStore, StoreMisconfigured, StoreUn
 from tests.support.databases import FILES, Place, mariadb, only, postgresql
 from tests.support.responses import check_error, create
 from tests.support.sites import LILY, ROSE_PLANT, make_site
-from tests.support.sql import FURTHER_COLUMNS, open_sql
+from tests.support.sql import FURTHER_COLUMNS, execute, open_sql
 
 # Definitions of tables that cannot store every plant, and a pattern of what is wrong with each.
 WRONG = {
@@ -172,6 +172,35 @@ def test_wrong_columns_on_postgresql(
     """On PostgreSQL, a column id that the server fills and types that shorten are refused."""
     create_plants(engine, f"(id {id} PRIMARY KEY, name {name}, tag TEXT)")
     check_refused(engine, problem, caplog)
+
+
+@only(postgresql)
+@pytest.mark.parametrize("name", ["plants", "Garden 'plants\""])
+def test_unlogged_table(engine: Engine, name: str) -> None:
+    """On PostgreSQL, a table that a crash would empty is refused until it is LOGGED."""
+    quoted = engine.dialect.identifier_preparer.quote(name)
+    execute(engine, f"CREATE UNLOGGED TABLE {quoted} {RIGHT}")
+    store = SQLStore(engine, table=name)
+    for use in (store.ping, lambda: store.add(ROSE_PLANT), lambda: store.add_all([ROSE_PLANT])):
+        with pytest.raises(StoreMisconfigured, match="it must not be UNLOGGED"):
+            use()
+    execute(engine, f"ALTER TABLE {quoted} SET LOGGED")
+    store.add(ROSE_PLANT)
+    execute(engine, f"DROP TABLE {quoted}")
+
+
+@only(postgresql)
+def test_unlogged_partition(engine: Engine) -> None:
+    """On PostgreSQL, a table is refused if a crash would empty one of its partitions."""
+    execute(
+        engine,
+        f"CREATE TABLE plants {RIGHT} PARTITION BY RANGE (id)",
+        "CREATE TABLE low PARTITION OF plants FOR VALUES FROM (MINVALUE) TO (500)",
+        "CREATE TABLE high PARTITION OF plants DEFAULT PARTITION BY RANGE (id)",
+        "CREATE UNLOGGED TABLE highest PARTITION OF high DEFAULT",
+    )
+    with pytest.raises(StoreMisconfigured, match="it must not be UNLOGGED"):
+        SQLStore(engine).add(ROSE_PLANT)
 
 
 @only(postgresql)

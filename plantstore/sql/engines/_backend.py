@@ -200,10 +200,11 @@ class Backend(ABC):
         """Return whether the first connection would create the database. Only SQLite does that."""
         return False
 
-    def check_writable(self, url: URL) -> None:  # noqa: B027  # Only SQLite has a file.
-        """Check the permission to write, as far as this is possible without a change.
+    @abstractmethod
+    def check_writable(self, connection: Connection) -> None:
+        """Check that the database accepts changes, without one.
 
-        :raises StoreUnavailable: if it is missing.
+        :raises Exception: if it does not.
         """
 
     def describe(self, error: Exception, url: URL) -> str:

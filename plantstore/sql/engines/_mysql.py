@@ -57,7 +57,7 @@ _TRANSIENT = {
 # The number of characters that the driver sends in one packet for certain.
 _MANY_CHARACTERS = 4_000_000
 _LONGER_LOCK_TIMEOUT = "SET innodb_lock_wait_timeout=4"
-_BEGIN = ("SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "START TRANSACTION")
+_BEGIN = ("SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "START TRANSACTION READ WRITE")
 # What a session needs, by one statement. An administrator may have set other values for all
 # sessions. Each variable that changes what a statement, a text or a commit means has a fixed value.
 # The lock timeouts are short, because the job is then retried. With messages in another language,
@@ -211,6 +211,11 @@ class MySQL(Backend):
         for statement in (_LONGER_LOCK_TIMEOUT, *_BEGIN):
             connection.exec_driver_sql(statement)
         return True
+
+    def check_writable(self, connection: Connection) -> None:
+        """Check that the server allows this user to begin a transaction that writes."""
+        with self.transaction(connection):
+            pass
 
     def code(self, error: Exception) -> Any:
         """Return the number of an error of the server, or ``None``."""

@@ -86,6 +86,15 @@ _TYPES: dict[str, Callable[[str], Any]] = {
 # The codes of errors (SQLSTATE).
 # What a proxy reports if it has lost the server, and an unknown outcome.
 _UNKNOWN_OUTCOMES = ("08", "40003")
+# The table and its partitions, if one of them is UNLOGGED.
+_UNLOGGED = """WITH RECURSIVE part(oid) AS (
+    SELECT to_regclass(COALESCE(quote_ident(:schema) || '.', '') || quote_ident(:table))::oid
+    UNION SELECT inhrelid FROM pg_inherits JOIN part ON inhparent = part.oid
+) SELECT 1 FROM pg_class JOIN part USING (oid) WHERE relpersistence = 'u'"""
+# Pgpool-II sends this query to the primary: the function is not known to read only.
+_STATE = "SELECT current_setting('transaction_read_only'), pg_is_in_recovery()"
+_STANDBY = "the server is read-only: it is a standby"
+_READ_ONLY = "the server is read-only: default_transaction_read_only is on"
 # The classes of errors that end by themselves: a connection, a state of the transaction (such as
 # that of a read-only server), a rollback, resources, an operator, a system error, a snapshot.
 _TRANSIENT = ("08", "25", "40", "53", "57", "58", "72")
@@ -116,6 +125,7 @@ class PostgreSQL(Backend):
         "the encoding of the connection must be UTF8": (
             "SELECT 1 WHERE current_setting('client_encoding') <> 'UTF8'"
         ),
+        "it must not be UNLOGGED: a crash would empty it": _UNLOGGED,
         # Such a role sees no table, also if there is one.
         "the role must have the right to use a schema of its search_path": (
             "SELECT 1 WHERE COALESCE(:schema, current_schema()) IS NULL"
@@ -197,6 +207,12 @@ class PostgreSQL(Backend):
             return True
         connection.exec_driver_sql("ROLLBACK")
         return False
+
+    def check_writable(self, connection: Connection) -> None:
+        """Check that a transaction may write: not on a standby, nor if the role is read-only."""
+        read_only, is_standby = connection.exec_driver_sql(_STATE).one()
+        if read_only == "on":
+            raise StoreUnavailable(_STANDBY if is_standby else _READ_ONLY)
 
     def code(self, error: Exception) -> Any:
         """Return the SQLSTATE of an error."""

@@ -284,9 +284,9 @@ class SQLite(Backend):
         can_create = url.query.get("mode") == "rwc" and _folder_is_writable(file)
         return can_create and not os.path.exists(file)
 
-    def check_writable(self, url: URL) -> None:
-        """Check that this user can write to the file, if it exists, and to its folder."""
-        file = file_of(url)
+    def check_writable(self, connection: Connection) -> None:
+        """Check that this user can write to the file, if it is one, and to its folder."""
+        file = file_of(connection.engine.url)
         if os.path.exists(file) and not (os.access(file, os.W_OK) and _folder_is_writable(file)):
             raise StoreUnavailable(f"attempt to write a readonly database: {file}")
 

@@ -38,6 +38,7 @@ def test_duplicates_with_a_late_standby(url: str) -> None:
     with open_sql(url) as store:
         store.add(ROSE_PLANT)
         assert store.get(ROSE_PLANT.id) is None  # The standby has answered.
+        store.ping()  # Plants can be added.
         with pytest.raises(PlantExists):
             store.add(ROSE_PLANT)
         assert store.add_all([ROSE_PLANT, LILY], skip_existing=True) == 1
