@@ -27,7 +27,6 @@ _WRONG_CHARACTER_SETS = (
 )
 # The names are those of Linux; other systems have some of them.
 _KEEPALIVE = {"TCP_KEEPIDLE": 4, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 10_000}
-_PORT = "3306"
 # The codes of errors.
 _NO_SERVER = 2003
 _READ_ONLY = 1290
@@ -79,19 +78,6 @@ def _file(path: str) -> str:
         return path
 
 
-def _hosts(value: str) -> list[str]:
-    hosts = value.split(",")
-    for host in hosts:
-        host.encode("idna")  # PyMySQL would raise UnicodeError later.
-        if not host or host.count(":") == 1:  # An IPv6 address has more colons.
-            raise ValueError
-    return hosts
-
-
-def _ports(value: str) -> list[int]:
-    return [whole(1, 2**16 - 1)(port or _PORT) for port in value.split(",")]
-
-
 _seconds = whole(1, 3600)
 _OPTIONS: dict[str, Callable[[str], Any]] = {
     "bind_address": str,
@@ -107,8 +93,6 @@ _OPTIONS: dict[str, Callable[[str], Any]] = {
     "unix_socket": str,
     "write_timeout": _seconds,
 }
-# Several servers in the URL become these options.
-_SERVERS: dict[str, Callable[[str], Any]] = {"host": _hosts, "port": _ports}
 # SQLAlchemy makes PyMySQL's argument ssl of these. With them as separate arguments, PyMySQL would
 # not verify the server.
 _SSL_OPTIONS: dict[str, Callable[[str], Any]] = {
@@ -150,7 +134,7 @@ class MySQL(Backend):
 
     def make_engine(self, url: URL) -> Engine:
         """Return an engine whose sessions depend on no setting of the server."""
-        options = convert(url.query, {**_OPTIONS, **_SSL_OPTIONS, **_SERVERS})
+        options = convert(url.query, {**_OPTIONS, **_SSL_OPTIONS})
         arguments = {
             "connect_timeout": CONNECT_TIMEOUT,
             **{name: options[name] for name in options if name in _OPTIONS},
@@ -160,8 +144,7 @@ class MySQL(Backend):
         }
         if url.password:
             arguments["password"] = url.password.encode()  # PyMySQL would encode it as Latin-1.
-        servers = _servers(url, options)
-        url = url.set(drivername="mysql+pymysql").difference_update_query([*_OPTIONS, *_SERVERS])
+        url = url.set(drivername="mysql+pymysql").difference_update_query([*_OPTIONS])
         engine = own_engine(url, arguments)
         from pymysql.connections import (  # type: ignore[import-untyped]
             Connection as connect,  # noqa: N813
@@ -170,8 +153,6 @@ class MySQL(Backend):
         _check_files(engine, connect, arguments)
 
         def do_connect(dialect: object, record: object, arguments: Any, options: Any) -> Any:
-            if servers:
-                return _open_first(connect, servers, **options)
             return _open(connect, **options)
 
         event.listen(engine, "do_connect", do_connect)
@@ -235,43 +216,17 @@ class MySQL(Backend):
         return super().message(error) if isinstance(original, OSError) or not text else str(text)
 
 
-def _servers(url: URL, options: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the addresses of the servers, if there are several."""
-    hosts = options.get("host", [])
-    ports = options.get("port", _ports("," * (len(hosts) - 1)) if hosts else [])
-    if len(hosts) != len(ports) or (hosts and url.host):
-        raise ValueError("the URL has invalid options host and port: use @a:1,b:2/ in the URL")
-    return [{"host": host, "port": port} for host, port in zip(hosts, ports, strict=True)]
-
-
-def _open_first(connect: Any, servers: Sequence[Mapping[str, Any]], **options: Any) -> Any:
-    """Open a connection to the first of several servers that can store plants.
-
-    :raises pymysql.err.OperationalError: if there is none. The message says why.
-    """
-    seconds = min(options["connect_timeout"], max(1.0, CONNECT_TIMEOUT / len(servers)))
-    problems = []
-    for server in servers:
-        try:
-            return _open(
-                connect, _check_writable, **{**options, **server, "connect_timeout": seconds}
-            )
-        except connect.Error as error:
-            problems.append(f"{server['host']}:{server['port']}: {error.args[-1]}")
-    raise connect.OperationalError(_NO_SERVER, "; ".join(problems))
-
-
-def _open(connect: Any, check: Callable[[Any], None] | None = None, **options: Any) -> Any:
+def _open(connect: Any, **options: Any) -> Any:
     """Open a connection to a server. Each response must arrive within the timeout to connect.
 
     :raises pymysql.err.Error: if this fails.
     """
     try:
         connection = connect(**{**options, "read_timeout": options["connect_timeout"]})
-        if check is not None:
-            check(connection)
     except (connect.Error, OSError):
         raise
+    except RuntimeError as error:  # A package for an authentication plugin is missing.
+        raise connect.OperationalError(_NO_SERVER, str(error)) from error
     except Exception as error:
         raise connect.OperationalError(_NO_SERVER, f"not a database server: {error}") from error
     # A thread of the store may wait for longer. PyMySQL has no public name to change the timeout.
@@ -287,23 +242,6 @@ def _keep_alive(descriptor: int) -> None:
         for name, value in _KEEPALIVE.items():
             if hasattr(socket, name):  # pragma: no branch  # On Linux.
                 other.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-
-
-def _check_writable(connection: Any) -> None:
-    """Check that a server can store plants, or close the connection.
-
-    :raises pymysql.err.Error: if it cannot.
-    """
-    try:
-        with connection.cursor() as cursor:
-            cursor.execute("DO 1")  # A node of Galera that is not ready refuses it.
-            cursor.execute("SELECT @@read_only")
-            (read_only,) = cursor.fetchone()
-        if str(read_only) not in {"0", "OFF"}:  # In newer versions of MariaDB it is a word.
-            raise connection.OperationalError(_READ_ONLY, "the server is read-only")
-    except connection.Error:
-        connection.close()
-        raise
 
 
 def _check_files(engine: Engine, connect: Callable[..., Any], arguments: dict[str, Any]) -> None:

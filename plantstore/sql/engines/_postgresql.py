@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import Any, ClassVar
+from urllib.parse import unquote
 
 from sqlalchemy import URL, Connection, Engine, Table, event, exc, text
 
@@ -138,7 +139,8 @@ class PostgreSQL(Backend):
         With the option ``pgbouncer=true``, several clients may share a session of the server: no
         statement is prepared, and nothing is set. The role must have the timeouts.
         """
-        url = url.set(drivername="postgresql+psycopg")
+        # Like libpq, decode the host: it may be the folder of a socket.
+        url = url.set(drivername="postgresql+psycopg", host=unquote(url.host or "") or None)
         options = _options(url)
         is_pooled = options.pop("pgbouncer", "false") == "true"
         if is_pooled:

@@ -444,7 +444,16 @@ def test_listener_that_needs_the_request(tmp_path: Path) -> None:
 
 
 # Names of files with characters that have a meaning in a URL or in a URI.
-NAMES = ["plants.db", "my plants.db", "a#b.db", "100%.db", "a%3Fb.db", "a@b:c.db", "pläne 🌹.db"]
+NAMES = [
+    "plants.db",
+    "my plants.db",
+    "a#b.db",
+    "100%.db",
+    "a%3Fb.db",
+    "green%20house.db",
+    "a@b:c.db",
+    "pläne 🌹.db",
+]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -471,6 +480,14 @@ def test_mode_of_the_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: 
             assert list(store) == [ROSE_PLANT, LILY]
         for made in file.parent.glob("*.db*"):
             made.unlink()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_path_is_the_text_of_the_url(tmp_path: Path, name: str) -> None:
+    """The path of an SQLite file is the text of the URL: nothing in it is decoded."""
+    with open_sql(f"sqlite:///{tmp_path}/{name}?timeout=1") as store:
+        store.add(ROSE_PLANT)
+    assert [file.name for file in tmp_path.iterdir() if file.suffix == ".db"] == [name]
 
 
 @pytest.mark.parametrize("old", [*MODES, "delete"])
