@@ -1,9 +1,7 @@
 """MariaDB and MySQL."""
 
-import configparser
 import os
 import socket
-import ssl
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -15,9 +13,8 @@ from sqlalchemy.dialects.mysql import LONGTEXT
 from sqlalchemy.util import asbool
 
 from ...stores.base import Plant
-from ...text import one_line
 from ._backend import CONNECT_TIMEOUT, Backend, misconfigured, own_engine, qualified_name
-from ._options import convert, one_of, whole
+from ._options import convert, one_of
 
 # The columns of plants whose character set is not utf8mb4.
 _WRONG_CHARACTER_SETS = (
@@ -78,30 +75,17 @@ def _file(path: str) -> str:
         return path
 
 
-_seconds = whole(1, 3600)
+# The driver checks the other values when it connects.
 _OPTIONS: dict[str, Callable[[str], Any]] = {
-    "bind_address": str,
+    **dict.fromkeys(("bind_address", "connect_timeout", "program_name"), str),
+    **dict.fromkeys(("read_default_group", "read_timeout", "unix_socket", "write_timeout"), str),
+    **dict.fromkeys(("ssl_ca", "ssl_capath", "ssl_cert", "ssl_check_hostname"), str),
+    **dict.fromkeys(("ssl_cipher", "ssl_key"), str),
     # No other character set can store every text.
     "charset": one_of("utf8mb4"),
-    "connect_timeout": _seconds,
-    "max_allowed_packet": whole(1, 2**30),
-    "program_name": str,
+    # The driver would ignore a file that is missing.
     "read_default_file": _file,
-    "read_default_group": str,
-    "read_timeout": _seconds,
     "ssl_disabled": asbool,
-    "unix_socket": str,
-    "write_timeout": _seconds,
-}
-# SQLAlchemy makes PyMySQL's argument ssl of these. With them as separate arguments, PyMySQL would
-# not verify the server.
-_SSL_OPTIONS: dict[str, Callable[[str], Any]] = {
-    "ssl_ca": _file,
-    "ssl_capath": str,
-    "ssl_cert": _file,
-    "ssl_check_hostname": asbool,
-    "ssl_cipher": str,
-    "ssl_key": _file,
 }
 
 
@@ -134,23 +118,23 @@ class MySQL(Backend):
 
     def make_engine(self, url: URL) -> Engine:
         """Return an engine whose sessions depend on no setting of the server."""
-        options = convert(url.query, {**_OPTIONS, **_SSL_OPTIONS})
+        options = convert(url.query, _OPTIONS)
         arguments = {
-            "connect_timeout": CONNECT_TIMEOUT,
-            **{name: options[name] for name in options if name in _OPTIONS},
             "autocommit": True,  # It is known without another statement.
             "charset": "utf8mb4",
             "init_command": _SESSION,
+            "ssl_disabled": options.pop("ssl_disabled", None),
         }
         if url.password:
             arguments["password"] = url.password.encode()  # PyMySQL would encode it as Latin-1.
-        url = url.set(drivername="mysql+pymysql").difference_update_query([*_OPTIONS])
-        engine = own_engine(url, arguments)
+        try:
+            query = {"connect_timeout": f"{CONNECT_TIMEOUT}", **options}
+            engine = own_engine(url.set(drivername="mysql+pymysql", query=query), arguments)
+        except ValueError:  # SQLAlchemy converts some options.
+            raise ValueError("an option of the URL has an invalid value") from None
         from pymysql.connections import (  # type: ignore[import-untyped]
             Connection as connect,  # noqa: N813
         )
-
-        _check_files(engine, connect, arguments)
 
         def do_connect(dialect: object, record: object, arguments: Any, options: Any) -> Any:
             return _open(connect, **options)
@@ -221,8 +205,15 @@ def _open(connect: Any, **options: Any) -> Any:
 
     :raises pymysql.err.Error: if this fails.
     """
+    limited = {**options, "read_timeout": options["connect_timeout"]}
     try:
-        connection = connect(**{**options, "read_timeout": options["connect_timeout"]})
+        connection = connect(**limited, defer_connect=True)
+    except Exception as error:
+        reason = str(error).partition("\n")[0]  # Other lines are those of a file.
+        wrong = f"an option of the URL has a wrong value: {reason}"
+        raise connect.OperationalError(_NO_SERVER, wrong) from error
+    try:
+        connection.connect()
     except (connect.Error, OSError):
         raise
     except RuntimeError as error:  # A package for an authentication plugin is missing.
@@ -242,17 +233,3 @@ def _keep_alive(descriptor: int) -> None:
         for name, value in _KEEPALIVE.items():
             if hasattr(socket, name):  # pragma: no branch  # On Linux.
                 other.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-
-
-def _check_files(engine: Engine, connect: Callable[..., Any], arguments: dict[str, Any]) -> None:
-    """Let the driver read the files that the options name. It does not connect."""
-    _, options = engine.dialect.create_connect_args(engine.url)
-    try:
-        connect(**{**options, **arguments}, defer_connect=True)
-    except (TypeError, ssl.SSLError) as error:  # Some versions do not have each option.
-        reason = one_line(error)
-        raise ValueError(f"an option of the URL, such as ssl_ca, is invalid: {reason}") from None
-    except configparser.Error:
-        raise ValueError(
-            "the option read_default_file of the URL is not the name of a valid file"
-        ) from None
