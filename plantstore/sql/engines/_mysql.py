@@ -105,6 +105,12 @@ class MySQL(Backend):
             " WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table"
             " AND engine <> 'InnoDB'"
         ),
+        # The server would replace the id 0.
+        "the column id must not be AUTO_INCREMENT": (
+            "SELECT 1 FROM information_schema.columns"
+            " WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table"
+            " AND column_name = 'id' AND extra LIKE '%auto_increment%'"
+        ),
         "its character set must be utf8mb4": _WRONG_CHARACTER_SETS,
         "the character set of the connection must be utf8mb4": (
             "SELECT 1 FROM DUAL WHERE @@character_set_client <> 'utf8mb4'"
