@@ -106,18 +106,6 @@ def _folder_is_writable(file: str) -> bool:
     return os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK)
 
 
-def _why_closed(file: str) -> str:
-    """Return why a file cannot be opened, as far as this can be known."""
-    folder = os.path.dirname(file)
-    if not os.path.isdir(folder):
-        return f"the folder {folder} does not exist"
-    if os.path.exists(file):
-        return "check its permissions, those of its folder, and the limit of open files"
-    if os.access(folder, os.W_OK):
-        return "the file does not exist"
-    return "the file does not exist, and this user cannot create it"
-
-
 def _seconds(value: str) -> float:
     """Return a number of seconds from 0 to an hour."""
     if not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,9})?", value) or float(value) > 3600:
@@ -297,8 +285,6 @@ class SQLite(Backend):
         if "is locked" in message:
             is_own = "mode" in url.query
             return f"{message}: {_LOCKED_BY_IMPORT if is_own else _LOCKED_BY_SITE}"
-        if code == sqlite3.SQLITE_CANTOPEN:
-            return f"{message}: {file} ({_why_closed(file)})"
         return f"{message}: {file}" if code in _FILE_ERRORS else message
 
     def code(self, error: Exception) -> Any:
