@@ -26,7 +26,7 @@ _WRONG_CHARACTER_SETS = (
 _KEEPALIVE = {"TCP_KEEPIDLE": 4, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 10_000}
 # The codes of errors.
 _NO_SERVER = 2003
-_READ_ONLY = 1290
+_OPTION = 1290  # An option of the server forbids a statement, such as --read-only.
 _FAILED_COMMIT = 1180  # Other nodes may have the plants.
 _NOT_READY = 1047  # A node of Galera that is not in the cluster, or not yet.
 # Errors that end by themselves, or with an outage.
@@ -46,7 +46,7 @@ _TRANSIENT = {
         3168,
         3169,
     ),  # The server ends, or a statement.
-    *(_READ_ONLY, 1792, 1836, 1874),  # The server is read-only.
+    *(1792, 1836, 1874),  # The server is read-only.
     *(1020, 1412, 1615, 1637, 3100, 3101, 3572),  # Concurrent transactions.
     _FAILED_COMMIT,
 }
@@ -193,6 +193,11 @@ class MySQL(Backend):
         original: Any = getattr(error, "orig", error)
         code = getattr(original, "errno", None) or (original.args or [None])[0]
         return code if isinstance(code, int) and not 2000 <= code < 3000 and code else None
+
+    def is_transient(self, error: Exception) -> bool:
+        """Return whether the error ends by itself, or the server is read-only."""
+        is_read_only = self.code(error) == _OPTION and "read-only" in self.message(error)
+        return is_read_only or super().is_transient(error)
 
     def is_rolled_back(self, error: exc.DBAPIError) -> bool:
         """Return whether the server says that the statement has failed, and not its commit."""
