@@ -57,11 +57,11 @@ _BEGIN = ("SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "START TRANSACTION R
 # What a session needs, by one statement. An administrator may have set other values for all
 # sessions. Each variable that changes what a statement, a text or a commit means has a fixed value.
 # The lock timeouts are short, because the job is then retried. With messages in another language,
-# a value of a plant could not be removed from them. The variables in comments are those of MariaDB,
-# and those of MySQL.
+# a value of a plant could not be removed from them. A change of autocommit ends a transaction that
+# init_connect has begun. The variables in comments are those of MariaDB, and those of MySQL.
 _SESSION = """SET NAMES utf8mb4,
     sql_mode='STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION',
-    autocommit=1, completion_type=0,
+    autocommit=0, autocommit=1, completion_type=0,
     foreign_key_checks=1, unique_checks=1,
     sql_auto_is_null=0, sql_big_selects=1, sql_quote_show_create=1, sql_safe_updates=0,
     sql_select_limit=18446744073709551615,

@@ -101,6 +101,25 @@ def test_settings_of_mariadb(place: Place, engine: Engine, name: str, value: str
 
 
 @only(mariadb)
+@pytest.mark.parametrize("command", ["START TRANSACTION", "SET autocommit=0, sql_mode=ORACLE"])
+def test_init_connect_of_mariadb(place: Place, engine: Engine, command: str) -> None:
+    """Whatever MariaDB executes in new sessions, each plant that is acknowledged is stored."""
+    execute(engine, "CREATE USER gardener_s@'%%'", "GRANT ALL ON plants.* TO gardener_s@'%%'")
+    with open_sql(place.url) as store:
+        store.add_all([])
+    try:
+        with global_setting(engine, "init_connect", f"'{command}'") as other:
+            with open_sql(place.url.replace("root@", "gardener_s@")) as store:
+                store.add(LILY)
+            assert other.scalar(text("SELECT name FROM plants")) == LILY.name
+            other.execute(text("DELETE FROM plants"))
+            with open_sql(place.url.replace("root@", "gardener_s@")) as store:
+                check_exact(store, other, 10)
+    finally:
+        execute(engine, "DROP USER gardener_s@'%%'")
+
+
+@only(mariadb)
 def test_message_in_another_language(
     place: Place, engine: Engine, caplog: pytest.LogCaptureFixture
 ) -> None:
