@@ -15,7 +15,7 @@ from tests.support.sql import execute, make_store, open_sql, own_connections, ra
 
 TRANSIENT: dict[OpenPlace, list[str]] = {
     postgresql: ["08006", "25006", "25P03", "40003", "53100", "53300", "55006", "57014", "58030"],
-    mariadb: ["1021", "1053", "1114", "1180", "1203", "1317", "1969"],
+    mariadb: ["1021", "1053", "1114", "1180", "1203", "1317", "1969", "9001"],
 }
 REFUSED: dict[OpenPlace, list[str]] = {
     postgresql: ["0A000", "22001", "23514", "42501", "42703", "42P01", "54000", "55000", "P0001"],

@@ -165,3 +165,12 @@ def test_plant_of_more_bytes_than_a_statement_may_have(place: Place, size: int) 
             with pytest.raises(StoreMisconfigured, match="max_allowed_packet"):
                 add(plant)
         store.add(Plant(2, "Rose"))
+
+
+@only(mariadb)
+def test_plant_of_many_bytes(place: Place) -> None:
+    """A plant of some megabytes is stored, if a statement may have as many bytes."""
+    with open_sql(place.url) as store:
+        plant = Plant(1, "x" * 5_000_000)
+        store.add(plant)
+        assert store.get(1) == plant

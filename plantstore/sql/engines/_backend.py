@@ -185,9 +185,9 @@ class Backend(ABC):
         """Return whether a statement was prepared for a table that has changed since."""
         return False
 
+    @abstractmethod
     def code(self, error: Exception) -> Any:
         """Return the code that the database has given an error, or ``None``."""
-        return None
 
     @abstractmethod
     def is_rolled_back(self, error: exc.DBAPIError) -> bool:

@@ -50,6 +50,8 @@ _TRANSIENT = {
     *(1020, 1412, 1615, 1637, 3100, 3101, 3572),  # Concurrent transactions.
     _FAILED_COMMIT,
 }
+# The numbers of a proxy, such as ProxySQL, that has no connection to a server.
+_OF_PROXIES = range(8000, 10000)
 # The number of characters that the driver sends in one packet for certain.
 _MANY_CHARACTERS = 4_000_000
 _LONGER_LOCK_TIMEOUT = "SET innodb_lock_wait_timeout=4"
@@ -63,7 +65,7 @@ _SESSION = """SET NAMES utf8mb4,
     sql_mode='STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION',
     autocommit=0, autocommit=1, completion_type=0,
     foreign_key_checks=1, unique_checks=1,
-    sql_auto_is_null=0, sql_big_selects=1, sql_quote_show_create=1, sql_safe_updates=0,
+    sql_big_selects=1, sql_quote_show_create=1, sql_safe_updates=0,
     sql_select_limit=18446744073709551615,
     innodb_lock_wait_timeout=1, lock_wait_timeout=1, lc_messages='en_US'
     /*M! , tx_isolation='READ-COMMITTED', tx_read_only=0, check_constraint_checks=1 */
@@ -155,9 +157,9 @@ class MySQL(Backend):
 
     def _insert_all(self, connection: Connection, table: Table, plants: Sequence[Plant]) -> None:
         # The server may end the connection before the driver has sent such a plant.
-        if any(plant.characters > _MANY_CHARACTERS for plant in plants):
+        if len(plants) == 1 and plants[0].characters > _MANY_CHARACTERS:
             limit = connection.exec_driver_sql("SELECT @@max_allowed_packet").scalar_one()
-            if any(plant.characters > limit for plant in plants):
+            if plants[0].characters > limit:
                 raise misconfigured(table, f"a plant is larger than max_allowed_packet ({limit})")
         super()._insert_all(connection, table, plants)
 
@@ -196,8 +198,9 @@ class MySQL(Backend):
 
     def is_transient(self, error: Exception) -> bool:
         """Return whether the error ends by itself, or the server is read-only."""
-        is_read_only = self.code(error) == _OPTION and "read-only" in self.message(error)
-        return is_read_only or super().is_transient(error)
+        code = self.code(error)
+        is_read_only = code == _OPTION and "read-only" in self.message(error)
+        return is_read_only or code in _OF_PROXIES or super().is_transient(error)
 
     def is_rolled_back(self, error: exc.DBAPIError) -> bool:
         """Return whether the server says that the statement has failed, and not its commit."""
