@@ -2,9 +2,7 @@
 
 import os
 import re
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 import click
 
@@ -31,8 +29,8 @@ def backup(url: str, file: str) -> None:
     If FILE exists, it is replaced when the copy is complete. If the backup fails or is interrupted,
     FILE is unchanged.
 
-    The service goes on. But if the database has no write-ahead log, the copy begins again when a
-    plant is added meanwhile. The fourth time, new plants wait until the copy is complete.
+    The service goes on. But if the database has no write-ahead log, new plants wait until the copy
+    is complete.
 
     For a database server, use pg_dump or mariadb-dump instead.
     """
@@ -43,8 +41,8 @@ def backup(url: str, file: str) -> None:
         from ..sql import back_up, database_file
 
         _refuse_in_use(file, database_file(url))
-        with _progress() as progress, replacing(file) as copy:
-            back_up(url, copy.name, progress)
+        with replacing(file) as copy:
+            back_up(url, copy.name)
 
 
 def _refuse_in_use(file: str, source: str) -> None:
@@ -63,21 +61,6 @@ def _refuse_in_use(file: str, source: str) -> None:
                 f"{shown} may be a database in use, because {printable(beside)} exists."
                 " Choose another file."
             )
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[int, int], None]]:
-    """Yield a function that draws a progress bar, if standard error is a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda copied, total: None
-        return
-    with click.progressbar(length=1, label="Backing up", file=sys.stderr) as bar:
-
-        def show(copied: int, total: int) -> None:
-            bar.length = total
-            bar.update(copied - bar.pos)
-
-        yield show
 
 
 #: The commands of this module.

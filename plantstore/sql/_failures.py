@@ -1,7 +1,6 @@
 """The meaning of the errors of a database."""
 
 import random
-import re
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -15,6 +14,10 @@ from .engines import Backend, misconfigured
 
 #: Executes a function with a connection, the same for each call.
 Session = Callable[[Callable[[Connection], Any]], Any]
+
+# The errors of SQLAlchemy, not of a driver, after which a later job can succeed: no connection of a
+# pool is free, or a connection was lost in a transaction.
+_LOST = (exc.TimeoutError, exc.PendingRollbackError)
 
 _T = TypeVar("_T")
 
@@ -32,7 +35,8 @@ class Failures:
         # SQLAlchemy does not wrap errors of the driver that occur outside of a statement. No driver
         # wraps the error that a certificate file is missing.
         driver_error: type[Exception] = engine.dialect.loaded_dbapi.Error
-        self._errors = (exc.SQLAlchemyError, driver_error, OSError, StoreUnavailable)
+        self._database_errors = (exc.DBAPIError, driver_error)
+        self._errors = (*self._database_errors, *_LOST, OSError, StoreUnavailable)
 
     def is_conflict(self, error: BaseException) -> bool:
         """Return whether a job can be repeated after a concurrent transaction."""
@@ -62,15 +66,21 @@ class Failures:
         return not isinstance(error, StoreMisconfigured)
 
     def explain(self, error: Exception, table: Table) -> Exception:
-        """Return the exception that a caller gets for an error."""
-        if isinstance(error, exc.DBAPIError) and self._backend.is_refusal(error):
-            message = _without_values(self._backend.message(error))
-            return _caused(misconfigured(table, f"it refuses an operation: {message}"), error)
+        """Return the exception that a caller gets for an error.
+
+        A fault in a statement of ours stays what it is, so that its traceback is in the log.
+        """
         if isinstance(error, StoreUnavailable):
             return _caused(type(error)(*error.args), error.__cause__)
-        if isinstance(error, self._errors):
-            return _caused(StoreUnavailable(self.describe(error)), error)
-        return error
+        if not isinstance(error, self._errors):
+            return error
+        if isinstance(error, self._database_errors) and not _is_lost(error):
+            if self._backend.is_fault(error):
+                return error
+            if not self._backend.is_transient(error):
+                message = self._backend.refusal(error, self._url)
+                return _caused(misconfigured(table, f"it refuses an operation: {message}"), error)
+        return _caused(StoreUnavailable(self.describe(error)), error)
 
     def explained(self, statements: Statements, run: Callable[[], _T]) -> _T:
         """Call a function. If it fails, raise the exception that a caller gets.
@@ -101,6 +111,8 @@ class Failures:
     def retry(self, attempt: Callable[[], _T], expires: float) -> _T:
         """Call a function, and repeat it after conflicts with concurrent transactions.
 
+        If its prepared statements are outdated, it is repeated once, on a new connection.
+
         :param expires: the deadline.
         """
         attempts = 0
@@ -111,7 +123,8 @@ class Failures:
             except exc.DBAPIError as error:
                 pause = random.uniform(0, Limits.pause * attempts)  # noqa: S311
                 is_late = time.monotonic() + pause + Limits.last_attempt > expires
-                if is_late or not self.is_conflict(error):
+                is_outdated = attempts == 1 and self._backend.is_outdated(error)
+                if is_late or not (is_outdated or self.is_conflict(error)):
                     raise
             time.sleep(pause)
 
@@ -121,9 +134,5 @@ def _caused(meaning: Exception, error: BaseException | None) -> Exception:
     return meaning
 
 
-def _without_values(message: str) -> str:
-    """Return the message of the driver without the values of a plant."""
-    # PostgreSQL repeats them after the first line, MySQL and MariaDB in "Duplicate entry '...' for
-    # key", and in "Incorrect string value: '...' for column".
-    message = re.sub("(entry|value:) '.*' for ", r"\1 for ", message, flags=re.DOTALL)
-    return message.partition("\n")[0]
+def _is_lost(error: Exception) -> bool:
+    return isinstance(error, exc.DBAPIError) and error.connection_invalidated

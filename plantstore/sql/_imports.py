@@ -19,6 +19,9 @@ from .engines import Backend, dropped
 PAGE = 100
 #: The approximate number of characters in memory.
 WEIGHT = 1_000_000
+# The number of bytes in a statement, unless one plant has more. A server limits them: MariaDB may
+# refuse more than a mebibyte, and some characters take two bytes in a statement.
+_BYTES = 250_000
 
 _log = logging.getLogger("plantstore")
 
@@ -84,14 +87,19 @@ def _add_batch(
 
 def _batches(plants: Iterable[Plant], skip_existing: bool) -> Iterator[dict[int, Plant]]:
     batch: dict[int, Plant] = {}
-    characters = 0
+    room = _BYTES
     for plant in plants:
         if plant.id in batch and not skip_existing:
             raise PlantExists(plant.id)
-        batch.setdefault(plant.id, plant)
-        characters += plant.characters
-        if len(batch) == PAGE or characters > WEIGHT:
+        size = _bytes(plant)
+        if batch and (len(batch) == PAGE or size > room):
             yield batch
-            batch, characters = {}, 0
+            batch, room = {}, _BYTES
+        batch.setdefault(plant.id, plant)
+        room -= size
     if batch:
         yield batch
+
+
+def _bytes(plant: Plant) -> int:
+    return sum(len(str(value).encode()) for value in plant)

@@ -115,12 +115,14 @@ class SQLStore(BulkStore):
         return self._execute(self._statements.count, 0)
 
     def ping(self) -> None:
-        """Check that the database responds, and that its table can store plants if it exists.
+        """Check that the database responds and can be written, and the table if it exists.
 
-        Of the permission to write, only that for an SQLite file is checked.
+        Nothing is written. So the permission to write to the table is not checked.
         """
         self.get(0)
-        self._executor.backend.check_writable(self._url)
+        backend = self._executor.backend
+        if not backend.is_new(self._url):
+            self._executor.call(self._statements, backend.check_writable)
 
     def close(self) -> None:
         """Close the idle connections of the store. Those of a site stay open."""

@@ -1,6 +1,7 @@
 """The URLs of stores."""
 
 import re
+import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -81,6 +82,10 @@ def open_store(url: str) -> Store:
         cannot be imported, or if several packages have its scheme. The message does not show
         the URL, which may contain a password.
     """
+    if not _is_text(url):
+        raise ValueError(
+            "a URL must neither begin nor end with white space, nor have control characters"
+        )
     scheme, separator, _ = url.partition("://")
     if separator and scheme in _OPENERS:
         return _OPENERS[scheme](url)
@@ -100,8 +105,8 @@ def existing(url: str) -> str:
     :param url: the URL of a store. In that of an SQLite file, mode=rw replaces mode=rwc, and is
         added if there is no option mode.
     """
-    if not url.startswith("sqlite:"):
-        return url
+    if not url.startswith("sqlite:") or not _is_text(url):
+        return url  # A URL that is wrong is refused when it is opened.
     file, _, query = url.partition("?")
     options = [
         _MODE if unquote_plus(option) == f"{_MODE}c" else option
@@ -127,6 +132,10 @@ def public_url(url: str) -> str:
     if scheme not in _OPENERS:
         return f"{scheme}://…"
     return cast(str, _sql_package().public_url(url))
+
+
+def _is_text(url: str) -> bool:
+    return url == url.strip() and not any(unicodedata.category(char) == "Cc" for char in url)
 
 
 def _schemes() -> list[str]:

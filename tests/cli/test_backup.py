@@ -1,7 +1,6 @@
 """The command backup."""
 
 import os
-import re
 import resource
 import signal
 import sqlite3
@@ -14,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from plantstore import Plant, open_store
-from tests.support.commands import COMMAND, Run, invoke, run_on_a_terminal, steps
+from tests.support.commands import COMMAND, Run, invoke
 from tests.support.databases import FILES, UNREACHABLE, Place, only
 from tests.support.installing import install
 from tests.support.serving import LIMIT
@@ -205,14 +204,18 @@ def open(url):
     assert not Path("backup.db").exists()
 
 
-def test_progress_of_a_backup(run: Run, url: str, file: Path) -> None:
-    """On a terminal, a backup shows a progress bar on standard error."""
-    with open_store(url) as store:
-        for id in range(2, 30):
-            store.add(Plant(id, "x" * 300_000))
-    output, shown = run_on_a_terminal([*COMMAND, "backup", "backup.db", "--store", url])
-    assert output == b""
-    assert shown.count("Backing up") > 1
-    assert len(steps(shown)) >= 3
-    assert re.search(r"100% *\x1b\[\?25h\r\n$", shown)
-    assert len(plants("backup.db")) == 29
+@pytest.mark.parametrize(("source", "expected"), [(0o600, 0o600), (0o640, 0o640), (0o666, 0o644)])
+@pytest.mark.parametrize("is_replaced", [True, False])
+def test_backup_is_not_more_readable_than_the_store(
+    run: Run, file: Path, source: int, expected: int, is_replaced: bool
+) -> None:
+    """Nobody may read a backup who may not read the database, also if FILE existed."""
+    file.chmod(source)
+    backup = Path("backup.db")
+    if is_replaced:
+        backup.touch()
+        backup.chmod(0o644)
+    before = os.umask(0o022)
+    assert run("backup", "backup.db").exit_code == 0
+    os.umask(before)
+    assert stat.S_IMODE(backup.stat().st_mode) == expected

@@ -134,7 +134,7 @@ def test_check_of_a_store_that_cannot_be_written(public_folder: Path) -> None:
     public_folder.chmod(0o555)
     for name, reason in (
         ("plants.db", "attempt to write a readonly database: {file}"),
-        ("typo.db", "unable to open database file: {file} (the file does not exist, and this"),
+        ("typo.db", "unable to open database file: {file}"),
     ):
         file = public_folder / name
         with ordinary_user():

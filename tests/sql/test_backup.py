@@ -1,41 +1,38 @@
 """A copy of an SQLite file while others use it."""
 
 import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from threading import Event
 
 import pytest
 
 from plantstore import Plant, StoreUnavailable, open_store
 from plantstore.sql import back_up, database_file
 from tests.support.databases import MODES
+from tests.support.sites import LILY, ROSE_PLANT
+from tests.support.sql import started
 
-# 12 MB: the copy takes several steps.
+# 12 MB.
 PLANTS = [Plant(id, "x" * 300_000) for id in range(40)]
 
 
 @pytest.fixture
 def source(url: str, mode: str) -> Iterator[sqlite3.Connection]:
-    """Return another connection to a database with PLANTS, which does not wait for locks."""
+    """Return another connection to a database with a rose, which does not wait for locks."""
     with open_store(f"{url}?journal_mode={mode}") as store:
-        for plant in PLANTS:
-            store.add(plant)
+        store.add(ROSE_PLANT)
         file = database_file(url)
         with closing(sqlite3.connect(file, timeout=0, isolation_level=None)) as other:
             yield other
 
 
-def add(source: sqlite3.Connection, id: int) -> Plant:
-    """Add a plant, and return it. It must not have to wait for a lock."""
-    source.execute("INSERT INTO plants (id, name) VALUES (?, 'new')", [id])
-    return Plant(id, "new")
-
-
-def copy(url: str, file: Path, after_step: Callable[[int, int], None]) -> list[Plant]:
+def copy(url: str, file: Path) -> list[Plant]:
     """Copy a database; return the plants of the copy, which must be correct."""
+    file.unlink(missing_ok=True)
     file.touch()
-    back_up(url, str(file), after_step)
+    back_up(url, str(file))
     with closing(sqlite3.connect(file)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     with open_store(f"sqlite:///{file}") as store:
@@ -46,99 +43,52 @@ def copy(url: str, file: Path, after_step: Callable[[int, int], None]) -> list[P
 def test_writers_go_on_with_a_write_ahead_log(
     url: str, source: sqlite3.Connection, tmp_path: Path
 ) -> None:
-    """With a write-ahead log, plants are added during the copy, which never begins again.
+    """With a write-ahead log, a transaction that writes and a copy do not wait for each other.
 
     The copy has the plants of the moment at which it began.
     """
-    steps: list[int] = []
-
-    def after_step(copied: int, total: int) -> None:
-        steps.append(copied)
-        assert len(steps) < 100, "the copy does not end"
-        add(source, -len(steps))
-
-    assert copy(url, tmp_path / "copy.db", after_step) == PLANTS
-    assert len(steps) >= 3
-    assert steps == sorted({*steps})
-    assert source.execute("SELECT COUNT(*) FROM plants").fetchone() == (40 + len(steps),)
-
-
-@pytest.mark.parametrize("mode", ["truncate"])
-@pytest.mark.parametrize("writes", [1, 3])
-def test_copy_begins_again_without_a_write_ahead_log(
-    url: str, source: sqlite3.Connection, tmp_path: Path, writes: int
-) -> None:
-    """Without it, a copy begins again up to three times, when a plant was added.
-
-    The plant is added at once, and is in the copy.
-    """
-    added: list[Plant] = []
-    steps: list[int] = []
-
-    def after_step(copied: int, total: int) -> None:
-        steps.append(copied)
-        if len(added) < writes and len(steps) % 2 == 0:
-            added.append(add(source, -len(steps)))
-
-    assert copy(url, tmp_path / "copy.db", after_step) == sorted([*added, *PLANTS])
-    assert sum(after <= before for before, after in zip(steps, steps[1:], strict=False)) == writes
-
-
-@pytest.mark.parametrize("mode", ["truncate"])
-def test_copy_ends_although_plants_are_added_all_the_time(
-    url: str, source: sqlite3.Connection, tmp_path: Path
-) -> None:
-    """The fourth time, others wait for the copy: it ends however often plants are added."""
-    added: list[Plant] = []
-    refused: list[sqlite3.OperationalError] = []
-
-    def after_step(copied: int, total: int) -> None:
-        assert len(added) < 100, "the copy does not end"
-        try:
-            added.append(add(source, -1 - len(added)))
-        except sqlite3.OperationalError as error:
-            refused.append(error)
-
-    assert copy(url, tmp_path / "copy.db", after_step) == sorted([*added, *PLANTS])
-    assert {str(error) for error in refused} == {"database is locked"}
-    assert len(added) == 4
-    add(source, -9)
-
-
-@pytest.mark.parametrize("mode", ["truncate"])
-def test_file_that_is_locked_during_the_copy(
-    url: str, source: sqlite3.Connection, tmp_path: Path
-) -> None:
-    """If another connection locks the file for too long, the copy fails and says why."""
-
-    def lock(copied: int, total: int) -> None:
-        with suppress(sqlite3.OperationalError):  # The transaction has begun already.
-            source.execute("BEGIN EXCLUSIVE")
-
-    with pytest.raises(StoreUnavailable, match="database is locked: another connection has an"):
-        copy(f"{url}?timeout=0", tmp_path / "copy.db", lock)
+    source.execute("BEGIN IMMEDIATE")
+    source.execute("INSERT INTO plants (id, name) VALUES (2, 'Lily')")
+    assert copy(url, tmp_path / "copy.db") == [ROSE_PLANT]
+    source.execute("COMMIT")
+    assert [plant.id for plant in copy(url, tmp_path / "copy.db")] == [1, 2]
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_progress_of_a_copy(url: str, source: sqlite3.Connection, tmp_path: Path) -> None:
-    """The progress ends with all pages. An exception that it raises ends the copy.
+def test_adds_during_copies(url: str, mode: str, tmp_path: Path) -> None:
+    """Adds during copies are not refused. Each copy has all plants up to one moment."""
+    is_over, ids = Event(), list[int]()
+    with open_store(f"{url}?journal_mode={mode}") as store:
+        for plant in PLANTS:
+            store.add(plant)
 
-    SQLite creates no other file for the copy: it would stay if the process is killed.
-    """
-    steps: list[tuple[int, int]] = []
+        def add() -> None:
+            while not is_over.is_set():
+                store.add(Plant(100 + len(ids), "new"))
+                ids.append(100 + len(ids))
 
-    def after_step(*step: int) -> None:
-        steps.append((step[0], step[1]))
-        assert [path.name for path in tmp_path.glob("copy.db*")] == ["copy.db"]
+        with started(add) as (adding,):
+            copies = [copy(url, tmp_path / f"{number}.db") for number in range(5)]
+            is_over.set()
+        adding.result()
+        assert list(store)[40:] == [Plant(id, "new") for id in ids]
+    for plants in copies:
+        assert plants[:40] == PLANTS
+        assert [plant.id for plant in plants[40:]] == ids[: len(plants) - 40]
 
-    copy(url, tmp_path / "copy.db", after_step)
-    (pages,) = source.execute("PRAGMA page_count").fetchone()
-    assert {total for _, total in steps} == {pages}
-    assert steps[-1] == (pages, pages)
 
-    def interrupt(copied: int, total: int) -> None:
-        raise KeyboardInterrupt
+@pytest.mark.parametrize("mode", ["truncate"])
+def test_copy_of_a_locked_file(url: str, source: sqlite3.Connection, tmp_path: Path) -> None:
+    """If another connection locks the file for too long, the copy fails and says why."""
+    source.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(StoreUnavailable, match="database is locked: another connection has an"):
+        copy(f"{url}?timeout=0", tmp_path / "copy.db")
 
-    with pytest.raises(KeyboardInterrupt):
-        copy(url, tmp_path / "other.db", interrupt)
-    assert source.execute("BEGIN EXCLUSIVE")
+
+@pytest.mark.parametrize("mode", MODES)
+def test_copy_is_one_file(url: str, source: sqlite3.Connection, tmp_path: Path) -> None:
+    """A copy is one file, and the source can be used at once after that."""
+    (tmp_path / "copy.db").touch()
+    back_up(url, str(tmp_path / "copy.db"))
+    assert [path.name for path in tmp_path.glob("copy.db*")] == ["copy.db"]
+    source.execute("INSERT INTO plants (id, name) VALUES (?, ?)", LILY[:2])

@@ -7,10 +7,10 @@ from threading import Barrier, Event
 import pytest
 from sqlalchemy import Engine, exc
 
-from plantstore import Plant, PlantExists, SQLStore, StoreUnavailable
-from tests.support.databases import SERVERS, Place, only
+from plantstore import Plant, PlantExists, SQLStore, StoreMisconfigured, StoreUnavailable
+from tests.support.databases import SERVERS, Place, mariadb, only
 from tests.support.serving import LIMIT
-from tests.support.sql import open_sql, raise_conflicts, started
+from tests.support.sql import execute, open_sql, raise_conflicts, started
 from tests.support.waiting import wait_until
 
 
@@ -120,3 +120,57 @@ def test_error_of_the_source_of_an_import(store: SQLStore, kind: str, skip_exist
         store.add_all(plants(), skip_existing=skip_existing)
     assert caught.value is error
     assert len(store) == 0
+
+
+@pytest.fixture
+def small_packets(engine: Engine) -> Iterator[None]:
+    """Let MariaDB refuse a statement of more than a mebibyte."""
+    setting = "SET GLOBAL max_allowed_packet ="
+    execute(engine, f"{setting} {2**20}")
+    yield
+    execute(engine, f"{setting} {2**24}")
+
+
+@only(mariadb)
+@pytest.mark.usefixtures("small_packets")
+@pytest.mark.parametrize("text", ["x", "é", "'"])
+def test_import_of_more_bytes_than_a_statement_may_have(place: Place, text: str) -> None:
+    """The plants of an import are as many bytes as the server accepts at a time."""
+    with open_sql(place.url) as store:
+        plants = [Plant(id, text * (60_000 // len(text.encode()))) for id in range(40)]
+        assert store.add_all([*plants, Plant(99, "x" * 900_000)]) == 41
+        assert len(store) == 41
+
+
+@only(mariadb)
+@pytest.mark.usefixtures("small_packets")
+def test_adds_of_more_bytes_than_a_statement_may_have(place: Place) -> None:
+    """If the adds of a group have too many bytes together, each of them succeeds alone."""
+    with open_sql(place.url) as store:
+        store.add_all([])
+        adds = [lambda id=id: store.add(Plant(id, "é" * 30_000)) for id in range(60)]
+        with started(*adds) as adding:
+            pass
+        assert [add.exception() for add in adding] == [None] * 60
+
+
+@only(mariadb)
+@pytest.mark.usefixtures("small_packets")
+@pytest.mark.parametrize("size", [2**20, 20_000_000])
+def test_plant_of_more_bytes_than_a_statement_may_have(place: Place, size: int) -> None:
+    """A plant that is larger than a statement may be is StoreMisconfigured. Others are added."""
+    with open_sql(place.url) as store:
+        plant = Plant(1, "x" * size)
+        for add in (store.add, lambda plant: store.add_all([plant])):
+            with pytest.raises(StoreMisconfigured, match="max_allowed_packet"):
+                add(plant)
+        store.add(Plant(2, "Rose"))
+
+
+@only(mariadb)
+def test_plant_of_many_bytes(place: Place) -> None:
+    """A plant of some megabytes is stored, if a statement may have as many bytes."""
+    with open_sql(place.url) as store:
+        plant = Plant(1, "x" * 5_000_000)
+        store.add(plant)
+        assert store.get(1) == plant

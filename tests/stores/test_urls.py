@@ -323,3 +323,23 @@ def test_public_url_of_a_refused_url() -> None:
     with pytest.raises(ValueError, match="%40") as caught:
         public_url("postgresql://me:a@hunter2/db@host/db")
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["sqlite:///plants.db", "memory://", "postgresql://host/db"])
+@pytest.mark.parametrize("text", ["{}\n", "{}\r\n", "{} ", " {}", "{}\u2028", "{}\x01", "{}\t?a=b"])
+def test_white_space_around_a_url(url: str, text: str, run: Run) -> None:
+    """A URL with white space at an end, or with control characters, is refused in one line.
+
+    The service does not start, and no command creates a file.
+    """
+    wrong = text.format(url)
+    message = refusal(wrong)
+    assert "white space" in message
+    with pytest.raises(SettingsError, match="^PLANTSTORE_STORE: ") as caught:
+        Settings({"PLANTSTORE_STORE": wrong}).open_store()
+    assert str(caught.value).endswith(message)
+    for command in (["count"], ["add", "1", "Rose"], ["backup", "copy.db"]):
+        result = run(*command, "--store", wrong)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert message in " ".join(result.stderr.split())
+    assert not [*Path().glob("*.db*")]

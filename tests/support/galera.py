@@ -57,12 +57,6 @@ class Node(Server):
         finally:
             self.execute("SET GLOBAL wsrep_provider_options = 'gmcast.isolate=0'")
 
-    def clients(self) -> int:
-        """Return the number of connections that use the database of plants."""
-        query = "SELECT COUNT(*) FROM information_schema.processlist WHERE db = 'plants'"
-        ((number,),) = self.execute(query)
-        return int(number)
-
     def execute(self, *statements: str) -> list[tuple[Any, ...]]:
         """Execute statements on one connection, and return the rows of the last one."""
         address: dict[str, Any] = {"host": self.address, "port": self.port, "user": "root"}
@@ -95,12 +89,6 @@ class Galera:
     """The nodes of the cluster. Their numbers begin with 0."""
 
     nodes: list[Node]
-
-    @property
-    def url(self) -> str:
-        """The URL of all nodes."""
-        hosts = ",".join(f"{node.address}:{node.port}" for node in self.nodes)
-        return f"mysql://root@{hosts}/plants"
 
     def node_url(self, number: int) -> str:
         """Return the URL of one node."""

@@ -66,8 +66,8 @@ class Pair:
     @property
     def url(self) -> str:
         """The URL of a store that uses whichever of the two is the primary."""
-        hosts = f"127.0.0.1:{self.primary.port},127.0.0.1:{self.standby.port}"
-        return f"postgresql://plants@{hosts}/postgres?target_session_attrs=read-write"
+        ports = f"{self.primary.port},{self.standby.port}"
+        return f"postgresql://plants@/postgres?host=127.0.0.1,127.0.0.1&port={ports}"
 
     def promote(self) -> None:
         """Make the standby a primary without a standby; return when it accepts plants.

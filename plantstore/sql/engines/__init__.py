@@ -4,13 +4,12 @@ import re
 from contextlib import suppress
 from urllib.parse import parse_qsl, unquote
 
-from sqlalchemy import URL, Engine, exc
+from sqlalchemy import URL, Engine, exc, make_url
 
 from ._backend import Backend, close, driver_of, dropped, misconfigured
 from ._mysql import MySQL
 from ._options import shown
 from ._postgresql import PostgreSQL
-from ._servers import parse_url
 from ._sqlite import SQLite, file_of
 
 __all__ = [
@@ -29,6 +28,11 @@ __all__ = [
 # What may follow the scheme in the URL of a server with credentials. The password may contain
 # separators. But in me:1234/db@host, 1234 may be a password or a port: such a URL is refused.
 _CREDENTIALS = re.compile(r"[^:/?#@\[\]]*(:(?![0-9]*[/?#])[^@]*)?@[^@]*")
+
+_ONE_SERVER = (
+    "the URL must have one server; PostgreSQL may have several in options:"
+    " postgresql://user:password@/name?host=a:5432&host=b:5432"
+)
 
 # The entries by the name of the engine in a URL, which is also the name of SQLAlchemy's dialect.
 _BACKENDS: dict[str, Backend] = {
@@ -91,9 +95,14 @@ def public_url(url: str) -> str:
 
 
 def _parse(url: str) -> URL:
+    if _has_several_servers(url):
+        raise ValueError(_ONE_SERVER)
     with suppress(exc.ArgumentError, ValueError):
         if _is_certain(url) and "\0" not in unquote(url):
-            parsed = parse_url(url)
+            parsed = make_url(url)
+            if parsed.drivername == "sqlite" and parsed.host is None:
+                # Some versions of SQLAlchemy decode the path.
+                parsed = parsed.set(database=url.partition(":///")[2].partition("?")[0])
             if _is_valid(parsed):
                 return parsed
     raise ValueError(
@@ -102,12 +111,18 @@ def _parse(url: str) -> URL:
     )
 
 
+def _has_several_servers(url: str) -> bool:
+    scheme, _, rest = url.partition("://")
+    return scheme != "sqlite" and "," in re.split("[/?#]", rest.rpartition("@")[2])[0]
+
+
 def _is_valid(url: URL) -> bool:
     """Return whether the parts of a URL are valid.
 
     :raises UnicodeError: if the name of the host is invalid. The drivers would raise it later.
     """
-    (url.host or "").encode("idna")
+    if not unquote(url.host or "").startswith("/"):  # The folder of a socket.
+        (url.host or "").encode("idna")
     port = 1 if url.port is None else url.port
     return url.database not in {None, "", ":memory:"} and 0 < port < 2**16
 

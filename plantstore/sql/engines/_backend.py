@@ -1,5 +1,6 @@
 """The interface of an engine: everything in which one engine differs from another."""
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
@@ -31,6 +32,9 @@ from ...text import one_line
 #: The maximum number of connections of a process to a server, by default.
 CONNECTIONS = 24
 
+# The errors of a driver that refuses a statement of ours before the database has it.
+_DRIVER_ERRORS = (exc.DataError, exc.NotSupportedError, exc.ProgrammingError)
+
 
 class Backend(ABC):
     """What the stores need to know of an engine. There is one object for each engine.
@@ -54,8 +58,10 @@ class Backend(ABC):
     conflicts: ClassVar[Collection[object]] = ()
     #: The codes of those errors after which another server may execute the job.
     unready: ClassVar[Collection[object]] = ()
-    #: The codes of errors that an operator must correct, in addition to violated constraints.
-    refusals: ClassVar[Collection[object]] = ()
+    #: The codes of other errors that end by themselves, or with an outage.
+    transient: ClassVar[Collection[object]] = ()
+    #: The codes of errors in our own statements.
+    faults: ClassVar[Collection[object]] = ()
 
     @abstractmethod
     def make_engine(self, url: URL) -> Engine:
@@ -164,14 +170,24 @@ class Backend(ABC):
         """Return whether a job was rolled back because of a concurrent transaction."""
         return self.code(error) in self.conflicts
 
-    def is_refusal(self, error: exc.DBAPIError) -> bool:
-        """Return whether a job fails until an operator has corrected something."""
-        is_of_data = isinstance(error, exc.IntegrityError | exc.DataError)
-        return is_of_data or self.code(error) in self.refusals
+    def is_transient(self, error: Exception) -> bool:
+        """Return whether a job may succeed later, although nobody changes the database."""
+        code = self.code(error)
+        return code is None or code in self.conflicts or code in self.transient
 
-    def code(self, error: exc.DBAPIError) -> Any:
-        """Return the code that the server has given an error, or ``None``."""
-        return None
+    def is_fault(self, error: Exception) -> bool:
+        """Return whether a statement of ours is wrong. Drivers find some of these errors."""
+        code = self.code(error)
+        is_of_driver = code is None and isinstance(error, _DRIVER_ERRORS)
+        return is_of_driver or code in self.faults
+
+    def is_outdated(self, error: exc.DBAPIError) -> bool:
+        """Return whether a statement was prepared for a table that has changed since."""
+        return False
+
+    @abstractmethod
+    def code(self, error: Exception) -> Any:
+        """Return the code that the database has given an error, or ``None``."""
 
     @abstractmethod
     def is_rolled_back(self, error: exc.DBAPIError) -> bool:
@@ -184,15 +200,23 @@ class Backend(ABC):
         """Return whether the first connection would create the database. Only SQLite does that."""
         return False
 
-    def check_writable(self, url: URL) -> None:  # noqa: B027  # Only SQLite has a file.
-        """Check the permission to write, as far as this is possible without a change.
+    @abstractmethod
+    def check_writable(self, connection: Connection) -> None:
+        """Check that the database accepts changes, without one.
 
-        :raises StoreUnavailable: if it is missing.
+        :raises Exception: if it does not.
         """
 
     def describe(self, error: Exception, url: URL) -> str:
         """Return the message of an error in one line, with what an operator needs to know."""
         return one_line(self.message(error))
+
+    def refusal(self, error: Exception, url: URL) -> str:
+        """Return the message of an error in one line, without the values of a plant."""
+        # PostgreSQL repeats them after the first line, MySQL and MariaDB in "Duplicate entry '...'
+        # for key", and in "Incorrect string value: '...' for column".
+        shown = re.sub("(entry|value:) '.*' for ", r"\1 for ", self.message(error), flags=re.DOTALL)
+        return one_line(shown.partition("\n")[0])
 
     def message(self, error: Exception) -> str:
         """Return the message of the driver."""
@@ -244,10 +268,16 @@ def execute_insert(
 
     :param clause: the end of the statement.
     """
-    marker = "?" if connection.dialect.paramstyle == "qmark" else "%s"
-    name, columns = qualified_name(connection, table), plant_columns(connection)
-    statement = _insert(name, columns, marker, len(plants), clause)
+    statement = insert_statement(connection, table, len(plants), clause)
     return connection.exec_driver_sql(statement, tuple(chain(*plants)))
+
+
+def insert_statement(connection: Connection, table: Table, rows: int, clause: str) -> str:
+    """Return a statement that inserts plants. Its parameters are their fields."""
+    marker = "?" if connection.dialect.paramstyle == "qmark" else "%s"
+    return _insert(
+        qualified_name(connection, table), plant_columns(connection), marker, rows, clause
+    )
 
 
 @lru_cache(1000)
@@ -276,5 +306,6 @@ def own_engine(
         connect_args=connect_args,
         isolation_level="AUTOCOMMIT",
         execution_options={"plantstore": (timeout, connections)},
+        hide_parameters=True,  # The traceback of a fault shows no plant.
         poolclass=NullPool,
     )

@@ -1,9 +1,7 @@
 """MariaDB and MySQL."""
 
-import configparser
 import os
 import socket
-import ssl
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -16,8 +14,7 @@ from sqlalchemy.util import asbool
 
 from ...stores.base import Plant
 from ...stores.deadline import Limits
-from ...text import one_line
-from ._backend import CONNECTIONS, Backend, own_engine, qualified_name
+from ._backend import CONNECTIONS, Backend, misconfigured, own_engine, qualified_name
 from ._options import convert, one_of, whole
 
 # The columns of plants whose character set is not utf8mb4.
@@ -33,20 +30,53 @@ _KEEPALIVE = {
     "TCP_KEEPCNT": Limits.keepalive_count,
     "TCP_USER_TIMEOUT": Limits.keepalive_end * 1000,
 }
-_PORT = "3306"
 # The codes of errors.
 _NO_SERVER = 2003
-_READ_ONLY = 1290
+_OPTION = 1290  # An option of the server forbids a statement, such as --read-only.
 _FAILED_COMMIT = 1180  # Other nodes may have the plants.
 _NOT_READY = 1047  # A node of Galera that is not in the cluster, or not yet.
+# Errors that end by themselves, or with an outage.
+_TRANSIENT = {
+    *(1021, 1023, 1024, 1026, 1030, 1114),  # The disk is full, or fails.
+    *(1037, 1038, 1041, 1135, 1206),  # Memory, threads or locks are missing.
+    *(1040, 1129, 1203, 1226),  # Too many connections.
+    *(1042, 1043, 1152, 1156, 1157, 1158, 1159, 1160, 1161, 1184),  # The network.
+    *(
+        1053,
+        1077,
+        1079,
+        1317,
+        1927,
+        1969,
+        3024,
+        3168,
+        3169,
+    ),  # The server ends, or a statement.
+    *(1792, 1836, 1874),  # The server is read-only.
+    *(1020, 1412, 1615, 1637, 3100, 3101, 3572),  # Concurrent transactions.
+    _FAILED_COMMIT,
+}
+# The numbers of a proxy, such as ProxySQL, that has no connection to a server.
+_OF_PROXIES = range(8000, 10000)
+# The number of characters that the driver sends in one packet for certain.
+_MANY_CHARACTERS = 4_000_000
 _LONGER_LOCK_TIMEOUT = f"SET innodb_lock_wait_timeout={Limits.mysql_import_lock}"
-_BEGIN = ("SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "BEGIN")
-# Without strict mode, MariaDB truncates long strings. The lock timeouts are short, because the
-# job is then retried.
-_INIT_COMMAND = (
-    "SET sql_mode=CONCAT(@@sql_mode, ',STRICT_ALL_TABLES'),"
-    f" innodb_lock_wait_timeout={Limits.mysql_lock}, lock_wait_timeout={Limits.mysql_lock}"
-)
+_BEGIN = ("SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "START TRANSACTION READ WRITE")
+# What a session needs, by one statement. An administrator may have set other values for all
+# sessions. Each variable that changes what a statement, a text or a commit means has a fixed value.
+# The lock timeouts are short, because the job is then retried. With messages in another language,
+# a value of a plant could not be removed from them. A change of autocommit ends a transaction that
+# init_connect has begun. The variables in comments are those of MariaDB, and those of MySQL.
+_SESSION = f"""SET NAMES utf8mb4,
+    sql_mode='STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION',
+    autocommit=0, autocommit=1, completion_type=0,
+    foreign_key_checks=1, unique_checks=1,
+    sql_big_selects=1, sql_quote_show_create=1, sql_safe_updates=0,
+    sql_select_limit=18446744073709551615,
+    innodb_lock_wait_timeout={Limits.mysql_lock}, lock_wait_timeout={Limits.mysql_lock},
+    lc_messages='en_US'
+    /*M! , tx_isolation='READ-COMMITTED', tx_read_only=0, check_constraint_checks=1 */
+    /*!80000 , transaction_isolation='READ-COMMITTED', transaction_read_only=0 */"""
 
 
 def _file(path: str) -> str:
@@ -54,46 +84,18 @@ def _file(path: str) -> str:
         return path
 
 
-def _hosts(value: str) -> list[str]:
-    hosts = value.split(",")
-    for host in hosts:
-        host.encode("idna")  # PyMySQL would raise UnicodeError later.
-        if not host or host.count(":") == 1:  # An IPv6 address has more colons.
-            raise ValueError
-    return hosts
-
-
-def _ports(value: str) -> list[int]:
-    return [whole(1, 2**16 - 1)(port or _PORT) for port in value.split(",")]
-
-
-_seconds = whole(1, 3600)
+# The driver checks the other values when it connects.
 _OPTIONS: dict[str, Callable[[str], Any]] = {
-    "bind_address": str,
+    **dict.fromkeys(("bind_address", "connect_timeout", "program_name"), str),
+    **dict.fromkeys(("read_default_group", "read_timeout", "unix_socket", "write_timeout"), str),
+    **dict.fromkeys(("ssl_ca", "ssl_capath", "ssl_cert", "ssl_check_hostname"), str),
+    **dict.fromkeys(("ssl_cipher", "ssl_key"), str),
     # No other character set can store every text.
     "charset": one_of("utf8mb4"),
-    "connect_timeout": _seconds,
     "connections": whole(2, 1000),
-    "max_allowed_packet": whole(1, 2**30),
-    "program_name": str,
+    # The driver would ignore a file that is missing.
     "read_default_file": _file,
-    "read_default_group": str,
-    "read_timeout": _seconds,
     "ssl_disabled": asbool,
-    "unix_socket": str,
-    "write_timeout": _seconds,
-}
-# Several servers in the URL become these options.
-_SERVERS: dict[str, Callable[[str], Any]] = {"host": _hosts, "port": _ports}
-# SQLAlchemy makes PyMySQL's argument ssl of these. With them as separate arguments, PyMySQL would
-# not verify the server.
-_SSL_OPTIONS: dict[str, Callable[[str], Any]] = {
-    "ssl_ca": _file,
-    "ssl_capath": str,
-    "ssl_cert": _file,
-    "ssl_check_hostname": asbool,
-    "ssl_cipher": str,
-    "ssl_key": _file,
 }
 
 
@@ -105,46 +107,54 @@ class MySQL(Backend):
     # A lock timeout, a deadlock, and a node of Galera that refuses statements.
     conflicts: ClassVar[Collection[object]] = {1205, 1213, _NOT_READY}
     unready: ClassVar[Collection[object]] = {_NOT_READY}
-    # A violated CHECK constraint of MySQL or of MariaDB, a missing permission for the database, the
-    # table or a column, and an error that a trigger raises.
-    refusals: ClassVar[Collection[object]] = {3819, 4025, 1044, 1142, 1143, 1644}
+    transient: ClassVar[Collection[object]] = _TRANSIENT
+    faults: ClassVar[Collection[object]] = {1064}  # A syntax error.
     table_checks: ClassVar[Mapping[str, str]] = {
         "its storage engine must be InnoDB": (
             "SELECT 1 FROM information_schema.tables"
             " WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table"
             " AND engine <> 'InnoDB'"
         ),
+        # The server would replace the id 0.
+        "the column id must not be AUTO_INCREMENT": (
+            "SELECT 1 FROM information_schema.columns"
+            " WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table"
+            " AND column_name = 'id' AND extra LIKE '%auto_increment%'"
+        ),
         "its character set must be utf8mb4": _WRONG_CHARACTER_SETS,
         "the character set of the connection must be utf8mb4": (
             "SELECT 1 FROM DUAL WHERE @@character_set_client <> 'utf8mb4'"
             " OR @@character_set_connection <> 'utf8mb4'"
         ),
+        # A session of our own does not have it.
+        "the sql_mode of the connection must not have EMPTY_STRING_IS_NULL": (
+            "SELECT 1 FROM DUAL WHERE FIND_IN_SET('EMPTY_STRING_IS_NULL', @@sql_mode)"
+        ),
     }
 
     def make_engine(self, url: URL) -> Engine:
-        """Return an engine whose sessions are strict."""
-        options = convert(url.query, {**_OPTIONS, **_SSL_OPTIONS, **_SERVERS})
+        """Return an engine whose sessions depend on no setting of the server."""
+        options = convert(url.query, _OPTIONS)
+        connections = options.pop("connections", CONNECTIONS)
         arguments = {
-            "connect_timeout": Limits.connect,
-            **{name: options[name] for name in options if name in _OPTIONS},
+            "autocommit": True,  # It is known without another statement.
             "charset": "utf8mb4",
-            "init_command": _INIT_COMMAND,
+            "init_command": _SESSION,
+            "ssl_disabled": options.pop("ssl_disabled", None),
         }
         if url.password:
             arguments["password"] = url.password.encode()  # PyMySQL would encode it as Latin-1.
-        servers = _servers(url, options)
-        url = url.set(drivername="mysql+pymysql").difference_update_query([*_OPTIONS, *_SERVERS])
-        connections = arguments.pop("connections", CONNECTIONS)
-        engine = own_engine(url, arguments, connections=connections)
+        try:
+            query = {"connect_timeout": f"{Limits.connect}", **options}
+            url = url.set(drivername="mysql+pymysql", query=query)
+            engine = own_engine(url, arguments, connections=connections)
+        except ValueError:  # SQLAlchemy converts some options.
+            raise ValueError("an option of the URL has an invalid value") from None
         from pymysql.connections import (  # type: ignore[import-untyped]
             Connection as connect,  # noqa: N813
         )
 
-        _check_files(engine, connect, arguments)
-
         def do_connect(dialect: object, record: object, arguments: Any, options: Any) -> Any:
-            if servers:
-                return _open_first(connect, servers, **options)
             return _open(connect, **options)
 
         event.listen(engine, "do_connect", do_connect)
@@ -154,6 +164,14 @@ class MySQL(Backend):
         """Return the file descriptor of the socket of a driver's connection."""
         number: int = driver._sock.fileno()  # noqa: SLF001  # PyMySQL has no public name for it.
         return number
+
+    def _insert_all(self, connection: Connection, table: Table, plants: Sequence[Plant]) -> None:
+        # The server may end the connection before the driver has sent such a plant.
+        if len(plants) == 1 and plants[0].characters > _MANY_CHARACTERS:
+            limit = connection.exec_driver_sql("SELECT @@max_allowed_packet").scalar_one()
+            if plants[0].characters > limit:
+                raise misconfigured(table, f"a plant is larger than max_allowed_packet ({limit})")
+        super()._insert_all(connection, table, plants)
 
     @contextmanager
     def transaction(self, connection: Connection) -> Iterator[None]:
@@ -177,16 +195,26 @@ class MySQL(Backend):
             connection.exec_driver_sql(statement)
         return True
 
-    def code(self, error: exc.DBAPIError) -> Any:
-        """Return the number of an error."""
-        original: Any = error.orig
-        return getattr(original, "errno", None) or (original.args or [None])[0]
+    def check_writable(self, connection: Connection) -> None:
+        """Check that the server allows this user to begin a transaction that writes."""
+        with self.transaction(connection):
+            pass
+
+    def code(self, error: Exception) -> Any:
+        """Return the number of an error of the server, or ``None``."""
+        original: Any = getattr(error, "orig", error)
+        code = getattr(original, "errno", None) or (original.args or [None])[0]
+        return code if isinstance(code, int) and not 2000 <= code < 3000 and code else None
+
+    def is_transient(self, error: Exception) -> bool:
+        """Return whether the error ends by itself, or the server is read-only."""
+        code = self.code(error)
+        is_read_only = code == _OPTION and "read-only" in self.message(error)
+        return is_read_only or code in _OF_PROXIES or super().is_transient(error)
 
     def is_rolled_back(self, error: exc.DBAPIError) -> bool:
         """Return whether the server says that the statement has failed, and not its commit."""
-        code = self.code(error)
-        is_of_server = isinstance(code, int) and not 2000 <= code < 3000
-        return is_of_server and code not in {_FAILED_COMMIT, _NOT_READY}
+        return self.code(error) not in {None, _FAILED_COMMIT, _NOT_READY}
 
     def message(self, error: Exception) -> str:
         """Return the message of the driver without the code of the error."""
@@ -196,43 +224,24 @@ class MySQL(Backend):
         return super().message(error) if isinstance(original, OSError) or not text else str(text)
 
 
-def _servers(url: URL, options: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the addresses of the servers, if there are several."""
-    hosts = options.get("host", [])
-    ports = options.get("port", _ports("," * (len(hosts) - 1)) if hosts else [])
-    if len(hosts) != len(ports) or (hosts and url.host):
-        raise ValueError("the URL has invalid options host and port: use @a:1,b:2/ in the URL")
-    return [{"host": host, "port": port} for host, port in zip(hosts, ports, strict=True)]
-
-
-def _open_first(connect: Any, servers: Sequence[Mapping[str, Any]], **options: Any) -> Any:
-    """Open a connection to the first of several servers that can store plants.
-
-    :raises pymysql.err.OperationalError: if there is none. The message says why.
-    """
-    seconds = min(options["connect_timeout"], max(1.0, Limits.connect / len(servers)))
-    problems = []
-    for server in servers:
-        try:
-            return _open(
-                connect, _check_writable, **{**options, **server, "connect_timeout": seconds}
-            )
-        except connect.Error as error:
-            problems.append(f"{server['host']}:{server['port']}: {error.args[-1]}")
-    raise connect.OperationalError(_NO_SERVER, "; ".join(problems))
-
-
-def _open(connect: Any, check: Callable[[Any], None] | None = None, **options: Any) -> Any:
+def _open(connect: Any, **options: Any) -> Any:
     """Open a connection to a server. Each response must arrive within the timeout to connect.
 
     :raises pymysql.err.Error: if this fails.
     """
+    limited = {**options, "read_timeout": options["connect_timeout"]}
     try:
-        connection = connect(**{**options, "read_timeout": options["connect_timeout"]})
-        if check is not None:
-            check(connection)
+        connection = connect(**limited, defer_connect=True)
+    except Exception as error:
+        reason = str(error).partition("\n")[0]  # Other lines are those of a file.
+        wrong = f"an option of the URL has a wrong value: {reason}"
+        raise connect.OperationalError(_NO_SERVER, wrong) from error
+    try:
+        connection.connect()
     except (connect.Error, OSError):
         raise
+    except RuntimeError as error:  # A package for an authentication plugin is missing.
+        raise connect.OperationalError(_NO_SERVER, str(error)) from error
     except Exception as error:
         raise connect.OperationalError(_NO_SERVER, f"not a database server: {error}") from error
     # A thread of the store may wait for longer. PyMySQL has no public name to change the timeout.
@@ -248,34 +257,3 @@ def _keep_alive(descriptor: int) -> None:
         for name, value in _KEEPALIVE.items():
             if hasattr(socket, name):  # pragma: no branch  # On Linux.
                 other.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-
-
-def _check_writable(connection: Any) -> None:
-    """Check that a server can store plants, or close the connection.
-
-    :raises pymysql.err.Error: if it cannot.
-    """
-    try:
-        with connection.cursor() as cursor:
-            cursor.execute("DO 1")  # A node of Galera that is not ready refuses it.
-            cursor.execute("SELECT @@read_only")
-            (read_only,) = cursor.fetchone()
-        if str(read_only) not in {"0", "OFF"}:  # In newer versions of MariaDB it is a word.
-            raise connection.OperationalError(_READ_ONLY, "the server is read-only")
-    except connection.Error:
-        connection.close()
-        raise
-
-
-def _check_files(engine: Engine, connect: Callable[..., Any], arguments: dict[str, Any]) -> None:
-    """Let the driver read the files that the options name. It does not connect."""
-    _, options = engine.dialect.create_connect_args(engine.url)
-    try:
-        connect(**{**options, **arguments}, defer_connect=True)
-    except (TypeError, ssl.SSLError) as error:  # Some versions do not have each option.
-        reason = one_line(error)
-        raise ValueError(f"an option of the URL, such as ssl_ca, is invalid: {reason}") from None
-    except configparser.Error:
-        raise ValueError(
-            "the option read_default_file of the URL is not the name of a valid file"
-        ) from None

@@ -5,9 +5,11 @@ import re
 import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import Any, ClassVar
+from urllib.parse import unquote
 
-from sqlalchemy import URL, Connection, Engine, Table, event, exc, select, text
+from sqlalchemy import URL, Connection, Engine, Table, event, exc, text
 
 from ...stores.base import Plant, StoreUnavailable
 from ...stores.deadline import Limits
@@ -16,6 +18,7 @@ from ._backend import (
     Backend,
     driver_of,
     execute_insert,
+    insert_statement,
     own_engine,
     qualified_name,
 )
@@ -25,17 +28,26 @@ _log = logging.getLogger("plantstore")
 
 # What a session needs. A statement ends on the server before the client gives up. A lock timeout
 # that is shorter than deadlock_timeout (one second) ends the wait of a group of adds, so that an
-# import never is the victim of a deadlock. Without warnings, the server would not say that it has
-# given up to wait for a standby.
-_SETTINGS = {
-    "statement_timeout": round(Limits.postgresql_statement * 1000),
-    "lock_timeout": round(Limits.postgresql_lock * 1000),
+# import never is the victim of a deadlock. The options of the user may change them.
+_TIMEOUTS = {
+    "statement_timeout": f"{round(Limits.postgresql_statement * 1000)}",
+    "lock_timeout": f"{round(Limits.postgresql_lock * 1000)}",
 }
-_LEVEL = "client_min_messages=warning"
+# An administrator or a user may have set other values of what changes the meaning of a statement,
+# a text or a commit. Each has a fixed value. Without warnings, the server would not say that it has
+# given up to wait for a standby. The encoding is an argument of its own.
+_FIXED = {
+    "client_min_messages": "warning",
+    "default_transaction_deferrable": "off",
+    "default_transaction_isolation": r"read\ committed",
+    "exit_on_error": "off",
+    "quote_all_identifiers": "off",
+    "standard_conforming_strings": "on",
+}
 _IMPORT_SETTINGS = f"SET LOCAL lock_timeout = {Limits.postgresql_import_lock * 1000}"
 _WITHOUT_TIMEOUT = (
     "The role %s has no %s in PostgreSQL. With pgbouncer=true, the role must have it:"
-    " ALTER ROLE %s SET %s = %d"
+    " ALTER ROLE %s SET %s = %s"
 )
 # The version 10, if a server does not say which one it has.
 _LOWEST_VERSION = 10_00_00
@@ -83,7 +95,25 @@ _TYPES: dict[str, Callable[[str], Any]] = {
 # The codes of errors (SQLSTATE).
 # What a proxy reports if it has lost the server, and an unknown outcome.
 _UNKNOWN_OUTCOMES = ("08", "40003")
-# How often other clients may remove a plant while it is added.
+# The table and its partitions, if one of them is UNLOGGED.
+_UNLOGGED = """WITH RECURSIVE part(oid) AS (
+    SELECT to_regclass(COALESCE(quote_ident(:schema) || '.', '') || quote_ident(:table))::oid
+    UNION SELECT inhrelid FROM pg_inherits JOIN part ON inhparent = part.oid
+) SELECT 1 FROM pg_class JOIN part USING (oid) WHERE relpersistence = 'u'"""
+# Pgpool-II sends this query to the primary: the function is not known to read only.
+_STATE = "SELECT current_setting('transaction_read_only'), pg_is_in_recovery()"
+_STANDBY = "the server is read-only: it is a standby"
+_READ_ONLY = "the server is read-only: default_transaction_read_only is on"
+# The classes of errors that end by themselves: a connection, a state of the transaction (such as
+# that of a read-only server), a rollback, resources, an operator, a system error, a snapshot.
+_TRANSIENT = ("08", "25", "40", "53", "57", "58", "72")
+# A prepared statement that the session no longer has, or has already: others share the session.
+_OTHER_SESSION = {"26000", "42P05"}
+# The function of the server that finds that a prepared statement has another result than before.
+_CHECK_OF_RESULTS = "RevalidateCachedQuery"
+_NEW_ONLY = " ON CONFLICT (id) DO NOTHING"
+_RETURNING = f"{_NEW_ONLY} RETURNING id"
+# How often other clients may add or remove a plant while it is added.
 _REMOVALS = 10
 
 
@@ -92,8 +122,10 @@ class PostgreSQL(Backend):
 
     # A serialization failure, a deadlock, and a lock timeout.
     conflicts: ClassVar[Collection[object]] = {"40001", "40P01", "55P03"}
-    # A missing permission, an error that a trigger raises, and a rule that replaces inserts.
-    refusals: ClassVar[Collection[object]] = {"42501", "P0001", "0A000"}
+    # An object in use, and an internal error, such as that of concurrent DDL.
+    transient: ClassVar[Collection[object]] = {"55006", "XX000"}
+    # A syntax error, and a parameter that is missing.
+    faults: ClassVar[Collection[object]] = {"42601", "42P02"}
     table_checks: ClassVar[Mapping[str, str]] = {
         # SQL_ASCII stores the bytes of UTF-8 unchanged.
         "the encoding of the database must be UTF8": (
@@ -102,6 +134,7 @@ class PostgreSQL(Backend):
         "the encoding of the connection must be UTF8": (
             "SELECT 1 WHERE current_setting('client_encoding') <> 'UTF8'"
         ),
+        "it must not be UNLOGGED: a crash would empty it": _UNLOGGED,
         # Such a role sees no table, also if there is one.
         "the role must have the right to use a schema of its search_path": (
             "SELECT 1 WHERE COALESCE(:schema, current_schema()) IS NULL"
@@ -114,15 +147,16 @@ class PostgreSQL(Backend):
         With the option ``pgbouncer=true``, several clients may share a session of the server: no
         statement is prepared, and nothing is set. The role must have the timeouts.
         """
-        url = url.set(drivername="postgresql+psycopg")
+        # Like libpq, decode the host: it may be the folder of a socket.
+        url = url.set(drivername="postgresql+psycopg", host=unquote(url.host or "") or None)
         options = _options(url)
         is_pooled = options.pop("pgbouncer", "false") == "true"
         connections = options.pop("connections", CONNECTIONS)
         if is_pooled:
             options["prepare_threshold"] = None
         else:
-            settings = " ".join(f"-c {name}={value}" for name, value in _SETTINGS.items())
-            options["options"] = f"{settings} {options.get('options', '')} -c {_LEVEL}"
+            users = options.get("options", _inherited_options())
+            options["options"] = f"{_settings(_TIMEOUTS)} {users} {_settings(_FIXED)}"
         url = url.difference_update_query(["pgbouncer", "connections"])
         engine = own_engine(url, options, connections=connections)
         if is_pooled:
@@ -157,23 +191,24 @@ class PostgreSQL(Backend):
     def insert(
         self, connection: Connection, table: Table, plants: Sequence[Plant]
     ) -> tuple[Collection[int], Collection[int]]:
-        """Insert those of the plants whose ids do not exist, by one statement."""
-        added, existing = set[int](), set[int]()
-        # A single plant that is neither is dropped by the database, or was just removed.
-        for _ in range(_REMOVALS if len(plants) == 1 else 1):
-            added = _insert_new(connection, table, plants)
-            missing = [plant.id for plant in plants if plant.id not in added]
-            existing = self._existing(connection, table, missing) if missing else set()
-            if added or existing:
+        """Insert those of the plants whose ids do not exist, each by one statement.
+
+        The statement that inserts also says which ids exist. So no other server answers, which
+        may be late: behind Pgpool-II, a query can be executed by a standby.
+        """
+        added, existing = _insert_new(connection, table, plants), set[int]()
+        for _ in range(_REMOVALS):
+            known = added | existing
+            missing = [plant for plant in plants if plant.id not in known]
+            if not missing:
                 break
+            # A plant that is neither was just removed, or added by another client. Or the database
+            # drops it each time.
+            for id, is_new in _insert_or_find(connection, table, missing):
+                (added if is_new else existing).add(id)
         return added, existing
 
     import_batch = insert
-
-    def _existing(self, connection: Connection, table: Table, ids: Collection[int]) -> set[int]:
-        # To lock them, another permission would be needed.
-        found = select(table.c.id).where(table.c.id.in_(ids))
-        return {*connection.execute(found).scalars()}
 
     def begin_import(self, connection: Connection, table: Table) -> bool:
         """Begin a transaction that holds an advisory lock."""
@@ -185,15 +220,30 @@ class PostgreSQL(Backend):
         connection.exec_driver_sql("ROLLBACK")
         return False
 
-    def code(self, error: exc.DBAPIError) -> Any:
+    def check_writable(self, connection: Connection) -> None:
+        """Check that a transaction may write: not on a standby, nor if the role is read-only."""
+        read_only, is_standby = connection.exec_driver_sql(_STATE).one()
+        if read_only == "on":
+            raise StoreUnavailable(_STANDBY if is_standby else _READ_ONLY)
+
+    def code(self, error: Exception) -> Any:
         """Return the SQLSTATE of an error."""
-        original: Any = error.orig
+        original: Any = getattr(error, "orig", error)
         if hasattr(original, "sqlstate"):
             return original.sqlstate
         if hasattr(original, "pgcode"):  # psycopg2
             return original.pgcode
         fields = original.args[0] if original.args else None  # pg8000 has a dict.
         return fields.get("C") if isinstance(fields, dict) else None
+
+    def is_transient(self, error: Exception) -> bool:
+        """Return whether the SQLSTATE or its class says that the error ends by itself."""
+        return super().is_transient(error) or self.code(error).startswith(_TRANSIENT)
+
+    def is_outdated(self, error: exc.DBAPIError) -> bool:
+        """Return whether a new session would execute the statement."""
+        found_by = getattr(getattr(error.orig, "diag", None), "source_function", None)
+        return found_by == _CHECK_OF_RESULTS or self.code(error) in _OTHER_SESSION
 
     def describe(self, error: Exception, url: URL) -> str:
         """Return the message of an error in one line, with the option that PgBouncer needs.
@@ -211,12 +261,20 @@ class PostgreSQL(Backend):
 
 def _insert_new(connection: Connection, table: Table, plants: Sequence[Plant]) -> set[int]:
     if len(plants) == 1:
-        inserted = execute_insert(
-            connection, table, plants, " ON CONFLICT (id) DO NOTHING"
-        ).rowcount
+        inserted = execute_insert(connection, table, plants, _NEW_ONLY).rowcount
         return {plants[0].id} if inserted else set()
-    clause = " ON CONFLICT (id) DO NOTHING RETURNING id"
-    return {*execute_insert(connection, table, plants, clause).scalars()}
+    return {*execute_insert(connection, table, plants, _RETURNING).scalars()}
+
+
+def _insert_or_find(connection: Connection, table: Table, plants: Sequence[Plant]) -> Sequence[Any]:
+    """Insert new plants; return the id of each that is new or exists, and whether it is new."""
+    insert = insert_statement(connection, table, len(plants), _RETURNING)
+    statement = (
+        f"WITH added AS ({insert}) SELECT id, TRUE FROM added UNION ALL"  # noqa: S608
+        f" SELECT id, FALSE FROM {qualified_name(connection, table)} WHERE id = ANY(%s::bigint[])"
+    )
+    ids = [plant.id for plant in plants]
+    return connection.exec_driver_sql(statement, (*chain(*plants), ids)).all()
 
 
 def _options(url: URL) -> dict[str, Any]:
@@ -230,12 +288,26 @@ def _options(url: URL) -> dict[str, Any]:
     arguments = _arguments(url)
     arguments |= convert({name: arguments[name] for name in url.query}, {**known, **_TYPES})
     several = "," in f"{arguments.get('hostaddr') or arguments.get('host')}"
+    if "service" in arguments:
+        raise ValueError("use the environment variable PGSERVICE instead of the option service")
     return {**_DEFAULTS, **(_DEFAULTS_OF_SEVERAL if several else {}), **arguments}
+
+
+def _settings(values: Mapping[str, str]) -> str:
+    return " ".join(f"-c {name}={value}" for name, value in values.items())
+
+
+def _inherited_options() -> str:
+    """Return the options of PGSERVICE or PGOPTIONS, which libpq does not add to others."""
+    from psycopg import pq
+
+    values = {option.keyword: option.val for option in pq.Conninfo.get_defaults()}
+    return (values[b"options"] or b"").decode()
 
 
 def _check_settings(connection: Connection) -> None:
     """Log each timeout that the role does not have."""
-    for name, value in _SETTINGS.items():
+    for name, value in _TIMEOUTS.items():
         if connection.exec_driver_sql(f"SHOW {name}").scalar() == "0":
             role = connection.engine.url.username
             _log.warning(_WITHOUT_TIMEOUT, role, name, role, name, value)

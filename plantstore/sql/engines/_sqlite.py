@@ -104,18 +104,6 @@ def _folder_is_writable(file: str) -> bool:
     return os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK)
 
 
-def _why_closed(file: str) -> str:
-    """Return why a file cannot be opened, as far as this can be known."""
-    folder = os.path.dirname(file)
-    if not os.path.isdir(folder):
-        return f"the folder {folder} does not exist"
-    if os.path.exists(file):
-        return "check its permissions, those of its folder, and the limit of open files"
-    if os.access(folder, os.W_OK):
-        return "the file does not exist"
-    return "the file does not exist, and this user cannot create it"
-
-
 def _seconds(value: str) -> float:
     """Return a number of seconds from 0 to an hour."""
     if not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,9})?", value) or float(value) > 3600:
@@ -137,6 +125,19 @@ class SQLite(Backend):
     one_writer: ClassVar[bool] = True
     # Every integer has up to 64 bits. Some sites have INTEGER here for BIGINT.
     id_type: ClassVar[type[TypeEngine[Any]]] = Integer
+    transient: ClassVar[Collection[object]] = {
+        sqlite3.SQLITE_ABORT,
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_INTERRUPT,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_NOMEM,
+        sqlite3.SQLITE_PROTOCOL,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_SCHEMA,
+    }
     table_checks: ClassVar[Mapping[str, str]] = {
         "its constraints must not have ON CONFLICT": (
             "SELECT 1 FROM sqlite_master WHERE name = :table AND sql LIKE '%ON CONFLICT%'"
@@ -269,22 +270,34 @@ class SQLite(Backend):
         can_create = url.query.get("mode") == "rwc" and _folder_is_writable(file)
         return can_create and not os.path.exists(file)
 
-    def check_writable(self, url: URL) -> None:
-        """Check that this user can write to the file, if it exists, and to its folder."""
-        file = file_of(url)
+    def check_writable(self, connection: Connection) -> None:
+        """Check that this user can write to the file, if it is one, and to its folder."""
+        file = file_of(connection.engine.url)
         if os.path.exists(file) and not (os.access(file, os.W_OK) and _folder_is_writable(file)):
             raise StoreUnavailable(f"attempt to write a readonly database: {file}")
 
     def describe(self, error: Exception, url: URL) -> str:
         """Return the message of an error in one line, with the file or the cause."""
         message, file = super().describe(error, url), file_of(url)
-        code = getattr(getattr(error, "orig", error), "sqlite_errorcode", 0) & 0xFF
+        code = self.code(error)
         if "is locked" in message:
             is_own = "mode" in url.query
             return f"{message}: {_LOCKED_BY_IMPORT if is_own else _LOCKED_BY_SITE}"
-        if code == sqlite3.SQLITE_CANTOPEN:
-            return f"{message}: {file} ({_why_closed(file)})"
         return f"{message}: {file}" if code in _FILE_ERRORS else message
+
+    def code(self, error: Exception) -> Any:
+        """Return the primary code of an error."""
+        original = getattr(error, "orig", error)
+        code = getattr(original, "sqlite_errorcode", None)
+        return None if code is None else code & 0xFF
+
+    def is_fault(self, error: Exception) -> bool:
+        """Return whether a statement of ours is wrong. SQLite has no code for that."""
+        return super().is_fault(error) or "syntax error" in self.message(error)
+
+    def refusal(self, error: Exception, url: URL) -> str:
+        """Return the message of an error in one line. SQLite shows no values."""
+        return self.describe(error, url)
 
     def is_rolled_back(self, error: exc.DBAPIError) -> bool:
         """Return True: a statement has failed. Begin and commit raise errors of the driver."""

@@ -266,8 +266,8 @@ def test_drill_detects_a_store_that_acknowledges_without_standby(outage: Outage)
 @only(postgresql)
 def test_silent_hosts_share_one_deadline(place: Place) -> None:
     """An operation gives up after five seconds, however many hosts of its URL do not respond."""
-    hosts = ",".join([f"127.0.0.1:{make_url(place.url).port}"] * HOSTS)
-    with open_sql(f"postgresql://plants@{hosts}/postgres") as store:
+    hosts = "&".join([f"host=127.0.0.1:{make_url(place.url).port}"] * HOSTS)
+    with open_sql(f"postgresql://plants@/postgres?{hosts}") as store:
         with place.server.frozen():
             for operation in (store.ping, lambda: store.add(ROSE_PLANT)):
                 begin = time.monotonic()
@@ -286,8 +286,8 @@ def pair() -> Iterator[Pair]:
 
 def test_standby_is_not_used(pair: Pair) -> None:
     """A store never uses a standby, also if it is the first server of the URL."""
-    servers = f"127.0.0.1:{pair.standby.port},127.0.0.1:{pair.primary.port}"
-    with open_sql(f"postgresql://plants@{servers}/postgres") as store:
+    servers = f"host=127.0.0.1:{pair.standby.port}&host=127.0.0.1:{pair.primary.port}"
+    with open_sql(f"postgresql://plants@/postgres?{servers}") as store:
         store.add(ROSE_PLANT)
 
 

@@ -45,38 +45,18 @@ INVALID = [
     (POSTGRESQL + "port=x", "port"),
     (POSTGRESQL + "host=a:x&host=b", "port"),
     (POSTGRESQL + "host=a,b&port=1,2,3", "port"),
-    ("postgresql://me:hunter2@a,b/db?host=", "'host'"),
-    (MYSQL + "host=a,b&port=1,2,3", "port"),
-    (MYSQL + "host=a,b&port=1", "port"),
-    (MYSQL + "host=a,b&port=1,99999", "port"),
-    ("mysql:///db?host=a,,b", "host"),
     (MYSQL + "host=a", "host"),
-    ("mysql:///db?host=,", "host"),
-    ("mysql:///db?host=a:1,b:2", "host"),
-    (MYSQL + f"host=a,{'b' * 70}", "host"),
-    (MYSQL + "host=a:1&host=b:2", "host"),
-    (MYSQL + "port=1", "port"),
     (MYSQL + "nonsense=1", "'nonsense'"),
     (MYSQL + "isolation_level=SERIALIZABLE", "'isolation_level'"),
     (MYSQL + "autocommit=1", "'autocommit'"),
     (MYSQL + "charset=latin1", "charset"),
     (MYSQL + "charset=", "'charset'"),
-    (MYSQL + "connect_timeout=x", "connect_timeout"),
+    (MYSQL + "connect_timeout=x", "an option of the URL"),
     (MYSQL + "connections=1001", "connections"),
-    (MYSQL + "connect_timeout=0", "connect_timeout"),
-    (MYSQL + "connect_timeout=3601", "connect_timeout"),
     (MYSQL + "read_timeout=1&read_timeout=2", "read_timeout"),
-    (MYSQL + "write_timeout=٣", "write_timeout"),
-    (MYSQL + "max_allowed_packet=0", "max_allowed_packet"),
     (MYSQL + "ssl_disabled=x", "ssl_disabled"),
-    (MYSQL + "ssl_check_hostname=x", "ssl_check_hostname"),
-    (MYSQL + "ssl_ca=missing", "ssl_ca"),
-    (MYSQL + "ssl_cert=missing", "ssl_cert"),
-    (MYSQL + "ssl_key=missing", "ssl_key"),
-    (MYSQL + "ssl_cipher=hunter3", "ssl_"),
-    (MYSQL + f"ssl_ca={__file__}", "ssl_"),
+    (MYSQL + "ssl_check_hostname=x", "an option of the URL"),
     (MYSQL + "read_default_file=missing", "read_default_file"),
-    (MYSQL + f"read_default_file={__file__}", "read_default_file"),
     (SQLITE + "nonsense=1", "'nonsense'"),
     (SQLITE + "uri=true", "'uri'"),
     (SQLITE + "isolation_level=IMMEDIATE", "'isolation_level'"),
@@ -123,7 +103,6 @@ def test_invalid_option_is_refused_by_name(url: str, name: str) -> None:
             "ssl_min_protocol_version=hunter2",
             'invalid "ssl_min_protocol_version" value: "***"',
         ),
-        ("service=hunter2", 'definition of service "***" not found'),
         ("port=99999", 'invalid port number: "***"'),
         ("hostaddr=127.0.0.1,127.0.0.2", "could not match 1 host names with 2 hostaddr values"),
     ],
@@ -134,6 +113,34 @@ def test_wrong_value_for_postgresql_is_masked(options: str, problem: str) -> Non
     with open_sql(url) as store, pytest.raises(StoreUnavailable) as caught:
         store.ping()
     assert str(caught.value).endswith(problem)
+    result = invoke("check", env={"PLANTSTORE_TOKENS": "s3cret", "PLANTSTORE_STORE": url})
+    assert result.exit_code == 1
+    assert problem in result.stdout
+    assert "hunter2" not in result.stdout + result.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ("connect_timeout=0", "connect_timeout should be"),
+        ("read_timeout=-1&connect_timeout=2", "Connection refused"),
+        ("ssl_ca=hunter2", "No such file"),
+        ("ssl_cert=hunter2&ssl_key=hunter2", "No such file"),
+        ("ssl_cipher=hunter2", "No cipher can be selected"),
+        (f"ssl_ca={__file__}", "option of the URL has a wrong value: "),
+        ("read_default_file={file}", "File contains no section headers"),
+    ],
+)
+def test_wrong_value_for_mariadb_is_reported(tmp_path: Path, options: str, problem: str) -> None:
+    """`plantstore check` reports an option that the driver of MariaDB refuses, without its value.
+
+    No line of a file is shown either.
+    """
+    file = tmp_path / "my.cnf"
+    file.write_text("password = hunter2\n")
+    url = f"mysql://me:hunter2@127.0.0.1:1/db?{options.format(file=file)}"
+    with open_sql(url) as store, pytest.raises(StoreUnavailable, match=problem):
+        store.ping()
     result = invoke("check", env={"PLANTSTORE_TOKENS": "s3cret", "PLANTSTORE_STORE": url})
     assert result.exit_code == 1
     assert problem in result.stdout
@@ -289,14 +296,12 @@ def test_password_is_not_taken_for_options(password: str) -> None:
     open_sql(f"mysql://me:{password}@127.0.0.1/db?charset=utf8mb4&").close()
 
 
-@pytest.mark.parametrize("setting", ["sslmode=prefer", "gssencmode=disable\nhost=a,b\nport=1,2"])
-def test_options_of_a_service(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str
-) -> None:
-    """A URL may name a service of libpq, also one with several hosts."""
-    (tmp_path / "services").write_text(f"[plants]\n{setting}\n")
+def test_hosts_of_a_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The service of PGSERVICE may have several hosts."""
+    (tmp_path / "services").write_text("[plants]\nhost=a,b\nport=1,2\n")
     monkeypatch.setenv("PGSERVICEFILE", str(tmp_path / "services"))
-    open_sql("postgresql:///db?service=plants&target_session_attrs=read-write").close()
+    monkeypatch.setenv("PGSERVICE", "plants")
+    open_sql("postgresql:///db?target_session_attrs=read-write").close()
 
 
 def use(url: str) -> None:
@@ -387,11 +392,10 @@ def test_postgresql_session_options(place: Place, engine: Engine, schema: str, p
     [
         "charset=utf8mb4&program_name=shed&bind_address=127.0.0.1",
         "connect_timeout=2&read_timeout=2&write_timeout=2",
-        "max_allowed_packet=1048576",
     ],
 )
 def test_mariadb_options(place: Place, options: str) -> None:
-    """Valid options of MariaDB reach PyMySQL with their types."""
+    """Valid options of MariaDB reach PyMySQL."""
     use(f"{place.url}?{options}")
 
 

@@ -424,7 +424,7 @@ def test_ping_of_a_file_that_cannot_be_written(
 def test_ping_of_a_file_that_cannot_be_created(public_folder: Path) -> None:
     """A store whose file this user cannot create is unavailable to ping."""
     public_folder.chmod(0o555)
-    with ordinary_user(), pytest.raises(StoreUnavailable, match="this user cannot create it"):
+    with ordinary_user(), pytest.raises(StoreUnavailable, match="unable to open database file"):
         open_store(f"sqlite:///{public_folder}/plants.db").ping()
 
 
@@ -456,7 +456,16 @@ def test_listener_that_needs_the_request(tmp_path: Path) -> None:
 
 
 # Names of files with characters that have a meaning in a URL or in a URI.
-NAMES = ["plants.db", "my plants.db", "a#b.db", "100%.db", "a%3Fb.db", "a@b:c.db", "pläne 🌹.db"]
+NAMES = [
+    "plants.db",
+    "my plants.db",
+    "a#b.db",
+    "100%.db",
+    "a%3Fb.db",
+    "green%20house.db",
+    "a@b:c.db",
+    "pläne 🌹.db",
+]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -472,7 +481,7 @@ def test_mode_of_the_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: 
         url = f"sqlite:///{folder}{name}"
         with open_sql(f"{url}?mode=rw") as store:
             for use in (store.ping, lambda store=store: store.add(ROSE_PLANT)):
-                with pytest.raises(StoreUnavailable, match=r"\.db \(the file does not exist\)"):
+                with pytest.raises(StoreUnavailable, match=r"unable to open .*\.db$"):
                     use()
         assert [*Path("..").rglob("*.db*")] == []
         with open_sql(url) as store:
@@ -483,6 +492,14 @@ def test_mode_of_the_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: 
             assert list(store) == [ROSE_PLANT, LILY]
         for made in file.parent.glob("*.db*"):
             made.unlink()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_path_is_the_text_of_the_url(tmp_path: Path, name: str) -> None:
+    """The path of an SQLite file is the text of the URL: nothing in it is decoded."""
+    with open_sql(f"sqlite:///{tmp_path}/{name}?timeout=1") as store:
+        store.add(ROSE_PLANT)
+    assert [file.name for file in tmp_path.iterdir() if file.suffix == ".db"] == [name]
 
 
 @pytest.mark.parametrize("old", [*MODES, "delete"])
@@ -533,16 +550,16 @@ def make_text(file: Path) -> None:
     ("prepare", "reason"),
     [
         (make_text, "file is not a database: {file}"),
-        (Path.mkdir, "unable to open database file: {file} (check its permissions, "),
-        (lambda file: file.parent.rmdir(), "{file} (the folder {folder} does not exist)"),
-        (lambda file: (file.parent.rmdir(), file.parent.touch()), "{folder} does not exist)"),
+        (Path.mkdir, "unable to open database file: {file}"),
+        (lambda file: file.parent.rmdir(), "unable to open database file: {file}"),
+        (lambda file: (file.parent.rmdir(), file.parent.touch()), "database file: {file}"),
     ],
     ids=["text", "folder", "missing folder", "file as folder"],
 )
 def test_error_names_the_file(
     tmp_path: Path, prepare: Callable[[Path], object], reason: str
 ) -> None:
-    """An error that concerns the file names the file, and says if its folder is missing."""
+    """An error that concerns the file names the file."""
     folder = tmp_path / "my garden"
     folder.mkdir()
     prepare(folder / "plants.db")
@@ -550,7 +567,7 @@ def test_error_names_the_file(
         for use in (store.ping, lambda: store.add(ROSE_PLANT)):
             with pytest.raises(StoreUnavailable) as caught:
                 use()
-            assert reason.format(file=folder / "plants.db", folder=folder) in str(caught.value)
+            assert str(caught.value).endswith(reason.format(file=folder / "plants.db"))
 
 
 def test_error_names_a_damaged_file(tmp_path: Path) -> None:
@@ -564,16 +581,6 @@ def test_error_names_a_damaged_file(tmp_path: Path) -> None:
         named = pytest.raises(StoreUnavailable, match=f"{error}: {path}$")
         with open_sql(f"sqlite:///{path}?mode=rw") as store, named:
             list(store)
-
-
-def test_error_names_a_file_that_cannot_be_created(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """If this user cannot create the file, the error says so and names the file."""
-    monkeypatch.setattr("os.access", lambda *_: False)  # root may write to every folder.
-    store = open_sql(f"sqlite:///{tmp_path}/plants.db?mode=rw")
-    with pytest.raises(StoreUnavailable, match=rf"{tmp_path}/plants.db .*cannot create it"):
-        store.ping()
 
 
 def test_error_on_the_engine_of_a_site_names_the_file(tmp_path: Path) -> None:

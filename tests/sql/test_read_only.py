@@ -1,0 +1,98 @@
+"""A server that is read-only: /readyz and `plantstore check` say that creates fail."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from sqlalchemy import Engine, create_engine, text
+
+from plantstore import SQLStore, StoreUnavailable, create_app
+from tests.support.commands import invoke
+from tests.support.databases import SERVERS, Place, mariadb, only
+from tests.support.replication import postgresql_pair
+from tests.support.responses import check_error
+from tests.support.sites import LILY, ROSE_PLANT, TOKEN
+from tests.support.sql import execute, open_sql
+
+SET = {
+    "postgresql": "ALTER DATABASE postgres SET default_transaction_read_only = {}",
+    "mysql": "SET GLOBAL read_only = {}",
+}
+REASON = r"read-only.*default_transaction_read_only is on|--read-only"
+
+
+@contextmanager
+def read_only(engine: Engine) -> Iterator[None]:
+    """Let a server refuse changes by ordinary users for the duration of the block."""
+    statement = SET[engine.dialect.name]
+    with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+        connection.execute(text(statement.format("on")))
+        try:
+            yield
+        finally:
+            connection.execute(text(statement.format("off")))
+
+
+@pytest.fixture
+def url(place: Place, engine: Engine) -> Iterator[str]:
+    """Return the URL of a store. Its user is subject to the setting read_only of MariaDB."""
+    if engine.dialect.name == "postgresql":
+        yield place.url
+        return
+    execute(engine, "CREATE USER gardener_r@'%%'", "GRANT ALL ON plants.* TO gardener_r@'%%'")
+    yield place.url.replace("root@", "gardener_r@")
+    execute(engine, "DROP USER gardener_r@'%%'")
+
+
+@only(*SERVERS)
+@pytest.mark.parametrize("is_empty", [True, False])
+@pytest.mark.parametrize("opened_by", ["url", "engine of a site"])
+def test_ping_of_a_read_only_server(
+    url: str, engine: Engine, opened_by: str, is_empty: bool
+) -> None:
+    """While a server is read-only, ping says so, also before there is a table. Reads go on."""
+    if not is_empty:
+        SQLStore(engine).add(ROSE_PLANT)
+    site = create_engine(url)
+    with read_only(engine), open_sql(url) if opened_by == "url" else SQLStore(site) as store:
+        for use in (store.ping, lambda: store.add(LILY)):
+            with pytest.raises(StoreUnavailable, match=f"(?i){REASON}|read-only transaction"):
+                use()
+        assert list(store) == ([] if is_empty else [ROSE_PLANT])
+    site.dispose()
+    with open_sql(url) as store:
+        store.ping()
+        store.add(LILY)
+
+
+@only(*SERVERS)
+def test_check_of_a_read_only_server(url: str, engine: Engine) -> None:
+    """If a server is read-only, `plantstore check` has the reason, and /readyz is 503."""
+    settings = {"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_STORE": url}
+    with read_only(engine):
+        result = invoke("check", env=settings)
+        assert result.exit_code == 1
+        assert "cannot be used now" in result.output
+        assert "read-only" in result.output
+        check_error(create_app(settings).test_client().get("/readyz"), 50301)
+
+
+@only(mariadb)
+def test_user_with_the_right_to_write_to_a_read_only_server(place: Place, engine: Engine) -> None:
+    """On a read-only MariaDB, a user with READ_ONLY ADMIN can be used: creates succeed."""
+    with read_only(engine), open_sql(place.url) as store:
+        store.ping()
+        store.add(ROSE_PLANT)
+
+
+@pytest.mark.database
+def test_ping_of_a_standby() -> None:
+    """If the URL leads to a standby of PostgreSQL, ping says so until it is promoted."""
+    with postgresql_pair() as pair:
+        url = f"postgresql://plants@127.0.0.1:{pair.standby.port}/postgres"
+        with open_sql(url) as store:
+            with pytest.raises(StoreUnavailable, match="it is a standby"):
+                store.ping()
+            pair.promote()
+            store.ping()
+            store.add(ROSE_PLANT)
