@@ -381,10 +381,11 @@ def schema(engine: Engine) -> Iterator[str]:
 @pytest.mark.parametrize("path", ["garden", "garden,public"])
 def test_postgresql_session_options(place: Place, engine: Engine, schema: str, path: str) -> None:
     """The options of the session apply beside the timeout of the store's statements."""
-    with open_sql(f"{place.url}?application_name=the shed&options=-c search_path={path}") as store:
+    name = f"the shed in {path}"  # A session of another test may not have ended yet.
+    with open_sql(f"{place.url}?application_name={name}&options=-c search_path={path}") as store:
         store.add(ROSE_PLANT)
         with engine.connect() as connection:
-            number = "SELECT COUNT(*) FROM pg_stat_activity WHERE application_name = 'the shed'"
+            number = f"SELECT COUNT(*) FROM pg_stat_activity WHERE application_name = '{name}'"
             assert connection.execute(text(number)).scalar() == 1
             assert connection.execute(text(f"SELECT name FROM {schema}.plants")).scalar() == "Rose"
         assert ask(store, "SHOW statement_timeout") == "3500ms"
