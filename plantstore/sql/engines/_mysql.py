@@ -58,8 +58,8 @@ _TRANSIENT = {
 }
 # The numbers of a proxy, such as ProxySQL, that has no connection to a server.
 _OF_PROXIES = range(8000, 10000)
-# The number of characters that the driver sends in one packet for certain.
-_MANY_CHARACTERS = 4_000_000
+# The number of characters that usual limits allow for certain.
+_MANY_CHARACTERS = 1_000_000
 _LONGER_LOCK_TIMEOUT = f"SET innodb_lock_wait_timeout={Limits.mysql_import_lock}"
 _BEGIN = ("SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "START TRANSACTION READ WRITE")
 # What a session needs, by one statement. An administrator may have set other values for all
@@ -136,12 +136,13 @@ class MySQL(Backend):
         """Return an engine whose sessions depend on no setting of the server."""
         options = convert(url.query, _OPTIONS)
         connections = options.pop("connections", CONNECTIONS)
-        arguments = {
+        arguments: dict[str, Any] = {
             "autocommit": True,  # It is known without another statement.
             "charset": "utf8mb4",
             "init_command": _SESSION,
-            "ssl_disabled": options.pop("ssl_disabled", None),
         }
+        if "ssl_disabled" in options:  # Not each version of the driver has it.
+            arguments["ssl_disabled"] = options.pop("ssl_disabled")
         if url.password:
             arguments["password"] = url.password.encode()  # PyMySQL would encode it as Latin-1.
         try:
@@ -169,7 +170,7 @@ class MySQL(Backend):
         # The server may end the connection before the driver has sent such a plant.
         if len(plants) == 1 and plants[0].characters > _MANY_CHARACTERS:
             limit = connection.exec_driver_sql("SELECT @@max_allowed_packet").scalar_one()
-            if plants[0].characters > limit:
+            if sum(len(str(value).encode()) for value in plants[0]) >= limit:
                 raise misconfigured(table, f"a plant is larger than max_allowed_packet ({limit})")
         super()._insert_all(connection, table, plants)
 

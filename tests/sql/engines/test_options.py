@@ -3,12 +3,14 @@
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from inspect import signature
 from pathlib import Path
 from urllib.parse import unquote
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
+from pymysql import connections  # type: ignore[import-untyped]
 from sqlalchemy import Engine, create_engine, text
 
 from plantstore import Plant, SettingsError, StoreUnavailable
@@ -20,6 +22,11 @@ from tests.support.sites import ROSE_PLANT
 from tests.support.sql import ask, execute, open_sql
 from tests.support.stores import refusal
 
+# The query of the cipher of a connection to MariaDB.
+CIPHER = (
+    "SELECT variable_value FROM information_schema.session_status"
+    " WHERE variable_name = 'Ssl_cipher'"
+)
 POSTGRESQL = "postgresql://me:hunter2@127.0.0.1/db?"
 MYSQL = "mysql://me:hunter2@127.0.0.1/db?"
 SQLITE = "sqlite:///plants.db?"
@@ -376,10 +383,11 @@ def schema(engine: Engine) -> Iterator[str]:
 @pytest.mark.parametrize("path", ["garden", "garden,public"])
 def test_postgresql_session_options(place: Place, engine: Engine, schema: str, path: str) -> None:
     """The options of the session apply beside the timeout of the store's statements."""
-    with open_sql(f"{place.url}?application_name=the shed&options=-c search_path={path}") as store:
+    name = f"the shed in {path}"  # A session of another test may not have ended yet.
+    with open_sql(f"{place.url}?application_name={name}&options=-c search_path={path}") as store:
         store.add(ROSE_PLANT)
         with engine.connect() as connection:
-            number = "SELECT COUNT(*) FROM pg_stat_activity WHERE application_name = 'the shed'"
+            number = f"SELECT COUNT(*) FROM pg_stat_activity WHERE application_name = '{name}'"
             assert connection.execute(text(number)).scalar() == 1
             assert connection.execute(text(f"SELECT name FROM {schema}.plants")).scalar() == "Rose"
         assert ask(store, "SHOW statement_timeout") == "3500ms"
@@ -432,7 +440,10 @@ def certificate(folder: Path, name: str) -> tuple[Path, Path]:
 
 @pytest.mark.database
 def test_mariadb_certificate_is_verified() -> None:
-    """With ssl_ca, the store uses only a server that it can verify, also with its own ssl_key."""
+    """With ssl_ca, the store uses only a server that it can verify, also with its own ssl_key.
+
+    With ssl_disabled=true, it does not use TLS.
+    """
     with mariadb() as place:
         folder = Path(place.server.options["cwd"])
         (valid, key), (client, client_key) = certificate(folder, "a"), certificate(folder, "b")
@@ -447,10 +458,13 @@ def test_mariadb_certificate_is_verified() -> None:
                 store.ping()
         for options in (f"{valid}", f"{valid}&{own}"):
             use_tls(url + options)
+        # Older drivers do not have this option, and say so.
+        if "ssl_disabled" in signature(connections.Connection.__init__).parameters:
+            use_tls(f"{url}{valid}&ssl_disabled=false")
+            use_tls(f"{url}{valid}&ssl_disabled=true", disabled=True)
 
 
-def use_tls(url: str) -> None:
-    """Check that a store uses an encrypted connection."""
+def use_tls(url: str, *, disabled: bool = False) -> None:
+    """Check that a store uses an encrypted connection, or none that is encrypted."""
     with open_sql(url) as store:
-        cipher = "SELECT variable_value FROM information_schema.session_status"
-        assert ask(store, f"{cipher} WHERE variable_name = 'Ssl_cipher'") != ""
+        assert (ask(store, CIPHER) == "") == disabled
