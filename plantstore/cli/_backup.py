@@ -1,20 +1,14 @@
 """The command that copies an SQLite file."""
 
 import os
-import re
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 
 import click
 
 from ..stores.urls import existing
-from ..text import printable
-from ._parameters import examples, opened, with_url, wrong_url
+from ._parameters import examples, opened, refuse_database, with_url, wrong_url
 from ._replacing import replacing
+from ._streams import progress
 
-# What SQLite adds to the name of a database, for the files that belong to it.
-_BESIDE = ("-wal", "-shm", "-journal")
 _ONLY_SQLITE = (
     "this command copies only an SQLite file. Use pg_dump or mariadb-dump for a database server,"
     " and export for another store."
@@ -42,42 +36,14 @@ def backup(url: str, file: str) -> None:
             raise wrong_url(_ONLY_SQLITE)
         from ..sql import back_up, database_file
 
-        _refuse_in_use(file, database_file(url))
-        with _progress() as progress, replacing(file) as copy:
-            back_up(url, copy.name, progress)
-
-
-def _refuse_in_use(file: str, source: str) -> None:
-    """Refuse to replace the store itself, or a database that may be in use."""
-    target, shown = os.path.realpath(file), printable(file)
-    if file in {"", "-"} or (os.path.exists(target) and not os.path.isfile(target)):
-        raise click.BadParameter("must be the name of a file.", param_hint="FILE")
-    base = re.sub(f"({'|'.join(_BESIDE)})$", "", target)
-    with suppress(OSError):  # The next steps report a file that is missing.
-        if os.path.samefile(base, source):
-            raise click.UsageError(f"{shown} belongs to the store itself. Choose another file.")
-    for beside in (target + ending for ending in _BESIDE):
-        # SQLite would apply an old log or journal to the new database.
-        if os.path.lexists(beside):
-            raise click.UsageError(
-                f"{shown} may be a database in use, because {printable(beside)} exists."
-                " Choose another file."
-            )
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[int, int], None]]:
-    """Yield a function that draws a progress bar, if standard error is a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda copied, total: None
-        return
-    with click.progressbar(length=1, label="Backing up", file=sys.stderr) as bar:
-
-        def show(copied: int, total: int) -> None:
-            bar.length = total
-            bar.update(copied - bar.pos)
-
-        yield show
+        source = database_file(url)
+        if file in {"", "-"} or (os.path.exists(file) and not os.path.isfile(file)):
+            raise click.BadParameter("must be the name of a file.", param_hint="FILE")
+        refuse_database(file, source)
+        # A copy is no more public than the database. The store reports a missing one.
+        mode = os.stat(source).st_mode & 0o777 if os.path.exists(source) else 0
+        with progress("Backing up") as show, replacing(file, mode) as copy:
+            back_up(url, copy.name, show)
 
 
 #: The commands of this module.
