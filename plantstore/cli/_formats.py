@@ -27,6 +27,8 @@ _OPTIONAL = [name for name in Plant._fields if name not in _REQUIRED]
 COLUMNS = f"{', '.join(_REQUIRED)} and optionally {', '.join(_OPTIONAL)}"
 
 
+#: What an empty cell of CSV means.
+EMPTY = " ".join(f"An empty {name} is no {name}." for name in _OPTIONAL)
 # What is wrong, by the first characters of the error of Python.
 _CSV_FAULTS = {
     "new-line": "The lines must end with a line feed.",

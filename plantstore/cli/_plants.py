@@ -57,15 +57,20 @@ def show(store: Store, id: int) -> None:
     click.echo(printable(as_json(plant).decode()).encode())
 
 
-@click.command("list", epilog=examples("plantstore list --store sqlite:///plants.db"))
-@with_store()
-def list_(store: Store) -> None:
-    """Print all plants in the order of their ids.
+@click.command(
+    "list",
+    help=f"""Print all plants in the order of their ids.
 
-    Each line has the id, the name and the other fields of a plant, separated by tabs. Control
-    characters, such as line breaks, are escaped.
-    """
-    for plant in store:
+    Each line has {", ".join(Plant._fields)}, separated by tabs. Control characters, such as line
+    breaks, are escaped.
+    """,
+    epilog=examples("plantstore list --after 17 --store sqlite:///plants.db"),
+)
+@click.option("--after", type=ID, metavar="ID", help="Print only plants with a greater id.")
+@with_store()
+def list_(store: Store, after: int | None) -> None:
+    """Print the plants."""
+    for plant in store.iterate(after):
         cells = ("" if value is None else str(value) for value in plant)
         sys.stdout.buffer.write("\t".join(map(printable, cells)).encode() + b"\n")
 

@@ -11,7 +11,7 @@ from typing import IO, Any, TypeVar
 import click
 
 from ..stores.base import BulkStore, Plant, PlantExists, Store
-from ._formats import COLUMNS, FORMATS, BadLine, Format
+from ._formats import COLUMNS, EMPTY, FORMATS, BadLine, Format
 from ._parameters import Command, examples, refuse_database, with_store
 from ._replacing import naming, replacing
 from ._streams import printable_line, progress
@@ -78,8 +78,8 @@ def _output(file: str) -> AbstractContextManager[IO[bytes]]:
     help=f"""Add all plants of FILE, or none if one cannot be added. - is standard input.
 
     JSON Lines: each line is a plant in JSON, with {COLUMNS}. CSV: the first line has these names,
-    separated by commas. An empty cell means that the plant has no such value. Spaces after a comma
-    are ignored. In SQLite, other clients can add plants again when the last step has ended.
+    separated by commas. {EMPTY} Spaces after a comma are ignored. In SQLite, other clients can add
+    plants again when the last step has ended.
     """,
     epilog=examples(
         "plantstore import plants.jsonl --store sqlite:///plants.db",

@@ -55,6 +55,14 @@ def test_add_show_list_count_remove(run: Run) -> None:
         assert run("count").output == "0\n"
 
 
+def test_list_after_an_id(run: Run) -> None:
+    """`plantstore list --after` prints only the plants with a greater id, which may be negative."""
+    for id in ("-9", "-8", "7"):
+        assert run("add", id, "Rose").exit_code == 0
+    assert run("list", "--after", "-9").output == "-8\tRose\t\n7\tRose\t\n"
+    assert run("list", "--after", "7").output == ""
+
+
 def test_control_characters_are_escaped(run: Run) -> None:
     """Control characters are printed as escapes; printable characters are printed unchanged."""
     assert run("add", "1", "\x1b[2J\x9b1m\t\u202e\n🌵", "--tag", 'a"b\\c').exit_code == 0
@@ -106,6 +114,7 @@ def test_usage_error_is_exit_code_2(run: Run, arguments: list[str]) -> None:
             ["remove", "-9223372036854775809"],
             "-9223372036854775809 is not between -2^63 and 2^63-1",
         ),
+        (["list", "--after", "x"], "'--after': 'x' is not a valid integer."),
         (["show", "one"], "'ID': 'one' is not a valid integer."),
         (["serve", "--workers", "0"], "'--workers': 0 is not at least 1."),
         (["add", "4", "x\udcff"], "'NAME': Must be UTF-8."),
@@ -346,7 +355,9 @@ def test_examples_of_the_help_succeed(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_help_names_the_settings(run: Run) -> None:
-    """`plantstore --help` names every setting."""
+    """`plantstore --help` names every setting, the exit codes, and the temporary files."""
     text = run("--help").output
+    assert "Exit codes: 0 for success, 1 for a failure, 2 for wrong usage." in text
+    assert ".plantstore-*" in text
     for setting in SETTINGS:
         assert f"\n    {setting.name} " in text
