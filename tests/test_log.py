@@ -149,7 +149,8 @@ def test_failure_is_logged(
     service = create_app({"PLANTSTORE_TOKENS": TOKEN}, store=store)
     app = service if standalone else make_site(store=store)
     response = create(app.test_client(), ROSE)
-    check_error(response, number)
+    assert str(error) not in check_error(response, number)
+    assert TOKEN not in caplog.text
     record = caplog.records[-1]
     assert record.levelno == logging.ERROR
     assert record.getMessage().startswith(f"{number}: ")

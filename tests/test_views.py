@@ -279,16 +279,6 @@ def test_prefix_of_a_site(prefix: str, store: MemoryStore) -> None:
     assert [plant.id for plant in store] == [0, 2]
 
 
-def test_page_of_the_site_at_the_same_path(store: MemoryStore) -> None:
-    """Pages of the site below the path of the plants stay as they are."""
-    site = Flask("site")
-    site.add_url_rule("/plants/new", "new", lambda: "form")
-    make_site(site, store=store, operations=ALL)
-    client = site.test_client()
-    assert client.get("/plants/new").text == "form"
-    assert client.get("/plants/old").status_code == 401
-
-
 def test_plant_removed_is_sent(
     site: Flask, store: MemoryStore, caplog: pytest.LogCaptureFixture
 ) -> None:
