@@ -77,7 +77,6 @@ class Unread(BytesIO):
     """An input that must not be read."""
 
     def read(self, size: int | None = -1) -> bytes:
-        """Fail."""
         raise AssertionError("the body is read")
 
 
@@ -142,7 +141,6 @@ class SmallReads(BytesIO):
         self._most = most
 
     def read(self, size: int | None = -1) -> bytes:
-        """Return at most five bytes."""
         assert size is not None
         assert size <= self._most - self.tell()
         return super().read(min(5, size))
@@ -226,7 +224,6 @@ class FailingInput(BytesIO):
     """An input that raises, as servers do for a malformed chunk."""
 
     def read(self, size: int | None = -1) -> bytes:
-        """Raise an exception that only this server has."""
         raise ZeroDivisionError
 
 
@@ -311,7 +308,6 @@ class OpenInput(BytesIO):
     """An input whose end the server does not mark: reading beyond it would block."""
 
     def read(self, size: int | None = -1) -> bytes:
-        """Return as many bytes as requested; raise if there are not as many."""
         assert size == len(data := super().read(size)), "this read would block"
         return data
 

@@ -35,7 +35,6 @@ class WithPreLoad(NewPlantSchema):
 
     @pre_load
     def strip(self, data: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
-        """Remove white space around the name."""
         return data | {"name": data["name"].strip()}
 
 
@@ -44,7 +43,6 @@ class WithPostLoad(NewPlantSchema):
 
     @post_load
     def shout(self, data: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
-        """Change the name to upper case."""
         return data | {"name": data["name"].upper()}
 
 
@@ -53,7 +51,6 @@ class WithValidates(NewPlantSchema):
 
     @validates("name")
     def no_nettles(self, name: str, **kwargs: Any) -> None:
-        """Refuse one name."""
         if name == "Nettle":
             raise ValidationError("No nettles.")
 
@@ -63,7 +60,6 @@ class WithValidatesSchema(NewPlantSchema):
 
     @validates_schema
     def no_twins(self, data: dict[str, Any], **kwargs: Any) -> None:
-        """Refuse a tag that repeats the name."""
         if data["name"] == data.get("tag"):
             raise ValidationError("The tag repeats the name.")
 
@@ -135,7 +131,6 @@ class WithErrorHandler(NewPlantSchema):
     """A handler that rewrites errors."""
 
     def handle_error(self, error: ValidationError, data: Any, **kwargs: Any) -> None:
-        """Replace the messages."""
         raise ValidationError({"name": ["No."]})
 
 
@@ -144,7 +139,6 @@ class WithText(NewPlantSchema):
 
     @validates_schema
     def refuse(self, data: dict[str, Any], **kwargs: Any) -> None:
-        """Refuse every plant."""
         raise ValidationError({"name": "No."})
 
 
@@ -152,7 +146,6 @@ class WithLoad(NewPlantSchema):
     """A method of marshmallow that is overridden."""
 
     def load(self, data: Any, **kwargs: Any) -> Any:
-        """Load a plant with a fixed tag."""
         return super().load(data, **kwargs) | {"tag": "loaded"}
 
 
@@ -381,7 +374,6 @@ class WithoutName(NewPlantSchema):
 
     @post_load
     def lose(self, data: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
-        """Remove the name."""
         return {"id": data["id"]}
 
 

@@ -244,16 +244,13 @@ class Unavailable(MemoryStore):
     """A store that cannot be reached."""
 
     def get(self, id: int) -> Plant | None:
-        """Raise StoreUnavailable."""
         raise StoreUnavailable("no route to host")
 
     def iterate(self, after: int | None = None) -> Any:
-        """Raise StoreUnavailable after the first plant."""
         yield ROSE_PLANT
         raise StoreUnavailable("no route to host")
 
     def remove(self, id: int) -> None:
-        """Raise StoreUnavailable."""
         raise StoreUnavailable("no route to host")
 
 
