@@ -194,14 +194,6 @@ def test_client_creates_a_plant_once(
     assert waits == expected
 
 
-def test_client_can_create_a_plant_again(store: MemoryStore, waits: list[float]) -> None:
-    """The Python client can be called again with the same plant: it is stored once."""
-    with client(store) as names:
-        for _ in range(2):
-            names["create"](ROSE)
-    assert list(store) == [ROSE_PLANT]
-
-
 def test_client_creates_many_plants_once(
     store: MemoryStore, waits: list[float], tmp_path: Path
 ) -> None:

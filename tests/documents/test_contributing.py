@@ -87,13 +87,6 @@ def test_names_in_files_of_contributors(name: str, file: str) -> None:
     assert re.search(rf"\b{name}\b", (ROOT / "plantstore" / file).read_text())
 
 
-def test_section_with_the_test_command() -> None:
-    """The heading of the README to which CONTRIBUTING.md links has the test command."""
-    (anchor,) = re.findall(r"\[test command\]\(README\.md#(.*?)\)", CONTRIBUTING)
-    before = (ROOT / "README.md").read_text().partition("<!-- block: test -->")[0]
-    assert before.rpartition("\n## ")[2].partition("\n")[0].lower() == anchor
-
-
 def test_version_of_the_change_log() -> None:
     """The newest heading of CHANGELOG.md that has a date is the version of the package."""
     changes = (ROOT / "CHANGELOG.md").read_text()
