@@ -87,6 +87,12 @@ def test_backup_never_replaces_the_store(run: Run, file: Path) -> None:
     assert plants(file) == [ROSE]
 
 
+def test_backup_never_replaces_an_empty_store(run: Run, tmp_path: Path) -> None:
+    """A store that has no table yet is not replaced by its own copy."""
+    (tmp_path / "plants.db").touch()
+    assert run("backup", "plants.db").exit_code == 2
+
+
 @pytest.mark.parametrize("ending", ["-wal", "-shm", "-journal"])
 def test_backup_never_replaces_a_database_in_use(run: Run, file: Path, ending: str) -> None:
     """A FILE that has a log or a journal is refused: SQLite would apply it to the new database."""
