@@ -292,15 +292,6 @@ def test_mode_of_an_existing_database() -> None:
         assert existing(f"sqlite:///mode=.db{options}") == f"sqlite:///mode=.db?{changed}"
 
 
-def test_server_with_several_addresses_is_unreachable(run: Run) -> None:
-    """If a server has several addresses, and none can be reached, there is still one line."""
-    url = "postgresql://me:hunter2@/plants?host=127.0.0.1:1&host=127.0.0.2:1"
-    message = failure(run("count", "--store", url), 1)
-    assert message.count("\n") == 1
-    assert "127.0.0.2" in message
-    assert "hunter2" not in message
-
-
 def test_control_characters_in_a_message_are_escaped(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
