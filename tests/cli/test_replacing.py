@@ -121,16 +121,6 @@ def test_new_file_is_private_at_first(tmp_path: Path) -> None:
     assert {*modes} == {0o600}
 
 
-def test_old_file_exists_until_the_end(tmp_path: Path) -> None:
-    """During the block, a reader sees the whole old file."""
-    path = tmp_path / "file"
-    path.write_text("old")
-    with replacing(str(path)) as file:
-        file.write(b"x" * 100_000)
-        assert path.read_text() == "old"
-    assert path.stat().st_size == 100_000
-
-
 def test_permissions_and_owner_are_kept(tmp_path: Path) -> None:
     """The new file has the permissions of the old one, and as root also its owner and group."""
     path = tmp_path / "file"
