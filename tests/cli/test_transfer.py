@@ -10,7 +10,6 @@ import sys
 from io import BytesIO
 from pathlib import Path
 
-import click
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
@@ -309,20 +308,6 @@ def test_output_to_a_full_disk_is_exit_code_1(run: Run, url: str) -> None:
         done = subprocess.run(["bash", "-c", shell], capture_output=True, check=False)
         assert done.returncode == 1
         assert done.stderr == f"Error: {place}: No space left on device\n".encode()
-
-
-def test_failed_output_is_not_flushed_again(
-    run: Run, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Output that could not be written is not written again when the interpreter exits."""
-    assert run("add", "1", "Monstera").exit_code == 0
-    reading, writing = os.pipe()
-    os.close(reading)
-    for output in (writing, os.open("/dev/full", os.O_WRONLY)):
-        with open(output, "w") as stdout, monkeypatch.context() as patch:
-            patch.setattr(sys, "stdout", stdout)
-            with pytest.raises((click.ClickException, SystemExit)):
-                main.main(["list", "--store", url], standalone_mode=False)
 
 
 @pytest.mark.parametrize(
