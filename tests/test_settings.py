@@ -205,18 +205,11 @@ def test_unknown_setting_is_refused(
 @pytest.mark.parametrize(
     "name",
     [
-        "PLANTSTORE_PORT",
-        "PLANTSTORE_PORT_8000_TCP",
-        "PLANTSTORE_PORT_8000_TCP_PROTO",
-        "PLANTSTORE_PORT_8000_TCP_PORT",
-        "PLANTSTORE_PORT_8000_TCP_ADDR",
-        "PLANTSTORE_SERVICE_HOST",
-        "PLANTSTORE_SERVICE_PORT",
-        "PLANTSTORE_SERVICE_PORT_HTTP",
-        "PLANTSTORE_DB_SERVICE_HOST",
-        "PLANTSTORE_DB_PORT_5432_TCP",
-        "PLANTSTORE",
-        "plantstore_store",
+        *("PLANTSTORE_PORT", "PLANTSTORE_PORT_8000_TCP", "PLANTSTORE_PORT_8000_TCP_PROTO"),
+        *("PLANTSTORE_PORT_8000_TCP_PORT", "PLANTSTORE_PORT_8000_TCP_ADDR"),
+        *("PLANTSTORE_SERVICE_HOST", "PLANTSTORE_SERVICE_PORT", "PLANTSTORE_SERVICE_PORT_HTTP"),
+        *("PLANTSTORE_DB_SERVICE_HOST", "PLANTSTORE_DB_PORT_5432_TCP", "PLANTSTORE"),
+        *("plantstore_store",),
     ],
 )
 def test_variables_of_kubernetes_are_allowed(monkeypatch: pytest.MonkeyPatch, name: str) -> None:

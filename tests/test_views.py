@@ -65,20 +65,7 @@ def test_read_returns_the_plant_that_was_created(client: FlaskClient, plant: Pla
 
 # What is no id of a plant, although a plant has the id 1, and another one the id 0.
 NO_IDS = [
-    "2",
-    "01",
-    "+1",
-    "1.0",
-    "1e0",
-    "-0",
-    "%201",
-    "1%20",
-    "1%0A",
-    "x",
-    "١",
-    "1_0",
-    "0x1",
-    "%00",
+    *("2", "01", "+1", "1.0", "1e0", "-0", "%201", "1%20", "1%0A", "x", "١", "1_0", "0x1", "%00"),
 ]
 NO_IDS += [f"{2**63}", f"{LOWEST - 1}", "9" * 19, "-" + "9" * 5000, "é", "%FF", "-", "true"]
 
