@@ -4,7 +4,6 @@ import re
 import subprocess
 from configparser import RawConfigParser
 from datetime import date
-from pathlib import Path
 
 import pytest
 
@@ -56,20 +55,6 @@ def test_failed_step_of_continuous_integration(command: str) -> None:
 
 
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
-
-
-def headings(file: Path) -> list[str]:
-    """Return the anchors of the headings of a document, as GitHub and MyST make them."""
-    titles = re.findall("^#+ (.*)$", file.read_text(), re.MULTILINE)
-    return [re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles]
-
-
-@pytest.mark.parametrize("link", re.findall(r"\]\((.*?)\)", CONTRIBUTING))
-def test_links_of_contributors(link: str) -> None:
-    """Each file and heading to which CONTRIBUTING.md links exists."""
-    file, _, anchor = link.partition("#")
-    assert (ROOT / file).is_file()
-    assert not anchor or anchor in headings(ROOT / file)
 
 
 @pytest.mark.parametrize("name", re.findall(r"`([\w./]+(?:\.\w+|/))`", CONTRIBUTING))
