@@ -65,21 +65,6 @@ def test_store_unavailable_has_retry_after(caplog: pytest.LogCaptureFixture) -> 
     assert record.getMessage().startswith("50301: The store is unavailable: refused by x (")
 
 
-def test_one_process_store_with_several_processes_is_refused(
-    site: Flask, store: MemoryStore, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A store of one process refuses plants with 50302 when several processes serve it.
-
-    The log says so.
-    """
-    environ = {"wsgi.multiprocess": True}
-    client = site.test_client()
-    send = {"json": ROSE, "headers": BEARER, "environ_overrides": environ}
-    check_error(client.post("/garden/plants", **send), 50302)
-    assert len(store) == 0
-    assert "50302: " in caplog.text
-
-
 def test_shared_store_with_several_processes() -> None:
     """A store that processes share accepts plants from several processes."""
 

@@ -218,13 +218,18 @@ def test_operations_with_each_database(place: Place) -> None:
         check_error(get(client, "/plants/-1"), 40402)
 
 
-def test_plants_in_the_memory_of_several_processes(client: FlaskClient) -> None:
-    """If several processes serve plants in memory, every operation is 50302."""
-    processes = {"wsgi.multiprocess": True}
-    check_error(get(client, "/plants/1", environ_overrides=processes), 50302)
-    check_error(get(client, "/plants?limit=0", environ_overrides=processes), 50302)
-    response = client.delete("/plants/1", headers=BEARER, environ_overrides=processes)
-    check_error(response, 50302)
+def test_plants_in_the_memory_of_several_processes(
+    client: FlaskClient, store: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """If several processes serve plants in memory, every operation is 50302, as the log says."""
+    store.add(LILY)
+    several: dict[str, Any] = {"headers": BEARER, "environ_overrides": {"wsgi.multiprocess": True}}
+    check_error(client.post("/plants", json=ROSE, **several), 50302)
+    check_error(client.get("/plants/2", **several), 50302)
+    check_error(client.get("/plants?limit=0", **several), 50302)
+    check_error(client.delete("/plants/2", **several), 50302)
+    assert list(store) == [LILY]
+    assert caplog.text.count("50302: ") == 4
 
 
 class Unavailable(MemoryStore):
