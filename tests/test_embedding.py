@@ -245,6 +245,7 @@ def test_http_exception_that_is_no_error_is_unchanged(
     site.before_request(finish)
     response = site.test_client().open(**REQUESTS[200])
     assert (response.status_code, body in response.text) == (status, True)
+    assert response.mimetype != "application/json"
 
 
 @pytest.mark.parametrize(
