@@ -1,7 +1,7 @@
 """The settings ``PLANTSTORE_*``: the same names in the environment and in ``app.config``."""
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from difflib import get_close_matches
 from functools import partial
 from importlib.util import find_spec
@@ -119,6 +119,22 @@ class Settings:
         except ValueError as error:
             raise SettingsError(f"{setting.name}: {error}") from None
 
+    def _describe_names(self) -> str:
+        self.check_names()
+        return "Settings: all names are known"
+
+    def _describe_tokens(self) -> str:
+        return f"Tokens: {self.describe_tokens()}"
+
+    def _describe_value(self, setting: Setting[Any]) -> str:
+        self[setting]  # This raises SettingsError if the value is wrong.
+        value = self._source.get(setting.name, setting.default)
+        return f"{setting.name}: {', '.join(words(value))}"
+
+    def _describe_store(self) -> str:
+        self.open_store().close()
+        return f"Store: {public_url(self[STORE])}"
+
     def check_names(self) -> None:
         """Raise :exc:`SettingsError` if a name is not that of a setting, nor set by Kubernetes."""
         known = [setting.name for setting in SETTINGS]
@@ -127,12 +143,25 @@ class Settings:
                 (nearest, *_) = get_close_matches(name.upper(), known, 1, 0)
                 raise SettingsError(f"{printable(name)} is not a setting. Did you mean {nearest}?")
 
+    def findings(self) -> Iterator[str | SettingsError]:
+        """Yield a line about everything that must be right before the service starts, or its error.
+
+        It opens no connection and changes nothing.
+        """
+        others = [entry for entry in SETTINGS if entry not in {TOKENS, TOKENS_FILE, STORE}]
+        values = [partial(self._describe_value, entry) for entry in others]
+        checks: list[Callable[[], str]] = [self._describe_names, self._describe_tokens, *values]
+        for describe in (*checks, self._describe_store):
+            try:
+                yield describe()
+            except SettingsError as error:
+                yield error
+
     def check(self) -> None:
         """Raise :exc:`SettingsError` for the first setting that is missing or wrong."""
-        self.check_names()
-        self.public(without=[STORE])
-        self.describe_tokens()
-        self.open_store()
+        for finding in self.findings():
+            if isinstance(finding, SettingsError):
+                raise finding
 
     def public(self, *, without: Collection[Setting[Any]] = ()) -> dict[str, Any]:
         """Return the values by name, without some settings, and without secrets."""

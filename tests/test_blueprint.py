@@ -28,12 +28,6 @@ def test_several_blueprints_in_one_site() -> None:
         assert list(store) == [ROSE_PLANT]
 
 
-def test_duplicate_blueprint_name_is_refused(site: Flask) -> None:
-    """A second blueprint with the same name is refused, as for every Flask blueprint."""
-    with pytest.raises(ValueError, match="already registered"):
-        make_site(site, url_prefix="/second")
-
-
 def test_site_shares_the_store_with_its_clients(site: Flask, store: MemoryStore) -> None:
     """The host site reads what clients added, and clients cannot replace what it added."""
     client = site.test_client()

@@ -8,7 +8,7 @@ from json import loads
 from typing import Any
 
 import pytest
-from flask import Flask, Request, request
+from flask import Flask, request
 from flask.testing import FlaskClient
 
 from plantstore import MemoryStore, create_app
@@ -77,7 +77,6 @@ class Unread(BytesIO):
     """An input that must not be read."""
 
     def read(self, size: int | None = -1) -> bytes:
-        """Fail."""
         raise AssertionError("the body is read")
 
 
@@ -142,7 +141,6 @@ class SmallReads(BytesIO):
         self._most = most
 
     def read(self, size: int | None = -1) -> bytes:
-        """Return at most five bytes."""
         assert size is not None
         assert size <= self._most - self.tell()
         return super().read(min(5, size))
@@ -172,26 +170,15 @@ NEW = b'{"id":1,"name":"Rose",'
 # Bodies whose values take much memory, or whose faults do.
 LARGE = {
     "lists": fill(NEW + b'"x":[', b"[],", b"1]}"),
-    "lists in name": fill(b'{"id":1,"name":[', b"[],", b"1]}"),
     "lists in id": fill(b'{"name":"","id":[', b"[],", b"1]}"),
-    "lists in a list": fill(b"[", b"[],", b"1]"),
-    "lists and a float": fill(b'{"id":1.0,"name":"","x":[', b"[],", b"1]}"),
     "nested lists": fill(NEW + b'"x":[', b"[[[[[[[[]]]]]]]],", b"1]}"),
     "objects": fill(NEW + b'"x":[', b"{},", b"1]}"),
-    "objects in name": fill(b'{"id":1,"name":{"x":[', b"{},", b"1]}}"),
     "members": NEW + b"".join(b'"a%d":1,' % number for number in range(6_000)) + b'"b":1}',
-    "members in id": b'{"id":{' + b"".join(b'"a%d":1,' % n for n in range(6_000)) + b'"b":1}}',
-    "one member": fill(b"{", b'"id":1,', b'"name":""}'),
     "numbers": fill(NEW + b'"x":[', b"1,", b"1]}"),
     "escapes": fill(b'{"id":1,"name":"', rb"\u0001", b'"}'),
     "emoji": fill('{"id":1,"name":"🌹'.encode(), b"a", b'"}'),
-    "emoji in another member": fill(NEW + '"x":"🌹'.encode(), b"a", b'"}'),
     "digits": fill(b'{"name":"","id":', b"9", b"}"),
-    "fraction": fill(b'{"name":"","id":-0.', b"0", b"1}"),
-    "zeros": fill(b'{"name":"","id":1.', b"0", b"}"),
     "exponent": b'{"name":"","id":1e999999999}'.ljust(2**16),
-    "white space": b" " * 2**16,
-    "incomplete": fill('{"id":1,"name":"🌹'.encode(), b"a", b""),
     "bad end": fill('{"id":1,"name":"🌹'.encode(), b"a", b'"]'),
     "not UTF-8": fill("🌹".encode(), b"a", b"\xff"),
     "deep": b"[" * 2**16,
@@ -226,7 +213,6 @@ class FailingInput(BytesIO):
     """An input that raises, as servers do for a malformed chunk."""
 
     def read(self, size: int | None = -1) -> bytes:
-        """Raise an exception that only this server has."""
         raise ZeroDivisionError
 
 
@@ -311,7 +297,6 @@ class OpenInput(BytesIO):
     """An input whose end the server does not mark: reading beyond it would block."""
 
     def read(self, size: int | None = -1) -> bytes:
-        """Return as many bytes as requested; raise if there are not as many."""
         assert size == len(data := super().read(size)), "this read would block"
         return data
 
@@ -399,19 +384,6 @@ def test_lower_site_limit_never_truncates_the_body(
     assert len(store) == 0
 
 
-class SmallRequest(Request):
-    """A request of a site that limits bodies to 50 bytes."""
-
-    max_content_length = 50
-
-
-def test_limit_of_the_request_class_applies(site: Flask) -> None:
-    """A limit that the host site's class of requests has is 41301."""
-    site.request_class = SmallRequest
-    check_error(send(site.test_client(), ROSE_JSON.ljust(51), "/garden/plants"), 41301)
-    assert send(site.test_client(), ROSE_JSON.ljust(50), "/garden/plants").status_code == 200
-
-
 def test_limit_of_one_request_applies(site: Flask) -> None:
     """A limit that a host site's hook sets for one request (Flask 3.1) is 41301."""
 
@@ -421,13 +393,6 @@ def test_limit_of_one_request_applies(site: Flask) -> None:
 
     check_error(send(site.test_client(), ROSE_JSON.ljust(51), "/garden/plants"), 41301)
     assert send(site.test_client(), ROSE_JSON.ljust(50), "/garden/plants").status_code == 200
-
-
-def test_max_content_length_of_the_standalone_service() -> None:
-    """The standalone service applies MAX_CONTENT_LENGTH of its configuration too."""
-    client = create_app({"PLANTSTORE_TOKENS": TOKEN, "MAX_CONTENT_LENGTH": 50}).test_client()
-    check_error(send(client, ROSE_JSON.ljust(51)), 41301)
-    assert send(client, ROSE_JSON.ljust(50)).status_code == 200
 
 
 def test_site_hook_does_not_lift_max_body(site: Flask) -> None:

@@ -7,35 +7,13 @@ import pytest
 from apiflask import APIFlask
 from cachelib import FileSystemCache
 from flask import Flask, session
-from flask_login import LoginManager, UserMixin, login_required, login_user
 from flask_session import Session
 from flask_smorest import Api
 from flask_smorest import Blueprint as SmorestBlueprint
 from flask_talisman import Talisman
 
 from tests.support.host_sites import send_all, with_prefix
-from tests.support.responses import check_error
 from tests.support.sites import BEARER, ROSE, ROSE_RESPONSE
-
-
-def test_flask_login(site: Flask) -> None:
-    """A login protects the host site's pages but not the store, whose clients need no cookie."""
-    site.secret_key = "hunter2"
-    login = LoginManager(site)
-
-    class Gardener(UserMixin):  # type: ignore[misc]
-        id = "flora"
-
-    login.user_loader(lambda id: Gardener())
-    site.add_url_rule("/login", "login", lambda: str(login_user(Gardener(), remember=True)))
-    site.add_url_rule("/private", "private", login_required(lambda: "private"))
-    client = site.test_client()
-    assert client.get("/private").status_code == 401
-    response = client.post("/garden/plants", json=ROSE, headers=BEARER)
-    assert (response.status_code, response.headers.get("Set-Cookie")) == (200, None)
-    client.get("/login")
-    assert client.get("/private").data == b"private"
-    check_error(client.post("/garden/plants", json=ROSE), 40101)
 
 
 def test_flask_session(site: Flask, tmp_path: Path) -> None:

@@ -42,7 +42,6 @@ class Service:
         self.client = make_site(store=self.store).test_client()
 
     def post(self, body: bytes, **environ: Any) -> TestResponse:
-        """Send a body; check that the response is a Plant or a client error."""
         options = {"content_type": "application/json", "headers": BEARER}
         response = self.client.post("/plants", data=body, environ_overrides=environ, **options)
         assert response.content_type == "application/json"

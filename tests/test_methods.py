@@ -74,13 +74,6 @@ def test_other_methods_in_a_site(site: Flask) -> None:
     assert {*response.text.removeprefix("only ").strip("[]").split(", ")} == {"'OPTIONS'", "'POST'"}
 
 
-def test_options_in_a_site(site: Flask) -> None:
-    """In a site, OPTIONS is answered by Flask, and needs no credentials."""
-    response = site.test_client().options("/garden/plants")
-    assert response.status_code == 200
-    assert {*response.headers["Allow"].split(", ")} == {"OPTIONS", "POST"}
-
-
 def test_site_page_keeps_its_methods(site: Flask) -> None:
     """A page that the host site has at the same path keeps its methods, and is in Allow."""
     site.add_url_rule("/garden/plants", "page", lambda: "my plants", methods=["GET", "PUT"])

@@ -10,7 +10,7 @@ import pytest
 from plantstore import MemoryStore, SettingsError, create_app
 from plantstore.settings import MAX_BODY, Settings
 from tests.support.responses import create
-from tests.support.sites import ROSE, ROSE_PLANT, TOKEN
+from tests.support.sites import ROSE, TOKEN
 
 DIGEST = sha256(b"hashed").hexdigest()
 
@@ -30,12 +30,6 @@ def refusal(**config: Any) -> str:
     assert "\n" not in message
     assert "hunter2" not in message
     return message
-
-
-def test_settings_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Settings come from the environment."""
-    monkeypatch.setenv("PLANTSTORE_TOKENS", "fromenv")
-    assert accepts("fromenv")
 
 
 def test_config_overrides_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,13 +123,6 @@ def test_missing_token_is_refused(tokens: Any) -> None:
     assert "set PLANTSTORE_TOKENS or PLANTSTORE_TOKENS_FILE" in refusal(PLANTSTORE_TOKENS=tokens)
 
 
-def test_empty_tokens_file_is_refused(tmp_path: Path) -> None:
-    """With a tokens file that contains no token the service refuses to start."""
-    path = tmp_path / "tokens"
-    path.write_text("# later\n")
-    assert "no token is configured" in refusal(PLANTSTORE_TOKENS_FILE=str(path))
-
-
 @pytest.mark.parametrize(
     "bad", ["hunter2\xf6", "sha256:hunter2", "hunter2=x", "hunter2:", '"hunter2"']
 )
@@ -218,18 +205,11 @@ def test_unknown_setting_is_refused(
 @pytest.mark.parametrize(
     "name",
     [
-        "PLANTSTORE_PORT",
-        "PLANTSTORE_PORT_8000_TCP",
-        "PLANTSTORE_PORT_8000_TCP_PROTO",
-        "PLANTSTORE_PORT_8000_TCP_PORT",
-        "PLANTSTORE_PORT_8000_TCP_ADDR",
-        "PLANTSTORE_SERVICE_HOST",
-        "PLANTSTORE_SERVICE_PORT",
-        "PLANTSTORE_SERVICE_PORT_HTTP",
-        "PLANTSTORE_DB_SERVICE_HOST",
-        "PLANTSTORE_DB_PORT_5432_TCP",
-        "PLANTSTORE",
-        "plantstore_store",
+        *("PLANTSTORE_PORT", "PLANTSTORE_PORT_8000_TCP", "PLANTSTORE_PORT_8000_TCP_PROTO"),
+        *("PLANTSTORE_PORT_8000_TCP_PORT", "PLANTSTORE_PORT_8000_TCP_ADDR"),
+        *("PLANTSTORE_SERVICE_HOST", "PLANTSTORE_SERVICE_PORT", "PLANTSTORE_SERVICE_PORT_HTTP"),
+        *("PLANTSTORE_DB_SERVICE_HOST", "PLANTSTORE_DB_PORT_5432_TCP", "PLANTSTORE"),
+        *("plantstore_store",),
     ],
 )
 def test_variables_of_kubernetes_are_allowed(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
@@ -242,15 +222,6 @@ def test_settings_repr_shows_no_secret() -> None:
     """The repr of Settings contains neither a token nor the store's URL."""
     source = {"PLANTSTORE_TOKENS": "hunter2", "PLANTSTORE_STORE": "foo://me:hunter2@host/db"}
     assert "hunter2" not in repr(Settings(source))
-
-
-def test_store_argument_replaces_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store that create_app gets is used, and PLANTSTORE_STORE is not read."""
-    monkeypatch.setenv("PLANTSTORE_STORE", "nonsense")
-    monkeypatch.setenv("PLANTSTORE_TOKENS", TOKEN)
-    store = MemoryStore()
-    response = create(create_app(store=store).test_client(), ROSE)
-    assert (response.status_code, list(store)) == (200, [ROSE_PLANT])
 
 
 def test_verify_token_argument_replaces_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:

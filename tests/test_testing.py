@@ -21,7 +21,6 @@ class Correct(MemoryStore, BulkStore):
     """A correct store, whose faulty subclasses follow."""
 
     def add_all(self, plants: Iterable[Plant], *, skip_existing: bool = False) -> int:
-        """Store all new plants, or none of them."""
         new: dict[int, Plant] = {}
         for plant in map(check_plant, plants):
             if plant.id not in new and self.get(plant.id) is None:
@@ -38,20 +37,10 @@ def wrong(method: str, function: Callable[..., Any]) -> type[Correct]:
     return type(f"wrong {method}", (Correct,), {method: function})
 
 
-class ReturnsTuples(Correct):
-    """A store that returns plain tuples."""
-
-    def get(self, id: int) -> Any:
-        """Return the plant as a tuple."""
-        plant = super().get(id)
-        return plant and tuple(plant)
-
-
 class Overwrites(Correct):
     """A store that replaces a plant."""
 
     def add(self, plant: Plant) -> None:
-        """Store a plant, also if its id exists."""
         self._required[check_plant(plant).id] = plant.name
 
 
@@ -59,7 +48,6 @@ class StoresFirst(Correct):
     """A store that raises the right exception, but has then stored the plant."""
 
     def add(self, plant: Plant) -> None:
-        """Store a plant, and then check it."""
         is_new = self.get(plant.id) is None
         self._required[plant.id] = plant.name
         check_plant(plant)
@@ -71,14 +59,12 @@ class Anonymous(Correct):
     """A store whose PlantExists has no id."""
 
     def add(self, plant: Plant) -> None:
-        """Store a plant."""
         try:
             super().add(plant)
         except PlantExists:
             raise PlantExists from None
 
     def add_all(self, plants: Iterable[Plant], *, skip_existing: bool = False) -> int:
-        """Store plants."""
         try:
             return super().add_all(plants, skip_existing=skip_existing)
         except PlantExists:
@@ -89,7 +75,6 @@ class IgnoresInvalid(Correct):
     """A store that ignores a plant that is not valid."""
 
     def add(self, plant: Plant) -> None:
-        """Store a plant if it is valid."""
         try:
             super().add(plant)
         except ValueError:
@@ -100,37 +85,10 @@ class NamesNoField(Correct):
     """A store that does not say which field is not valid."""
 
     def add(self, plant: Plant) -> None:
-        """Store a plant."""
         try:
             super().add(plant)
         except ValueError:
             raise ValueError("Must be valid.") from None
-
-
-class AfterRemoved(Correct):
-    """A store whose iteration after an id is empty if no plant has this id."""
-
-    def iterate(self, after: int | None = None) -> Iterator[Plant]:
-        """Yield the plants."""
-        found = after is None or self.get(after)
-        return super().iterate(after) if found else iter(())
-
-
-class Narrow(Correct):
-    """A store whose ids have 32 bits."""
-
-    def get(self, id: int) -> Plant | None:
-        """Return the plant with an id of 32 bits."""
-        return super().get(id % 2**32) if -(2**31) <= id < 2**31 else None
-
-
-class OutOfRange(Correct):
-    """A store that raises OverflowError for an id outside int64."""
-
-    def get(self, id: int) -> Plant | None:
-        """Return the plant with this id."""
-        id.to_bytes(8, signed=True)
-        return super().get(id)
 
 
 class GetsRemoved(Correct):
@@ -139,12 +97,10 @@ class GetsRemoved(Correct):
     removed: Plant | None = None
 
     def remove(self, id: int) -> None:
-        """Remove the plant."""
         self.removed = self.get(id)
         super().remove(id)
 
     def get(self, id: int) -> Plant | None:
-        """Return the plant, also if it was removed."""
         return super().get(id) or self.removed
 
 
@@ -154,12 +110,10 @@ class CountsRemoved(Correct):
     removed = 0
 
     def remove(self, id: int) -> None:
-        """Remove the plant."""
         super().remove(id)
         self.removed += 1
 
     def __len__(self) -> int:
-        """Return the number of plants that were added."""
         return super().__len__() + self.removed
 
 
@@ -167,7 +121,6 @@ class KeepsTags(Correct):
     """A store that does not remove tags."""
 
     def remove(self, id: int) -> None:
-        """Remove the plant, but not its tag."""
         tags = {**self._columns[1]}
         super().remove(id)
         self._columns[1].update(tags)
@@ -177,7 +130,6 @@ class RemovesMissing(Correct):
     """A store that removes a missing plant without an error."""
 
     def remove(self, id: int) -> None:
-        """Remove the plant if there is one."""
         if self.get(id) is not None:
             super().remove(id)
 
@@ -186,7 +138,6 @@ class EndsAtChange(Correct):
     """A store whose iteration ends when a plant is added or removed."""
 
     def iterate(self, after: int | None = None) -> Iterator[Plant]:
-        """Yield the plants."""
         ids = {*self._required}
         for plant in super().iterate(after):
             yield plant
@@ -198,33 +149,14 @@ class YieldsNewLast(Correct):
     """A store whose iteration yields new plants last."""
 
     def iterate(self, after: int | None = None) -> Iterator[Plant]:
-        """Yield the plants."""
         yield from (old := [*super().iterate(after)])
         yield from {*super().iterate(after)}.difference(old)
-
-
-class OneIterator(Correct):
-    """A store whose iterations share their position."""
-
-    def iterate(self, after: int | None = None) -> Iterator[Plant]:
-        """Return the only iterator."""
-        self._iterator = getattr(self, "_iterator", None) or super().iterate(after)
-        return self._iterator
-
-
-class Strips(Correct):
-    """A store that strips texts, and has no empty tag."""
-
-    def add(self, plant: Plant) -> None:
-        """Store a plant."""
-        super().add(Plant(plant.id, plant.name.strip(), plant.tag or None))
 
 
 class ChecksFirst(Correct):
     """A store that checks and stores in two steps."""
 
     def add(self, plant: Plant) -> None:
-        """Store a plant that was missing a moment ago."""
         if self.get(plant.id) is not None:
             raise PlantExists(plant.id)
         time.sleep(0.0001)
@@ -235,7 +167,6 @@ class RefusesSeven(Correct):
     """A store that refuses an id that does not exist."""
 
     def add(self, plant: Plant) -> None:
-        """Store a plant, unless its id is 7."""
         if plant.id == 7:
             raise PlantExists(7)
         super().add(plant)
@@ -245,7 +176,6 @@ class RemovesTwice(Correct):
     """A store that checks and removes in two steps."""
 
     def remove(self, id: int) -> None:
-        """Remove a plant that existed a moment ago."""
         if self.get(id) is None:
             raise KeyError(id)
         time.sleep(0.0001)
@@ -258,7 +188,6 @@ class StoresLater(Correct):
     _next: Plant | None = None
 
     def add(self, plant: Plant) -> None:
-        """Store the plant before this one."""
         before, self._next = self._next, plant
         if before is not None:
             super().add(before)
@@ -268,7 +197,6 @@ class LeavesOne(Correct):
     """A store in which a plant stays after an add_all that has failed."""
 
     def add_all(self, plants: Iterable[Plant], *, skip_existing: bool = False) -> int:
-        """Store plants."""
         try:
             return super().add_all(plants, skip_existing=skip_existing)
         except BaseException:
@@ -280,22 +208,37 @@ class HidesExceptions(Correct):
     """A store whose add_all stores nothing after an exception, and hides it."""
 
     def add_all(self, plants: Iterable[Plant], *, skip_existing: bool = False) -> int:
-        """Store plants."""
         try:
             return super().add_all(plants, skip_existing=skip_existing)
         except BaseException:  # noqa: BLE001
             return 0
 
 
-class CachesMissing(Correct):
-    """A store that remembers which plants were missing."""
-
-    def get(self, id: int) -> Plant | None:
-        """Return what the first call has returned."""
-        results: dict[int, Plant | None] = vars(self).setdefault("results", {})
-        return results.setdefault(id, super().get(id))
-
-
+RETURNS_TUPLES = wrong("get", lambda it, id: tuple(Correct.get(it, id) or ()) or None)
+# Its ids have 32 bits.
+NARROW = wrong(
+    "get", lambda it, id: Correct.get(it, id % 2**32) if -(2**31) <= id < 2**31 else None
+)
+OUT_OF_RANGE = wrong("get", lambda it, id: id.to_bytes(8, signed=True) and Correct.get(it, id))
+# Its iteration after an id is empty if no plant has this id.
+AFTER_REMOVED = wrong(
+    "iterate",
+    lambda it, after=None: (
+        Correct.iterate(it, after) if after is None or it.get(after) else iter(())
+    ),
+)
+# Its iterations share their position.
+ONE_ITERATOR = wrong(
+    "iterate", lambda it, after=None: it.__dict__.setdefault("iterator", Correct.iterate(it, after))
+)
+STRIPS = wrong(
+    "add",
+    lambda it, plant: Correct.add(it, Plant(plant.id, plant.name.strip(), plant.tag or None)),
+)
+# It remembers which plants were missing.
+CACHES_MISSING = wrong(
+    "get", lambda it, id: it.__dict__.setdefault("results", {}).setdefault(id, Correct.get(it, id))
+)
 COUNTS_NONE = wrong("add_all", lambda it, plants, **how: Correct.add_all(it, plants, **how) and 0)
 FORGETS = wrong("close", lambda it: it.__init__())
 
@@ -319,7 +262,7 @@ FAULTS: list[tuple[Callable[..., None], type[Correct]]] = [
     (SUITE.test_get_returns_an_added_plant, wrong("get", lambda it, id: [0, ROSE, LILY, LILY][id])),
     (SUITE.test_get_returns_an_added_plant, wrong("iterate", lambda it: iter([ROSE]))),
     (SUITE.test_get_returns_an_added_plant, wrong("__len__", lambda it: 1)),
-    (SUITE.test_get_returns_an_added_plant, ReturnsTuples),
+    (SUITE.test_get_returns_an_added_plant, RETURNS_TUPLES),
     (SUITE.test_duplicate_id_raises_plant_exists, Overwrites),
     (SUITE.test_duplicate_id_raises_plant_exists, StoresFirst),
     (SUITE.test_duplicate_id_raises_plant_exists, Anonymous),
@@ -330,16 +273,16 @@ FAULTS: list[tuple[Callable[..., None], type[Correct]]] = [
         SUITE.test_iteration_is_in_id_order,
         wrong("iterate", lambda it: iter(sorted(Correct.iterate(it), key=str))),
     ),
-    (SUITE.test_iteration_after_an_id, AfterRemoved),
+    (SUITE.test_iteration_after_an_id, AFTER_REMOVED),
     (SUITE.test_iteration_after_an_id, wrong("__iter__", lambda it: iter(()))),
     (
         SUITE.test_iteration_after_an_id,
         wrong("iterate", lambda it, after=None: Correct.iterate(it, after and after - 1)),
     ),
-    (SUITE.test_ids_at_the_limits_of_int64, Narrow),
+    (SUITE.test_ids_at_the_limits_of_int64, NARROW),
     (SUITE.test_ids_at_the_limits_of_int64, GetsRemoved),
     (SUITE.test_ids_at_the_limits_of_int64, CountsRemoved),
-    (SUITE.test_id_outside_int64_is_not_found, OutOfRange),
+    (SUITE.test_id_outside_int64_is_not_found, OUT_OF_RANGE),
     (SUITE.test_id_outside_int64_is_not_found, wrong("get", lambda it, id: LILY)),
     (SUITE.test_id_outside_int64_is_not_found, RemovesMissing),
     (SUITE.test_remove_frees_the_id, GetsRemoved),
@@ -348,12 +291,12 @@ FAULTS: list[tuple[Callable[..., None], type[Correct]]] = [
     (SUITE.test_remove_frees_the_id, KeepsTags),
     (SUITE.test_changes_during_iteration, EndsAtChange),
     (SUITE.test_changes_during_iteration, YieldsNewLast),
-    (SUITE.test_concurrent_iterations, OneIterator),
-    (EMPTY, Strips),
-    (SPACE, Strips),
+    (SUITE.test_concurrent_iterations, ONE_ITERATOR),
+    (EMPTY, STRIPS),
+    (SPACE, STRIPS),
     (SPACE, wrong("get", lambda it, id: None)),
     (SPACE, wrong("iterate", lambda it: iter(()))),
-    (SUITE.test_case_accents_and_trailing_spaces_are_kept, Strips),
+    (SUITE.test_case_accents_and_trailing_spaces_are_kept, STRIPS),
     (SUITE.test_concurrent_adds_of_one_id_succeed_once, ChecksFirst),
     (SUITE.test_concurrent_adds_of_one_id_succeed_once, StoresFirst),
     (SUITE.test_concurrent_adds_of_one_id_succeed_once, RefusesSeven),
@@ -411,7 +354,7 @@ def test_faulty_store_fails(test: Callable[..., None], faulty: type[Correct]) ->
 @pytest.mark.parametrize(
     ("kind", "other_kind"),
     [
-        (Correct, CachesMissing),
+        (Correct, CACHES_MISSING),
         (Correct, wrong("iterate", lambda it: iter(()))),
         (Correct, wrong("__len__", lambda it: 0)),
         (Correct, Overwrites),

@@ -3,50 +3,52 @@
 import csv
 import re
 import sys
-from codecs import BOM_UTF8
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from json import JSONDecodeError
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from marshmallow import ValidationError
 
 from ..responses import dump_json
-from ..schemas import Int64, NewPlantSchema, describe_faults, new_plant_schema
+from ..schemas import Int64, decode_json, describe_faults, new_plant_schema
 from ..stores.base import Plant
 from ..text import printable
 
 # The number of a line, and its plant.
 _Numbered = tuple[int, Plant]
 
+_fields = new_plant_schema.load_fields
+_REQUIRED = [name for name in Plant._fields if _fields[name].required]
+_INTEGERS = {name for name in Plant._fields if isinstance(_fields[name], Int64)}
+_OPTIONAL = [name for name in Plant._fields if name not in _REQUIRED]
+#: The columns of CSV, for a message.
+COLUMNS = f"{', '.join(_REQUIRED)} and optionally {', '.join(_OPTIONAL)}"
 
-class _CellsSchema(NewPlantSchema):
-    """A NewPlant in CSV, where every cell is a string."""
 
-    _INT64 = "Must be an integer from -2^63 to 2^63-1."
-
-    id = Int64(required=True, error_messages={"invalid": _INT64, "range": _INT64})
+#: What an empty cell of CSV means.
+EMPTY = " ".join(f"An empty {name} is no {name}." for name in _OPTIONAL)
+# What is wrong, by the first characters of the error of Python.
+_CSV_FAULTS = {
+    "new-line": "The lines must end with a line feed.",
+    "unexpect": "A quotation mark is not closed.",
+}
 
 
 class BadLine(ValueError):
-    """A line of a file is wrong. The message and ``number`` say which line.
-
-    :param number: the number of the line, from 1.
-    :param fault: what is wrong with it.
-    """
+    """A line of a file is wrong. The message says which line, and what is wrong with it."""
 
     def __init__(self, number: int, fault: str) -> None:
-        self.number = number
         super().__init__(f"line {number}: {fault}")
 
 
 class Format(NamedTuple):
     """A file format for plants. Reading returns exactly the plants that were written.
 
-    In CSV, however, an empty tag is read as no tag.
+    In CSV, however, an empty cell is read as no tag.
 
-    ``read`` yields the plants of the lines, each with the number of its line, and raises
+    ``read`` yields the plants of the lines, each with the number of its first line, and raises
     :exc:`BadLine`. ``lines`` yields the lines of a file of the plants: one line for each plant,
     which in CSV contains the line breaks of its name and tag.
     """
@@ -56,7 +58,7 @@ class Format(NamedTuple):
 
 
 def _read_jsonl(lines: Iterable[bytes]) -> Iterator[_Numbered]:
-    for number, line in _without_bom(lines):
+    for number, line in enumerate(_decoded(lines), 1):
         if line.strip():
             yield number, _load(number, new_plant_schema.loads, line)
 
@@ -74,79 +76,83 @@ def as_json(plant: Plant) -> bytes:
 def _read_csv(lines: Iterable[bytes]) -> Iterator[_Numbered]:
     csv.field_size_limit(sys.maxsize)  # The default is 131,072 characters.
     rows = _rows(lines)
-    _, cells = next(rows, (1, []))
-    header = [cell.strip().lower() for cell in cells]
-    if any(header.count(name) != 1 for name in _REQUIRED) or any(
-        header.count(name) > 1 for name in _OPTIONAL
-    ):
-        raise BadLine(1, _HEADER)
-    # Without this check, the cells of a mistyped column would be dropped silently.
-    unknown = [cell for cell, name in zip(cells, header, strict=True) if name not in Plant._fields]
-    if unknown:
-        raise BadLine(1, f"The column '{printable(unknown[0])}' is unknown. {_HEADER}")
+    header = _header(*next(rows, (1, [])))
     for number, row in rows:
         if len(row) != len(header):
-            raise BadLine(number, f"There are {len(row)} cells, but {len(header)} in the header.")
+            columns = f"{len(header)} cells, as the first line"
+            raise BadLine(number, f"Must have {columns}, separated by commas, not {_shown(row)}.")
         yield number, _load(number, _load_cells, dict(zip(header, row, strict=True)))
 
 
 def _rows(lines: Iterable[bytes]) -> Iterator[tuple[int, list[str]]]:
     """Yield the rows that are not empty, each with the number of its first line."""
-    reader = csv.reader((line.decode() for _, line in _without_bom(lines)), strict=True)
-    while True:
-        number = reader.line_num + 1
-        try:
-            row = next(reader)
-        except StopIteration:
-            return
-        except UnicodeDecodeError:
-            raise BadLine(number, "Not UTF-8.") from None
-        except csv.Error as error:
-            raise BadLine(number, _csv_fault(error)) from None
-        if any(row):
-            yield number, row
+    # A csv.DictReader does not know in which line a row begins.
+    reader = csv.reader(_decoded(lines), skipinitialspace=True, strict=True)
+    number = 1
+    try:
+        for row in reader:
+            if any(row):
+                yield number, row
+            number = reader.line_num + 1
+    except csv.Error as error:
+        raise BadLine(number, _CSV_FAULTS.get(str(error)[:8], f"Not CSV: {error}.")) from None
 
 
-def _csv_fault(error: csv.Error) -> str:
-    # The advice of Python is for programmers.
-    if str(error).startswith("new-line character"):
-        return "The lines must end with a line feed."
-    return f"Not CSV: {error}."
+def _header(number: int, cells: list[str]) -> list[str]:
+    """Return the names of the columns. A mistyped one must not be dropped silently."""
+    names = [cell.lower() for cell in cells]
+    if len({*names}) < len(names) or not {*_REQUIRED} <= {*names} <= {*Plant._fields}:
+        fault = f"Must have the names {COLUMNS}, separated by commas, not {_shown(cells)}."
+        raise BadLine(number, fault)
+    return names
 
 
-def _load_cells(cells: dict[str, str]) -> dict[str, Any]:
-    members: dict[str, Any] = {**cells}
-    for name in _OPTIONAL:
-        if cells.get(name) == "":
-            del members[name]
+def _shown(cells: list[str]) -> str:
+    """Return the start of cells for a message, with invisible characters escaped."""
+    text = printable(",".join(cells))
+    return f"'{text[:60]}…'" if len(text) > 60 else f"'{text}'"
+
+
+def _load_cells(cells: dict[str, str]) -> Any:
+    members: dict[str, Any] = {
+        name: cell for name, cell in cells.items() if cell or name in _REQUIRED
+    }
     for name in _INTEGERS & members.keys():
-        members[name] = _integer(cells[name])
-    loaded: dict[str, Any] = _cells_schema.load(members)
-    return loaded
+        members[name] = _number(name, cells[name])
+    return new_plant_schema.load(members)
 
 
-def _integer(cell: str) -> int | str:
-    """Return the integer in a cell, or the cell itself if it is not an integer."""
-    number = re.fullmatch("(-?)0*([0-9]+)", cell)
-    if number is None:
-        return cell
-    sign, digits = number.groups()
-    # Python refuses to convert thousands of digits. 20 digits are beyond the range too.
-    return int(sign + digits[:20])
+def _number(name: str, cell: str) -> Any:
+    """Return the number in a cell, as JSON has it, also with zeros before it."""
+    try:
+        return decode_json(re.sub("^(-?)0+(?=[0-9])", r"\1", cell))
+    except JSONDecodeError:
+        fault = f"Must be an integer from -2^63 to 2^63-1, not {_shown([cell])}."
+        raise ValidationError({name: [fault]}) from None
 
 
 def _csv_lines(plants: Iterable[Plant]) -> Iterator[bytes]:
-    # writerow returns what the write method returns.
-    encoder: Any = SimpleNamespace(write=str.encode)
-    writer = csv.writer(encoder)
     for row in chain([Plant._fields], plants):
-        yield writer.writerow(row)
+        yield (",".join(map(_cell, row)) + "\r\n").encode()
 
 
-def _without_bom(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines with their numbers from 1, without the byte order mark of UTF-8."""
+def _cell(value: object) -> str:
+    text = "" if value is None else str(value)
+    # A csv.writer does not quote a space at the start, which is then not read.
+    return '"' + text.replace('"', '""') + '"' if re.search('^ |[",\r\n]', text) else text
+
+
+def _decoded(lines: Iterable[bytes]) -> Iterator[str]:
+    """Yield the lines as text, without a byte order mark."""
     for number, line in enumerate(lines, 1):
-        yield number, line.removeprefix(BOM_UTF8) if number == 1 else line
+        if number == 1 and (line[:2] in {BOM_UTF16_LE, BOM_UTF16_BE} or b"\0" in line[:2]):
+            raise BadLine(1, "Must be UTF-8, not UTF-16.")
+        try:
+            text = line.decode()
+        except UnicodeDecodeError as error:
+            found = line[error.start]
+            raise BadLine(number, f"Must be UTF-8, not the byte 0x{found:02x}.") from None
+        yield text.removeprefix("\ufeff") if number == 1 else text
 
 
 def _load(number: int, load: Callable[[Any], dict[str, Any]], line: Any) -> Plant:
@@ -159,16 +165,6 @@ def _load(number: int, load: Callable[[Any], dict[str, Any]], line: Any) -> Plan
         place = "" if error.pos < 0 else f" at column {error.pos + 1}"
         raise BadLine(number, f"Cannot be read as JSON: {fault}{place}.") from None
 
-
-_cells_schema = _CellsSchema()
-_fields = _cells_schema.load_fields
-_REQUIRED = [name for name in Plant._fields if _fields[name].required]
-_OPTIONAL = [name for name in Plant._fields if not _fields[name].required]
-_INTEGERS = {name for name in Plant._fields if isinstance(_fields[name], Int64)}
-_HEADER = (
-    f"The header must have the columns {' and '.join(_REQUIRED)}, and optionally"
-    f" {' and '.join(_OPTIONAL)}."
-)
 
 #: The formats by name.
 FORMATS = {"jsonl": Format(_read_jsonl, _jsonl_lines), "csv": Format(_read_csv, _csv_lines)}

@@ -1,16 +1,17 @@
 """The parameters that several commands have."""
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial, wraps
+from functools import wraps
 from typing import Any
 
 import click
 
 from ..stores.base import INT64, PlantExists, Store, StoreMisconfigured, StoreUnavailable
 from ..stores.urls import DEFAULT_STORE, existing, open_store
-from ..text import one_line
+from ..text import one_line, printable
 
 #: The function of a command.
 Command = Callable[..., None]
@@ -67,20 +68,23 @@ with_url: Callable[[Command], Command] = click.option(
 )
 
 
-def with_store(command: Command, url_to_open: Callable[[str], str] = str) -> Command:
-    """Pass the store to a command, and report its errors in one line."""
+def with_store(*, creates: bool = False) -> Callable[[Command], Command]:
+    """Pass the store to a command, and report its errors in one line.
 
-    @with_url
-    @wraps(command)
-    def run(url: str, **arguments: Any) -> None:
-        with opened(url_to_open(url)) as store:
-            command(store, **arguments)
+    :param creates: whether the command creates a missing database. By default, it reports the path,
+        which may be mistyped.
+    """
 
-    return run
+    def decorated(command: Command) -> Command:
+        @with_url
+        @wraps(command)
+        def run(url: str, **arguments: Any) -> None:
+            with opened(url if creates else existing(url)) as store:
+                command(store, **arguments)
 
+        return run
 
-#: Like with_store, but for a command that must not create a database at a mistyped path.
-with_existing_store: Callable[[Command], Command] = partial(with_store, url_to_open=existing)
+    return decorated
 
 
 @contextmanager
@@ -95,6 +99,33 @@ def opened(url: str) -> Iterator[Store]:
         raise _failed("the store is unavailable", error) from None
     except PlantExists as error:
         raise click.ClickException(f"plant {error} already exists.") from None
+
+
+def refuse_database(file: str, copied: str = "") -> None:
+    """Refuse to replace an SQLite database, or a file that belongs to one.
+
+    :param copied: the database that the file will be a copy of. An earlier copy may be replaced.
+    """
+    target = os.path.realpath(file)
+    base = re.sub("-(wal|shm|journal)$", "", target)
+    is_earlier_copy = copied != "" and base == target and not _are_same(target, copied)
+    # SQLite would apply an old log or journal to the new file.
+    is_used = any(os.path.lexists(f"{target}-{ending}") for ending in ("wal", "shm", "journal"))
+    if is_used or (_is_database(base, copied) and not is_earlier_copy):
+        raise click.UsageError(
+            f"{printable(file)} belongs to a database that may be in use. Choose another file."
+        )
+
+
+def _are_same(file: str, other: str) -> bool:
+    return os.path.exists(file) and os.path.exists(other) and os.path.samefile(file, other)
+
+
+def _is_database(file: str, known: str) -> bool:
+    if not os.path.isfile(file):
+        return False
+    with open(file, "rb") as content:
+        return content.read(15) == b"SQLite format 3" or _are_same(file, known)
 
 
 def wrong_url(fault: object) -> click.BadParameter:

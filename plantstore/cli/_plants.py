@@ -10,7 +10,7 @@ from ..schemas import Int64, describe_faults, new_plant_schema
 from ..stores.base import Plant, Store
 from ..text import printable
 from ._formats import as_json
-from ._parameters import ID, NEGATIVE_ID, Command, examples, utf8, with_existing_store, with_store
+from ._parameters import ID, NEGATIVE_ID, Command, examples, utf8, with_store
 
 
 def _with_optional_fields(command: Command) -> Command:
@@ -30,7 +30,7 @@ def _with_optional_fields(command: Command) -> Command:
 @click.argument("id", type=ID)
 @click.argument("name", callback=utf8)
 @_with_optional_fields
-@with_store
+@with_store(creates=True)
 def add(store: Store, **fields: Any) -> None:
     """Add a plant with this ID and this NAME.
 
@@ -47,7 +47,7 @@ def add(store: Store, **fields: Any) -> None:
     context_settings=NEGATIVE_ID, epilog=examples("plantstore show 1 --store sqlite:///plants.db")
 )
 @click.argument("id", type=ID)
-@with_existing_store
+@with_store()
 def show(store: Store, id: int) -> None:
     """Print the plant with this ID as JSON."""
     plant = store.get(id)
@@ -57,21 +57,26 @@ def show(store: Store, id: int) -> None:
     click.echo(printable(as_json(plant).decode()).encode())
 
 
-@click.command("list", epilog=examples("plantstore list --store sqlite:///plants.db"))
-@with_existing_store
-def list_(store: Store) -> None:
-    """Print all plants in the order of their ids.
+@click.command(
+    "list",
+    help=f"""Print all plants in the order of their ids.
 
-    Each line has the id, the name and the other fields of a plant, separated by tabs. Control
-    characters, such as line breaks, are escaped.
-    """
-    for plant in store:
+    Each line has {", ".join(Plant._fields)}, separated by tabs. Control characters, such as line
+    breaks, are escaped.
+    """,
+    epilog=examples("plantstore list --after 17 --store sqlite:///plants.db"),
+)
+@click.option("--after", type=ID, metavar="ID", help="Print only plants with a greater id.")
+@with_store()
+def list_(store: Store, after: int | None) -> None:
+    """Print the plants."""
+    for plant in store.iterate(after):
         cells = ("" if value is None else str(value) for value in plant)
         sys.stdout.buffer.write("\t".join(map(printable, cells)).encode() + b"\n")
 
 
 @click.command(epilog=examples("plantstore count --store sqlite:///plants.db"))
-@with_existing_store
+@with_store()
 def count(store: Store) -> None:
     """Print the number of plants in the database."""
     click.echo(len(store))
@@ -82,7 +87,7 @@ def count(store: Store) -> None:
     epilog=examples("plantstore remove 1 --store sqlite:///plants.db"),
 )
 @click.argument("id", type=ID)
-@with_existing_store
+@with_store()
 def remove(store: Store, id: int) -> None:
     """Remove the plant with this ID from the database."""
     try:

@@ -5,10 +5,12 @@ import os
 
 import click
 
+from .. import __version__
 from ..openapi.document import make_document
 from ..settings import SERVED_OPERATIONS, Settings, SettingsError
-from ..text import printable
-from ._check import check
+from ..stores.base import StoreUnavailable
+from ..stores.urls import existing, open_store
+from ..text import one_line
 from ._parameters import COUNT, examples, with_url
 
 
@@ -48,18 +50,42 @@ def serve(url: str, options: tuple[str, ...], **own: object) -> None:
     server.serve([*given, *options])
 
 
-@click.command("check", epilog=examples("plantstore check --store sqlite:///plants.db"))
+@click.command(epilog=examples("plantstore check --store sqlite:///plants.db"))
 @with_url
-def check_(url: str) -> None:
+def check(url: str) -> None:
     """Check the settings and the store, and change nothing.
 
     Each line says what is right (ok) or wrong (error). The exit code is 1 if anything is wrong.
     """
-    findings = [*check({**os.environ, "PLANTSTORE_STORE": url})]
-    for right, text in findings:
-        click.echo(f"{'ok   ' if right else 'error'}  {printable(text)}")
-    if not all(finding.is_right for finding in findings):
+    settings = Settings({**os.environ, "PLANTSTORE_STORE": url})
+    *findings, store = settings.findings()
+    findings = [f"plantstore {__version__}", *findings, store]
+    if not isinstance(store, SettingsError):
+        findings[-1] = _usable(url, store)
+    wrong = [finding for finding in findings if isinstance(finding, Exception)]
+    for finding in findings:
+        click.echo(f"{'error' if finding in wrong else 'ok   '}  {one_line(finding)}")
+    if wrong:
         click.get_current_context().exit(1)
+
+
+def _usable(url: str, name: str) -> str | SettingsError:
+    """Return whether a store can be used, as the finding about it."""
+    if url.startswith("sqlite:") and _is_new(url):
+        return f"{name} can be used (the first plant creates the file)"
+    try:
+        # Opened with its own URL, the store could change the journal mode of an SQLite file.
+        with open_store(existing(url)) as store:
+            store.ping()
+    except StoreUnavailable as error:
+        return SettingsError(f"{name} cannot be used now: {error}")
+    return f"{name} can be used"
+
+
+def _is_new(url: str) -> bool:
+    from ..sql import is_new
+
+    return is_new(url)
 
 
 @click.command(epilog=examples("plantstore openapi"))
@@ -77,4 +103,4 @@ def openapi() -> None:
 
 
 #: The commands of this module.
-COMMANDS = [serve, check_, openapi]
+COMMANDS = [serve, check, openapi]

@@ -1,21 +1,15 @@
-"""The standard streams of the command: closed or full ones, and text for a terminal."""
+"""The standard streams of the command: full ones, text for a terminal, and progress."""
 
-import errno
 import os
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from io import StringIO
 from typing import IO, Any
 
 import click
 
 from ..text import printable
-
-# For each standard stream, its mode, and the mode of /dev/null that replaces it if it is closed.
-# Using a closed standard input or output is then an error. Standard error discards messages.
-_STREAMS = {
-    "stdin": ("r", os.O_WRONLY),
-    "stdout": ("w", os.O_RDONLY),
-    "stderr": ("w", os.O_WRONLY),
-}
 
 
 class Program(click.Group):
@@ -29,12 +23,14 @@ class Program(click.Group):
 
         :raises SystemExit: with exit code 1, if a stream or a file cannot be used.
         """
-        _open_closed_streams()
         streams = [sys.stdout, sys.stderr]  # click replaces them if a pipe is closed.
+        if None in (sys.stdin, *streams):
+            sys.exit("Error: a standard stream is closed. Use /dev/null instead.")
         try:
             return super().main(*args, **extra)
         except OSError as error:
-            click.echo(f"Error: {_describe(error)}", err=True)
+            place = "standard output" if error.filename is None else str(error.filename)
+            click.echo(f"Error: {printable(f'{place}: {error.strerror or error}')}", err=True)
             sys.exit(1)
         finally:
             for stream in streams:
@@ -47,14 +43,6 @@ class Program(click.Group):
         return result
 
 
-def _open_closed_streams() -> None:
-    """Replace closed streams. Otherwise the next file, such as a database, gets a descriptor."""
-    for name, (mode, flags) in _STREAMS.items():
-        if getattr(sys, name) is None:
-            descriptor = os.open(os.devnull, flags)
-            setattr(sys, name, open(descriptor, mode, closefd=False))  # noqa: SIM115
-
-
 def _discard_unwritten(stream: IO[str]) -> None:
     """Discard output that cannot be written. Python would write it again at exit."""
     try:
@@ -63,11 +51,23 @@ def _discard_unwritten(stream: IO[str]) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def _describe(error: OSError) -> str:
-    place = "standard output" if error.filename is None else str(error.filename)
-    if error.errno == errno.EBADF:
-        return printable(f"{place} is closed")
-    return printable(f"{place}: {error.strerror or error}")
+@contextmanager
+def progress(label: str, *, visible: bool = True) -> Iterator[Callable[[int, int], None]]:
+    """Yield a function that shows on standard error how much is done, and of how much.
+
+    Only a terminal shows it.
+    """
+    file = sys.stderr if visible and sys.stderr.isatty() else StringIO()
+    with click.progressbar(length=1000, label=label, file=file) as bar:
+
+        def show(done: int, total: int) -> None:
+            part = 1000 * done // max(total, 1)
+            if part != bar.pos:
+                bar.update(part - bar.pos)
+
+        yield show
+        bar.finish()
+        bar.render_progress()
 
 
 def printable_line(line: bytes) -> bytes:

@@ -1,19 +1,19 @@
 """Files that are replaced as a whole or not at all."""
 
 import os
-import signal
 import stat
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from weakref import ref
 
 import pytest
 
 from plantstore.cli._replacing import replacing
+from tests.support.serving import ROOT
 from tests.support.users import ordinary_user
 
 
@@ -42,54 +42,45 @@ def test_failed_block_changes_nothing(tmp_path: Path, error: type[BaseException]
     assert old.read_text() == "old"
 
 
-@contextmanager
-def handler(number: signal.Signals, action: signal.Handlers) -> Iterator[None]:
-    """Set the handler of a signal. The program that runs the tests may ignore the signal."""
-    before = signal.signal(number, action)
-    try:
-        yield
-    finally:
-        signal.signal(number, before)
+def test_killed_process_keeps_the_old_file(tmp_path: Path) -> None:
+    """If the process is killed, the old file stays, and a file .plantstore-* beside it."""
+    (tmp_path / "file").write_text("old")
+    program = "import os; from plantstore.cli._replacing import replacing as r\n"
+    killed = f"with r({str(tmp_path / 'file')!r}) as f: f.write(b'new'); os.kill(os.getpid(), 9)"
+    done = subprocess.run([sys.executable, "-c", program + killed], cwd=ROOT, check=False)
+    assert done.returncode == -9
+    temporary, kept = sorted(tmp_path.iterdir())
+    assert temporary.name.startswith(".plantstore-")
+    assert (kept.name, kept.read_text()) == ("file", "old")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_signal_removes_the_new_file(tmp_path: Path, number: signal.Signals) -> None:
-    """A signal that ends the process leaves no file; afterwards, it has its default effect."""
-    with handler(number, signal.SIG_DFL):
-        with pytest.raises(SystemExit) as caught, replacing(str(tmp_path / "new")):
-            signal.raise_signal(number)
-        assert signal.getsignal(number) is signal.SIG_DFL
-    assert caught.value.code == 128 + number
-    assert [*tmp_path.iterdir()] == []
-
-
-def raise_in_callback(number: signal.Signals) -> None:
-    """Raise a signal in a function whose exceptions Python ignores."""
-    held = {1}
-    watch = ref(held, lambda _: signal.raise_signal(number))
-    del held
-    assert watch() is None
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_signal_is_not_lost_in_a_callback(tmp_path: Path) -> None:
-    """A signal also ends the process when a callback ignores exceptions: no file is replaced."""
-    with (
-        handler(signal.SIGTERM, signal.SIG_DFL),
-        pytest.raises(SystemExit) as caught,
-        replacing(str(tmp_path / "new")),
-    ):
-        raise_in_callback(signal.SIGTERM)
-    assert caught.value.code == 128 + signal.SIGTERM
-    assert [*tmp_path.iterdir()] == []
-
-
-def test_ignored_signal_stays_ignored(tmp_path: Path) -> None:
-    """SIGHUP does not end a process that nohup has started."""
-    with handler(signal.SIGHUP, signal.SIG_IGN), replacing(str(tmp_path / "new")) as file:
-        signal.raise_signal(signal.SIGHUP)
-        file.write(b"new")
-    assert (tmp_path / "new").read_bytes() == b"new"
+def test_mounted_file(tmp_path: Path) -> None:
+    """A file that is mounted on its own is not replaced, and the error says what to do."""
+    for name in ("file", "mounted"):
+        (tmp_path / name).write_text("old")
+    program = """
+import subprocess, sys
+from plantstore.cli._replacing import replacing
+if subprocess.run(["mount", "--bind", "file", "mounted"]).returncode:
+    sys.exit("no mount")
+try:
+    with replacing("mounted"):
+        pass
+except OSError as error:
+    print(error.filename, error.strerror)
+"""
+    command = ["unshare", "--mount", sys.executable, "-c", program]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        pytest.skip("only root can mount a file")
+    assert done.stdout == (
+        "mounted Device or resource busy: a file that is mounted cannot be replaced."
+        " Mount its folder instead.\n"
+    )
+    assert sorted(os.listdir(tmp_path)) == ["file", "mounted"]
 
 
 @contextmanager
@@ -128,16 +119,6 @@ def test_new_file_is_private_at_first(tmp_path: Path) -> None:
     with watching(os.fchown, os.fchmod, call=note):
         replace(path)
     assert {*modes} == {0o600}
-
-
-def test_old_file_exists_until_the_end(tmp_path: Path) -> None:
-    """During the block, a reader sees the whole old file."""
-    path = tmp_path / "file"
-    path.write_text("old")
-    with replacing(str(path)) as file:
-        file.write(b"x" * 100_000)
-        assert path.read_text() == "old"
-    assert path.stat().st_size == 100_000
 
 
 def test_permissions_and_owner_are_kept(tmp_path: Path) -> None:
@@ -182,12 +163,16 @@ def test_owner_that_cannot_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
 
-@pytest.mark.parametrize(("umask", "mode"), [(0, 0o666), (0o027, 0o640), (0o777, 0)])
-def test_new_file_has_the_usual_permissions(tmp_path: Path, umask: int, mode: int) -> None:
-    """A new file has the permissions that the umask allows, and is never executable."""
+@pytest.mark.parametrize(
+    ("umask", "new_mode", "mode"),
+    [(0, 0o666, 0o666), (0o027, 0o666, 0o640), (0o777, 0o666, 0), (0o022, 0o600, 0o600)],
+)
+def test_mode_of_a_new_file(tmp_path: Path, umask: int, new_mode: int, mode: int) -> None:
+    """A new file has the mode that is passed, as far as the umask allows it."""
     before = os.umask(umask)
     try:
-        replace(tmp_path / "new")
+        with replacing(str(tmp_path / "new"), new_mode) as file:
+            file.write(b"new")
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == mode

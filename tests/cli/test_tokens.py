@@ -227,17 +227,6 @@ def test_revoke_keeps_the_names_of_tokens_without_a_name(file: str) -> None:
     assert run("tokens", "list", file) == "line-1\tnever\tall\nline-4\tnever\tall\n"
 
 
-def test_access_control_list_is_kept(file: str) -> None:
-    """The extended attributes of a file, such as an access control list, are kept."""
-    Path(file).write_text("one\n")
-    try:
-        os.setxattr(file, "user.garden", b"roses")
-    except OSError:
-        pytest.skip("the temporary folder has no extended attributes")
-    run("token", "--append", file)
-    assert os.getxattr(file, "user.garden") == b"roses"
-
-
 def test_revoke_of_an_unknown_name_or_the_last_token(file: str) -> None:
     """An unknown name, and the only name of a file, are refused by `plantstore tokens revoke`."""
     Path(file).write_text("one kiosk\n")

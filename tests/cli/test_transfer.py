@@ -7,10 +7,9 @@ import re
 import shlex
 import subprocess
 import sys
-from io import BytesIO, TextIOWrapper
+from io import BytesIO
 from pathlib import Path
 
-import click
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
@@ -25,6 +24,7 @@ from tests.support.stores import PLANTS
 
 JSONL = b'{"id":-1,"name":"Rose"}\n{"id":2,"name":"Lily","tag":"white"}\n'
 CSV = b"id,name,tag\r\n-1,Rose,\r\n2,Lily,white\r\n"
+INT64 = "id: Must be an integer from -2^63 to 2^63-1"
 # The plants of JSONL and of CSV.
 BOTH = [Plant(-1, "Rose"), Plant(2, "Lily", "white")]
 
@@ -110,37 +110,31 @@ def test_format_option_and_file_name(
         ("jsonl", JSONL[:-1]),
         ("jsonl", JSONL.replace(b'"id":2', b'"id":2.0,"age":7')),
         ("csv", b"\xef\xbb\xbf" + CSV),
-        ("csv", CSV.replace(b"\r\n", b"\n\n,,\n")),
+        ("csv", b"\n" + CSV.replace(b"\r\n", b"\n\n,,\n")),
         ("csv", CSV.replace(b"name,tag", b" Name, TAG")),
+        ("csv", CSV.replace(b",", b",  ").replace(b"Lily", b'"Lily"')),
         ("csv", b'tag,name,id\n,"Rose",-01\n"white",Lily,"2"'),
         ("csv", CSV.replace(b"2,", b"0" * 5000 + b"2,")),
+        ("csv", CSV.replace(b"2,", b"2.0,").replace(b"-1,", b"-10e-1 ,")),
     ],
 )
 def test_import_of_files_from_other_programs(
     run: Run, url: str, format: str, content: bytes
 ) -> None:
-    """A byte order mark, empty lines and, in JSON, unknown members are accepted."""
+    """A byte order mark, empty lines and, in JSON, unknown members are accepted.
+
+    In CSV, spaces after a comma are not read. An integer is the same as in JSON: 2.0 is 2.
+    """
     assert run("import", "-", "--format", format, input=content).exit_code == 0
     assert plants(url) == BOTH
-
-
-INT64 = "id: Must be an integer from -2^63 to 2^63-1. "
 
 
 @pytest.mark.parametrize(
     ("format", "content", "fault"),
     [
         ("jsonl", b"\n{}\n", "line 3: id: Missing data for required field. name:"),
-        (
-            "jsonl",
-            b"[1\n",
-            "line 2: Cannot be read as JSON: Expecting ',' delimiter at column 4.",
-        ),
-        (
-            "jsonl",
-            b'{"id":3,"name":"\xff"}\n',
-            "line 2: Cannot be read as JSON: It is not UTF-8 at column 17.",
-        ),
+        ("jsonl", b"[1\n", "line 2: Cannot be read as JSON: Expecting ',' delimiter at column 4."),
+        ("jsonl", b"\xe9\n", "line 2: Must be UTF-8, not the byte 0xe9."),
         (
             "jsonl",
             b'{"id":3,"name":"x","y":NaN}\n',
@@ -152,20 +146,24 @@ INT64 = "id: Must be an integer from -2^63 to 2^63-1. "
         ("jsonl", b'{"id":%s,"name":"x"}\n' % (b"9" * 5000), "line 2: "),
         ("jsonl", b'{"id":-%s,"name":"x"}\n' % (b"9" * 5000), "line 2: "),
         ("jsonl", b'{"id":-1,"name":"x"}\n', "line 2: plant -1 already exists, or occurs twice"),
-        ("csv", b"3,a\n", "line 3: There are 2 cells, but 3 in the header."),
-        ("csv", b'4,"a\nb",\nfive,c,\n', f"line 5: {INT64}"),
-        ("csv", b"9223372036854775808,a,\n", f"line 3: {INT64}"),
-        ("csv", b"-9223372036854775809,a,\n", f"line 3: {INT64}"),
-        ("csv", b"9" * 5000 + b",a,\n", f"line 3: {INT64}"),
-        ("csv", b"-" + b"9" * 5000 + b",a,\n", f"line 3: {INT64}"),
-        ("csv", "٣,a,\n".encode(), f"line 3: {INT64}"),
-        ("csv", b'4,"a"b,\n', "line 3: Not CSV: "),
-        ("csv", b"4,\xff,\n", "line 3: Not UTF-8. "),
-        ("csv", b"4,a,\r5,b,\r", "line 3: The lines must end with a line feed. "),
+        ("csv", b"3;a;b\n", "line 3: Must have 3 cells, as the first line, separated by commas,"),
+        ("csv", b"3,a,b,c\n", "line 3: Must have 3 cells, as the first line, separated by commas,"),
+        ("csv", b'4,"a\nb",\n\nfive,c,\n', f"line 6: {INT64}, not 'five'."),
+        ("csv", b"9223372036854775808,a,\n", "line 3: id: Must be between -2^63 and 2^63-1."),
+        ("csv", b"-9223372036854775809,a,\n", "line 3: id: Must be between -2^63 and 2^63-1."),
+        ("csv", b"9" * 5000 + b",a,\n", f"line 3: {INT64}, not '{'9' * 60}…'."),
+        ("csv", b"-" + b"9" * 5000 + b",a,\n", f"line 3: {INT64}, not '-{'9' * 59}…'."),
+        ("csv", b"1.5,a,\n", "line 3: id: Must be an integer, not a fraction."),
+        ("csv", b"1e17,a,\n", "line 3: id: Must be between -2^63 and 2^63-1. Beyond 2^53, write"),
+        ("csv", b",a,\n", f"line 3: {INT64}, not ''."),
+        ("csv", "٣,a,\n".encode(), f"line 3: {INT64}, not '٣'."),
+        ("csv", "\u200b3,a,\n".encode(), f"line 3: {INT64}, not '\\u200b3'."),
+        ("csv", b'4,"a\nb",\n4,"a"b,\n', "line 5: Not CSV: "),
+        ("csv", b'4,"a\nb",\n\xff,"a",\n', "line 5: Must be UTF-8, not the byte 0xff."),
+        ("csv", b"4,a,\r5,b,\r", "line 3: The lines must end with a line feed."),
         ("csv", b"4,\x00,\n", "line 3: name: Must not contain U+0000."),
-        ("csv", b'4,"a', "line 3: Not CSV: "),
+        ("csv", b'4,"a\n\n', "line 3: A quotation mark is not closed."),
         ("csv", b"-1,a,\n", "line 3: plant -1 already exists, or occurs twice in the file."),
-        ("csv", b"3,a,b,c\n", "line 3: There are 4 cells, but 3 in the header."),
     ],
 )
 def test_import_error_names_the_line(
@@ -182,21 +180,41 @@ def test_import_error_names_the_line(
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"name,tag\n", b"id,tag\n", b"id,id,name\n", b"id,name,tag,Tag\n", CSV[12:]]
+    ("content", "found"),
+    [
+        (b"", "''"),
+        (b"name,tag\n", "'name,tag'"),
+        (b"id,tag\n", "'id,tag'"),
+        (b"id,id,name\n", "'id,id,name'"),
+        (b"id,name,tag,Tag\n", "'id,name,tag,Tag'"),
+        (b"id,name,Tga\n1,Rose,white\n", "'id,name,Tga'"),
+        (b"id,name ,tag\n", "'id,name ,tag'"),
+        (CSV[13:], "'-1,Rose,'"),
+        (CSV.replace(b",", b";"), "'id;name;tag'"),
+        (CSV.replace(b",", b"\t"), "'id\\tname\\ttag'"),
+        (CSV.replace(b"name", "na\u00admé".encode()), "'id,na\\u00admé,tag'"),
+        (b"sep=,\n" + CSV, "'sep=,'"),
+        (b"id" + b"x" * 100 + CSV, f"'id{'x' * 58}…'"),
+    ],
 )
-def test_csv_header_is_required(run: Run, content: bytes) -> None:
-    """CSV whose header does not name id and name exactly once is refused."""
+def test_csv_header_is_required(run: Run, url: str, content: bytes, found: str) -> None:
+    """CSV whose first line is not the names of the fields, each once, is refused as it is shown."""
     result = run("import", "-", "--format", "csv", input=content)
     assert result.exit_code == 1
-    assert "line 1: The header must have the columns id and name" in result.stderr
-
-
-def test_unknown_column_of_csv_is_refused(run: Run, url: str) -> None:
-    """An unknown column in CSV is refused by its name, and nothing is imported."""
-    result = run("import", "-", "--format", "csv", input=b"id,name,Tga\n1,Rose,white\n")
-    assert result.exit_code == 1
-    assert "line 1: The column 'Tga' is unknown. The header must have" in result.stderr
+    expected = "line 1: Must have the names id, name and optionally tag, separated by commas, not "
+    assert result.stderr.startswith(f"Error: {expected}{found}")
     assert plants(url) == []
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_import_of_utf_16(run: Run, format: str, encoding: str, mark: str) -> None:
+    """A file in UTF-16 is refused by the name of its encoding, also without a byte order mark."""
+    content = mark + {"jsonl": JSONL, "csv": CSV}[format].decode()
+    result = run("import", "-", "--format", format, input=content.encode(encoding))
+    message = "Error: line 1: Must be UTF-8, not UTF-16. Nothing was imported.\n"
+    assert (result.exit_code, result.stderr) == (1, message)
 
 
 def test_csv_with_a_long_name(run: Run, url: str) -> None:
@@ -234,30 +252,23 @@ def test_import_skip_existing(run: Run, url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("failure", "code"),
-    [
-        ("raise StoreUnavailable('down')", 1),
-        ("raise OSError(28, 'full')", 1),
-        ("raise KeyboardInterrupt", 1),
-        ("signal.raise_signal(signal.SIGTERM)", 143),
-    ],
+    "failure", ["StoreUnavailable('down')", "OSError(28, 'full')", "KeyboardInterrupt"]
 )
 def test_failed_export_keeps_the_file(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: str, code: int
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: str
 ) -> None:
     """An export that fails or is interrupted leaves the old file, and no other file."""
     install(monkeypatch, tmp_path, "plantstore-half", "half", HALF.replace("FAILURE", failure))
     (tmp_path / "plants.jsonl").write_text("precious")
     before = sorted(os.listdir())
     for file in ("plants.jsonl", "new.jsonl"):
-        assert run("export", file, "--store", "half://").exit_code == code
+        assert run("export", file, "--store", "half://").exit_code == 1
     assert (tmp_path / "plants.jsonl").read_text() == "precious"
     assert [name for name in sorted(os.listdir()) if name != "__pycache__"] == before
 
 
 # A store whose iteration fails in the middle, when the first plants are on the disk.
 HALF = """
-import signal
 from plantstore import MemoryStore, Plant, StoreUnavailable
 
 class Half(MemoryStore):
@@ -266,7 +277,7 @@ class Half(MemoryStore):
     def __iter__(self):
         for id in range(10_000):
             yield Plant(id, "x" * 100)
-        FAILURE
+        raise FAILURE
 
 def open(url):
     return Half()
@@ -297,20 +308,6 @@ def test_output_to_a_full_disk_is_exit_code_1(run: Run, url: str) -> None:
         done = subprocess.run(["bash", "-c", shell], capture_output=True, check=False)
         assert done.returncode == 1
         assert done.stderr == f"Error: {place}: No space left on device\n".encode()
-
-
-def test_failed_output_is_not_flushed_again(
-    run: Run, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Output that could not be written is not written again when the interpreter exits."""
-    assert run("add", "1", "Monstera").exit_code == 0
-    reading, writing = os.pipe()
-    os.close(reading)
-    for output in (writing, os.open("/dev/full", os.O_WRONLY)):
-        with open(output, "w") as stdout, monkeypatch.context() as patch:
-            patch.setattr(sys, "stdout", stdout)
-            with pytest.raises((click.ClickException, SystemExit)):
-                main.main(["list", "--store", url], standalone_mode=False)
 
 
 @pytest.mark.parametrize(
@@ -355,8 +352,9 @@ def test_export_to_standard_output_by_name(run: Run, url: str, tmp_path: Path) -
 
 
 def test_import_of_standard_input_by_name(run: Run, url: str) -> None:
-    """/dev/stdin is standard input, also if it is not a file."""
-    assert run("import", "/dev/stdin", input=JSONL).output == "2 added\n"
+    """/dev/stdin is standard input, also if it is a pipe."""
+    command = [*COMMAND, "import", "/dev/stdin", "--store", url]
+    assert subprocess.run(command, input=JSONL, stdout=subprocess.PIPE).stdout == b"2 added\n"
     assert plants(url) == BOTH
 
 
@@ -414,13 +412,14 @@ def test_progress_bar_only_on_a_terminal(run: Run, url: str, tmp_path: Path) -> 
     assert run("export").stderr == ""
 
 
-def test_progress_bar_of_standard_input(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An import from standard input shows a progress bar without a length."""
-    controller, terminal = pty.openpty()
-    with open(controller, "rb", buffering=0) as screen, open(terminal, "w") as stderr:
-        with monkeypatch.context() as patch:
-            patch.setattr(sys, "stdin", TextIOWrapper(BytesIO(JSONL)))
-            patch.setattr(sys, "stderr", stderr)
-            main.main(["import", "-", "--store", url], standalone_mode=False)
-        assert b"Importing" in screen.read(4096)
-    assert plants(url) == BOTH
+def test_pipe_from_store_to_store(run: Run, url: str, tmp_path: Path) -> None:
+    """An export can be imported by way of a pipe. A terminal then shows the bar of the export."""
+    run("import", "-", input=b"".join(b'{"id":%d,"name":"x"}\n' % id for id in range(20_000)))
+    other = f"sqlite:///{tmp_path}/other.db"
+    program = shlex.join(COMMAND)
+    shell = f"{program} export --store {url} - | {program} import --store {other} -"
+    output, shown = run_on_a_terminal(["bash", "-c", shell])
+    assert output == b"20000 added\n"
+    assert plants(other) == plants(url)
+    assert len(steps(shown)) >= 3
+    assert "Importing" not in shown

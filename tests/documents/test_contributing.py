@@ -4,7 +4,6 @@ import re
 import subprocess
 from configparser import RawConfigParser
 from datetime import date
-from pathlib import Path
 
 import pytest
 
@@ -58,20 +57,6 @@ def test_failed_step_of_continuous_integration(command: str) -> None:
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 
 
-def headings(file: Path) -> list[str]:
-    """Return the anchors of the headings of a document, as GitHub and MyST make them."""
-    titles = re.findall("^#+ (.*)$", file.read_text(), re.MULTILINE)
-    return [re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles]
-
-
-@pytest.mark.parametrize("link", re.findall(r"\]\((.*?)\)", CONTRIBUTING))
-def test_links_of_contributors(link: str) -> None:
-    """Each file and heading to which CONTRIBUTING.md links exists."""
-    file, _, anchor = link.partition("#")
-    assert (ROOT / file).is_file()
-    assert not anchor or anchor in headings(ROOT / file)
-
-
 @pytest.mark.parametrize("name", re.findall(r"`([\w./]+(?:\.\w+|/))`", CONTRIBUTING))
 def test_files_of_contributors(name: str) -> None:
     """Each file and folder that CONTRIBUTING.md names exists; what a step makes is ignored."""
@@ -85,13 +70,6 @@ def test_files_of_contributors(name: str) -> None:
 def test_names_in_files_of_contributors(name: str, file: str) -> None:
     """Each name that CONTRIBUTING.md says to be in a file is there."""
     assert re.search(rf"\b{name}\b", (ROOT / "plantstore" / file).read_text())
-
-
-def test_section_with_the_test_command() -> None:
-    """The heading of the README to which CONTRIBUTING.md links has the test command."""
-    (anchor,) = re.findall(r"\[test command\]\(README\.md#(.*?)\)", CONTRIBUTING)
-    before = (ROOT / "README.md").read_text().partition("<!-- block: test -->")[0]
-    assert before.rpartition("\n## ")[2].partition("\n")[0].lower() == anchor
 
 
 def test_version_of_the_change_log() -> None:

@@ -13,7 +13,7 @@ from textwrap import indent
 
 import pytest
 
-from plantstore import open_store
+from plantstore import Plant, open_store
 from plantstore.settings import SETTINGS
 from tests.support.fresh import ENVIRONMENT, copy_project, run
 from tests.support.readme import block, recipe, rows
@@ -65,6 +65,17 @@ def test_commands_without_installation(environment: Path) -> None:
         assert run(add, environment) == block("added").strip()
         assert run(add, environment) == block("duplicate").strip()
     assert run(recipe("command-line"), environment).splitlines()[-1] == "1\tMonstera\tindoor"
+
+
+def test_pipe_from_one_store_to_another(environment: Path) -> None:
+    """The pipe of docs/command-line.md copies all plants."""
+    old, new = (f"sqlite:///{environment}/{name}.db" for name in ("old", "new"))
+    with open_store(old) as store:
+        store.add(Plant(1, "Monstera"))
+    command = f"OLD_STORE={old} NEW_STORE={new}\n{recipe('pipe')}"
+    assert run(command, environment) == "1 added\n"
+    with open_store(new) as store:
+        assert [*store] == [Plant(1, "Monstera")]
 
 
 @pytest.mark.install

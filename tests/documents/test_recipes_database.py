@@ -12,9 +12,7 @@ from typing import Any
 import pytest
 from flask import Flask
 from sqlalchemy import text
-from sqlalchemy.exc import InvalidRequestError
 
-from plantstore import open_store
 from tests.support.readme import (
     VERIFY_TOKEN_PASSED,
     check_pages,
@@ -26,7 +24,7 @@ from tests.support.readme import (
 )
 from tests.support.responses import check_error
 from tests.support.serving import ROOT
-from tests.support.sites import LILY, ROSE, ROSE_PLANT
+from tests.support.sites import ROSE, ROSE_PLANT
 
 RunSite = Callable[..., dict[str, Any]]
 
@@ -76,19 +74,6 @@ def test_database_without_metadata(run_site: RunSite) -> None:
     assert create_rose(names["app"]).status_code == 200
     assert not names["db"].metadata.tables
     assert read(names, "SELECT id, name, tag FROM plants") == [tuple(ROSE_PLANT)]
-
-
-def test_open_store_opens_another_file(run_site: RunSite) -> None:
-    """A relative path is relative to the instance folder for Flask-SQLAlchemy only."""
-    names = run_site()
-    create_tables(names)
-    names["store"].add(ROSE_PLANT)
-    other = open_store(names["app"].config["SQLALCHEMY_DATABASE_URI"])
-    assert (len(other), len(names["store"])) == (0, 1)
-    other.add(LILY)
-    assert Path("site.db").exists()
-    assert Path("instance/site.db").exists()
-    other.close()
 
 
 def test_migration_recipe(
@@ -194,29 +179,10 @@ def test_table_recipe(run_site: RunSite) -> None:
     assert read(names, "SELECT * FROM plants") == []
 
 
-def test_two_tables(run_site: RunSite) -> None:
-    """Two stores with two tables in one database have separate plants."""
-    names = run_site(recipe("table"), recipe("several").replace("MemoryStore()", "store"))
-    create_tables(names)
-    assert create_rose(names["app"]).status_code == 200
-    oak = {"Authorization": "Bearer 0ak"}
-    client = names["app"].test_client()
-    assert client.post("/trees/plants", json=ROSE, headers=oak).status_code == 200
-    check_error(client.post("/trees/plants", json=ROSE, headers=oak), 40004)
-    for table in ("plants", "garden_plants"):
-        assert read(names, f"SELECT id FROM {table}") == [(ROSE_PLANT.id,)]
-
-
 def test_model_before_the_store_is_refused(run_site: RunSite) -> None:
     """A store with the table name of a model raises ValueError, which names the table."""
     with pytest.raises(ValueError, match="plants"):
         run_site(store=recipe("database").replace("with ", f"{MODEL}\n\nwith "))
-
-
-def test_model_after_the_store_is_refused(run_site: RunSite) -> None:
-    """A model with the table name of a store raises InvalidRequestError."""
-    with pytest.raises(InvalidRequestError, match="plants"):
-        run_site(MODEL)
 
 
 # A site with small settings, so that a test need not wait.
@@ -237,26 +203,14 @@ def test_locked_recipe(run_site: RunSite) -> None:
     assert read(names, "SELECT path FROM visit") == [("/garden/plants",)]
 
 
-def locking_site(run_site: RunSite, end: str) -> Flask:
-    """Return the site of the recipe, with a hook that writes, but does not commit."""
-    hook = recipe("locked").replace("session.commit()", f"session.flush(){end}")
-    names = run_site(hook, app=site_with(SHORT_TIMEOUT))
-    create_tables(names)
-    site: Flask = names["app"]
-    return site
-
-
 def test_hook_without_a_commit(run_site: RunSite, caplog: pytest.LogCaptureFixture) -> None:
     """After a hook that does not commit, a create gets 50301, and the log names the cause."""
-    check_error(create_rose(locking_site(run_site, "")), 50301)
+    hook = recipe("locked").replace("session.commit()", "session.flush()")
+    names = run_site(hook, app=site_with(SHORT_TIMEOUT))
+    create_tables(names)
+    check_error(create_rose(names["app"]), 50301)
     assert "database is locked" in caplog.text
     assert "commit" in caplog.text
-
-
-def test_hook_with_a_rollback(run_site: RunSite) -> None:
-    """A hook that rolls back does not lock the SQLite file for the store."""
-    site = locking_site(run_site, "; db.session.rollback()")
-    assert create_rose(site).status_code == 200
 
 
 # The listeners of SQLAlchemy's documentation by which a read begins a transaction, too.
@@ -356,16 +310,6 @@ def test_users_that_cannot_be_read(run_site: RunSite) -> None:
     assert create_as(names, "s3cret") == 503
     create_tables(names)
     assert create_as(names, "s3cret") == 401
-
-
-def test_verify_token_must_return_a_name(
-    run_site: RunSite, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A verify_token that returns a User gets 50001; the log says what to return."""
-    code = recipe("users").replace("else user.name", "else user")
-    names = run_site(garden=code + VERIFY_TOKEN_PASSED)
-    assert create_as(names, new_user(names, "Flora")) == 500
-    assert "must return a name, a Client or None, not User" in caplog.text
 
 
 def test_pages_recipe_with_a_database(run_site: RunSite) -> None:

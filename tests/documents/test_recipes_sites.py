@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flask import Flask
 from flask_login import LoginManager
 from flask_smorest import Api
 
@@ -82,14 +81,6 @@ def test_talisman_recipe() -> None:
         assert client.get(path).status_code == 200
 
 
-def test_talisman_without_the_recipe() -> None:
-    """Without the recipe, a probe is redirected, unless it sends X-Forwarded-Proto."""
-    code = re.sub("for name in .*", "", recipe("talisman"), flags=re.DOTALL)
-    client = run_recipes(code)["app"].test_client()
-    assert client.get("/healthz").location == "https://localhost/healthz"
-    assert client.get("/healthz", headers={"X-Forwarded-Proto": "https"}).status_code == 200
-
-
 def test_login_recipe_with_health() -> None:
     """A login hook that exempts both blueprints lets the probes pass."""
     health = "from plantstore import create_health_blueprint\n" + (
@@ -101,14 +92,6 @@ def test_login_recipe_with_health() -> None:
         LoginManager(site).user_loader(lambda id: None)
         site.add_url_rule("/login", "login", lambda: "Log in.")
         assert site.test_client().get("/healthz").status_code == status
-
-
-def test_rate_limit_counts_requests_without_a_token() -> None:
-    """Flask-Limiter counts a request before its token is checked."""
-    limiter = recipe("limiter").replace("100 per minute", "1 per minute")
-    site = run_recipes(limiter)["app"]
-    check_error(site.test_client().post("/garden/plants"), 40101)
-    check_error(create_rose(site), 42900)
 
 
 def test_tenants_recipe() -> None:
@@ -170,19 +153,6 @@ def test_sqlite3_write_without_a_commit(sqlite3_site: dict[str, Any]) -> None:
     store.close()
 
 
-@pytest.mark.parametrize(("mode", "kept"), [("wal", "wal"), ("truncate", "delete")])
-def test_sqlite3_journal(tmp_path: Path, mode: str, kept: str) -> None:
-    """A file that the store creates with a write-ahead log has it for the site, too."""
-    app = f'app = Flask("shop", instance_path={str(tmp_path)!r})\n'
-    url = "{DATABASE}?journal_mode=" + mode
-    names = run_recipes(app=app, store=recipe("sqlite3").replace("{DATABASE}", url))
-    with names["store"] as store:
-        store.add(ROSE_PLANT)
-        with names["app"].app_context():
-            assert names["get_db"]().execute("PRAGMA journal_mode").fetchone() == (kept,)
-        assert (tmp_path / "site.db-wal").exists() == (mode == "wal")
-
-
 def test_alchemical_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The plants are in the database of a site with Alchemical, in a table that it creates."""
     monkeypatch.chdir(tmp_path)
@@ -210,23 +180,3 @@ def test_testing_recipe(tmp_path: Path) -> None:
         check=False,
     )
     assert "3 passed" in done.stdout, done.stdout
-
-
-def test_rollback_of_a_session_keeps_the_plants(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The rollback of the session of a test removes no plant that the store has added."""
-    names: dict[str, Any] = {"__name__": "shop"}
-    exec(recipe("factory"), names)
-    app: Flask = names["create_app"]({"SQLALCHEMY_DATABASE_URI": f"sqlite:///{tmp_path}/test.db"})
-    store = app.extensions["plants"]
-    with app.app_context():
-        names["db"].create_all()
-        create_rose(app)
-        names["db"].session.rollback()
-        assert list(store) == [ROSE_PLANT]
-        for plant in store:
-            store.remove(plant.id)
-        assert len(store) == 0
-        store.close()
-        names["db"].engine.dispose()

@@ -34,7 +34,6 @@ class PingedStore(MemoryStore):
         self._ping = ping
 
     def ping(self) -> None:
-        """Call the function."""
         self._ping()
 
 

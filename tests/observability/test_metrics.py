@@ -24,6 +24,7 @@ from tests.support.sites import BEARER, LILY, ROSE, TOKEN, new_rose
 from tests.support.waiting import wait_until
 
 GET = b"GET /metrics HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer s3cret\r\n\r\n"
+ON = {"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_METRICS": "1"}
 DURATION = "plantstore_request_duration_seconds"
 
 
@@ -53,7 +54,7 @@ def read(server: Server) -> dict[str, float]:
 @pytest.fixture
 def measured() -> FlaskClient:
     """Return a client of a service with metrics."""
-    return create_app({"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_METRICS": 1}).test_client()
+    return create_app(ON).test_client()
 
 
 def values(client: FlaskClient) -> dict[str, float]:
@@ -89,10 +90,7 @@ def test_metrics_of_all_operations() -> None:
 
     A request that has no operation is measured, too. There is no series for what did not happen.
     """
-    config = {"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_METRICS": 1}
-    client = create_app(
-        {**config, "PLANTSTORE_OPERATIONS": "create,read,list,delete"}
-    ).test_client()
+    client = create_app({**ON, "PLANTSTORE_OPERATIONS": "create,read,list,delete"}).test_client()
     create(client, ROSE)
     create(client, ROSE)
     client.post("/plants")
@@ -127,11 +125,10 @@ def test_metrics_name_the_version_and_the_store(measured: FlaskClient, tmp_path:
     """plantstore_info has the version and the kind of the store, and nothing else of its URL."""
     labels = f'{{store="memory",version="{__version__}"}}'
     assert values(measured)[f"plantstore_info{labels}"] == 1
-    config = {"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_METRICS": "1"}
     url = f"sqlite:///{tmp_path}/hunter2.db"
     for app, kind in (
-        (create_app({**config, "PLANTSTORE_STORE": url}), "sqlite"),
-        (create_app(config, store=MemoryStore()), "MemoryStore"),
+        (create_app({**ON, "PLANTSTORE_STORE": url}), "sqlite"),
+        (create_app(ON, store=MemoryStore()), "MemoryStore"),
     ):
         text = app.test_client().get("/metrics", headers=BEARER).text
         assert f'plantstore_info{{store="{kind}"' in text
@@ -145,8 +142,7 @@ def test_metrics_of_a_failure() -> None:
         def add(self, plant: Plant) -> None:
             raise StoreUnavailable if plant == LILY else ZeroDivisionError
 
-    config = {"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_METRICS": "1"}
-    client = create_app(config, store=FailingStore()).test_client()
+    client = create_app(ON, store=FailingStore()).test_client()
     check_error(create(client, LILY.members() | {"tag": "x"}), 50001)
     check_error(create(client, {"id": LILY.id, "name": LILY.name}), 50301)
     metrics = values(client)
@@ -157,7 +153,7 @@ def test_metrics_do_not_clash_with_those_of_a_host(measured: FlaskClient) -> Non
     """Several services, and a host with metrics of the same names, can be in one process."""
     own = Histogram(DURATION, "of the host")
     try:
-        other = create_app({"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_METRICS": 1}).test_client()
+        other = create_app(ON).test_client()
         create(other, ROSE)
         assert CREATED not in values(measured)
         assert values(other)[CREATED] == 1
@@ -184,7 +180,7 @@ def test_missing_folder_of_metrics(
     One ERROR line says so, and /metrics is 50302.
     """
     monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path / "missing"))
-    client = create_app({"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_METRICS": 1}).test_client()
+    client = create_app(ON).test_client()
     for id in (1, 2):
         assert create(client, ROSE | {"id": id}).status_code == 200
     assert caplog.messages == [f"This process has no metrics: {os.strerror(2)}"]
@@ -227,12 +223,7 @@ def test_metrics_of_several_workers(tmp_path: Path) -> None:
     The folder of the metrics is removed at the end.
     """
     (tmp_path / "tmp").mkdir()
-    with served(
-        tmp_path,
-        PLANTSTORE_TOKENS="s3cret",
-        PLANTSTORE_METRICS="1",
-        TMPDIR=str(tmp_path / "tmp"),
-    ) as server:
+    with served(tmp_path, TMPDIR=str(tmp_path / "tmp"), **ON) as server:
         assert [status(server, "s3cret") for _ in range(20)] == [200] * 20
         assert read(server)[CREATED] == 20
         kill_workers(server)
@@ -251,8 +242,7 @@ def test_metrics_of_several_workers(tmp_path: Path) -> None:
 @pytest.mark.parametrize("config", ["preload_app = True", "import prometheus_client"])
 def test_metrics_of_an_application_that_is_loaded_early(tmp_path: Path, config: str) -> None:
     """The metrics are those of all workers, also if the main process loads the application."""
-    environment = {"PLANTSTORE_TOKENS": "s3cret", "PLANTSTORE_METRICS": "1"}
-    with served(tmp_path, config=config, **environment) as server:
+    with served(tmp_path, config=config, **ON) as server:
         assert [status(server, "s3cret") for _ in range(20)] == [200] * 20
         assert {read(server)[CREATED] for _ in range(10)} == {20}
 
@@ -263,8 +253,7 @@ def test_metrics_folder_that_disappears(tmp_path: Path) -> None:
 
     New workers say so in one line each, and /metrics is 50302.
     """
-    environment = {"PLANTSTORE_TOKENS": "s3cret", "PLANTSTORE_METRICS": "1"}
-    with served(tmp_path, TMPDIR=str(tmp_path), **environment) as server:
+    with served(tmp_path, TMPDIR=str(tmp_path), **ON) as server:
         (folder,) = tmp_path.glob("plantstore-metrics-*")
         rmtree(folder)
         assert [status(server, "s3cret") for _ in range(20)] == [200] * 20
@@ -281,8 +270,7 @@ def test_metrics_of_workers_of_another_user(public_folder: Path) -> None:
         pytest.skip("only root can start workers as another user")
     (public_folder / "tmp").mkdir()
     environment = {
-        "PLANTSTORE_TOKENS": "s3cret",
-        "PLANTSTORE_METRICS": "1",
+        **ON,
         "PLANTSTORE_STORE": f"sqlite:///{public_folder}/plants.db",
         "TMPDIR": str(public_folder / "tmp"),
     }
@@ -295,18 +283,17 @@ def test_metrics_of_workers_of_another_user(public_folder: Path) -> None:
 @pytest.mark.server
 def test_folders_of_killed_processes_are_removed(tmp_path: Path) -> None:
     """A main process that is killed leaves its folder, which the next start removes."""
-    environment = {"PLANTSTORE_TOKENS": "s3cret", "PLANTSTORE_METRICS": "1"}
     other = tmp_path / "plantstore-metrics-of-somebody"
     other.mkdir()
-    with Gunicorn(TMPDIR=str(tmp_path), **environment) as server:
+    with Gunicorn(TMPDIR=str(tmp_path), **ON) as server:
         assert status(server, "s3cret") == 200
         server.process.kill()
         server.process.wait()
     (left,) = {*tmp_path.glob("plantstore-metrics-*")} - {other}
-    with Gunicorn(TMPDIR=str(tmp_path), **environment) as server:
+    with Gunicorn(TMPDIR=str(tmp_path), **ON) as server:
         (new,) = {*tmp_path.glob("plantstore-metrics-*")} - {other}
         assert new != left
-        with Gunicorn(TMPDIR=str(tmp_path), **environment):
+        with Gunicorn(TMPDIR=str(tmp_path), **ON):
             assert new.exists()
 
 
@@ -318,10 +305,9 @@ def test_no_folder_for_metrics(tmp_path: Path) -> None:
     """
     (tmp_path / "other").mkdir()
     (tmp_path / "file").touch()
-    environment = {"PLANTSTORE_TOKENS": "s3cret", "PLANTSTORE_METRICS": "1"}
     hook = "import tempfile\ntempfile.tempdir = 'file'\nworker_tmp_dir = '.'"
     other = str(tmp_path / "other")
-    with served(tmp_path, config=hook, PROMETHEUS_MULTIPROC_DIR=other, **environment) as server:
+    with served(tmp_path, config=hook, PROMETHEUS_MULTIPROC_DIR=other, **ON) as server:
         server.wait_for(r"\[ERROR\] The workers cannot share their metrics: Not a directory")
         assert status(server, "s3cret") == 200
         assert server.request(GET).error == 50302
@@ -339,9 +325,8 @@ def test_full_disk(tmp_path: Path) -> None:
     mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "plantstore", str(folder)]
     if subprocess.run(mount, check=False, capture_output=True).returncode != 0:
         pytest.skip("only root can mount a small disk")
-    environment = {"PLANTSTORE_TOKENS": "s3cret", "PLANTSTORE_METRICS": "1"}
     try:
-        with served(tmp_path, TMPDIR=str(folder), **environment) as server:
+        with served(tmp_path, TMPDIR=str(folder), **ON) as server:
             wait_until(lambda: status(server, "s3cret") == 200 and len(files(folder)) == 2)
             created = read(server)[CREATED]
             fill(folder / "other")
@@ -384,8 +369,7 @@ def test_metrics_of_two_services_in_a_worker(tmp_path: Path) -> None:
     )
     (tmp_path / "two.py").write_text(code)
     arguments = ("-c", "python:plantstore.server.config", "--pythonpath", str(tmp_path), "two:app")
-    environment = {"PLANTSTORE_TOKENS": "s3cret", "PLANTSTORE_METRICS": "1"}
-    with Gunicorn(*arguments, **environment) as server:
+    with Gunicorn(*arguments, **ON) as server:
         rose = post(new_rose())
         for request in (rose, rose.replace(b"/plants", b"/garden/plants")):
             assert server.request(request).status == 200

@@ -215,28 +215,24 @@ class Visit:
             self.errors.append(text)
 
     def authorise(self) -> None:
-        """Enter the token."""
         self.page.get_by_role("button", name="Authorize").click()
         self.page.locator(".auth-container input").fill(TOKEN)
         self.page.locator(".auth-btn-wrapper button[type=submit]").click()
         self.page.get_by_role("button", name="Close", exact=True).click()
 
     def open(self, operation: str) -> Locator:
-        """Open an operation, and return its part of the page."""
         block = self.page.locator(f"#operations-plants-{operation}")
         block.locator(".opblock-summary-control").click()
         expect(block.locator(".execute")).to_be_visible()
         return block
 
     def execute(self, block: Locator, status: str, body: str) -> None:
-        """Try an operation, and check the response that the page shows."""
         block.locator(".execute").click()
         shown = block.locator(".live-responses-table tr.response")
         expect(shown.locator(".response-col_status")).to_contain_text(status)
         expect(shown.locator(".response-col_description")).to_contain_text(body)
 
     def check(self, prefix: str) -> None:
-        """Check that all requests had this prefix, and that nothing went wrong."""
         assert self.errors == []
         assert [url for url in self.urls if not url.startswith((prefix, "data:"))] == []
 
