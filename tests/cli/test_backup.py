@@ -161,14 +161,6 @@ def test_backup_that_is_interrupted(run: Run, url: str, file: Path) -> None:
     assert sorted(os.listdir()) == before
 
 
-@pytest.mark.parametrize("mode", [0o600, 0o640])
-def test_mode_of_a_backup(run: Run, file: Path, mode: int) -> None:
-    """A new backup is no more public than the database."""
-    file.chmod(mode)
-    assert run("backup", "backup.db").exit_code == 0
-    assert stat.S_IMODE(os.stat("backup.db").st_mode) == mode
-
-
 def test_backup_of_a_locked_or_wrong_file(run: Run, url: str, file: Path) -> None:
     """If the database is locked for too long, or is none, the backup fails with one line."""
     with closing(sqlite3.connect(file, isolation_level=None)) as other:
