@@ -7,6 +7,7 @@ from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from json import JSONDecodeError
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from marshmallow import ValidationError
@@ -132,14 +133,13 @@ def _number(name: str, cell: str) -> Any:
 
 
 def _csv_lines(plants: Iterable[Plant]) -> Iterator[bytes]:
+    # writerow returns what the write method returns.
+    encoder: Any = SimpleNamespace(write=str.encode)
+    plain, quoted = csv.writer(encoder), csv.writer(encoder, quoting=csv.QUOTE_ALL)
     for row in chain([Plant._fields], plants):
-        yield (",".join(map(_cell, row)) + "\r\n").encode()
-
-
-def _cell(value: object) -> str:
-    text = "" if value is None else str(value)
-    # A csv.writer does not quote a space at the start, which is then not read.
-    return '"' + text.replace('"', '""') + '"' if re.search('^ |[",\r\n]', text) else text
+        line = plain.writerow(row)
+        # A space at the start of a cell is read only in quotes.
+        yield quoted.writerow(row) if b", " in line else line
 
 
 def _decoded(lines: Iterable[bytes]) -> Iterator[str]:
