@@ -12,7 +12,7 @@ from pathlib import Path
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 
 from plantstore import Plant, open_store
 from plantstore.cli import main
@@ -47,6 +47,7 @@ def test_jsonl_round_trip(plants: list[Plant]) -> None:
 
 
 @given(plants=st.lists(PLANTS))
+@example(plants=[Plant(1, " Rose"), Plant(2, "", " ")])
 def test_csv_round_trip(plants: list[Plant]) -> None:
     """Plants that were written as CSV are read back unchanged; an empty tag becomes no tag."""
     lines = [*FORMATS["csv"].lines(plants)]
@@ -158,6 +159,8 @@ def test_import_of_files_from_other_programs(
         ("csv", b",a,\n", f"line 3: {INT64}, not ''."),
         ("csv", "٣,a,\n".encode(), f"line 3: {INT64}, not '٣'."),
         ("csv", "\u200b3,a,\n".encode(), f"line 3: {INT64}, not '\\u200b3'."),
+        ("csv", "\ufeff3,a,\n".encode(), f"line 3: {INT64}, not '\\ufeff3'."),
+        ("csv", b"\x003,a,\n", f"line 3: {INT64}, not '\\u00003'."),
         ("csv", b'4,"a\nb",\n4,"a"b,\n', "line 5: Not CSV: "),
         ("csv", b'4,"a\nb",\n\xff,"a",\n', "line 5: Must be UTF-8, not the byte 0xff."),
         ("csv", b"4,a,\r5,b,\r", "line 3: The lines must end with a line feed."),
