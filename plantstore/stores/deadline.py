@@ -36,50 +36,56 @@ class Limits:
     """
 
     #: An operation, such as an add, or one page of an iteration.
-    operation = 4.5
+    operation: float = 4.5
     #: The store's answer to ``/readyz``.
-    ping = 2.0
+    ping: float = 2.0
     #: The table is checked again after this time.
-    table_check = 60.0
+    table_check: float = 60.0
 
     # The lanes.
     #: A lane without a response for so long is stuck. If no other lane has had one, it is silence.
-    silence = 2.0
+    silence: float = 2.0
     #: Between two jobs that may try to end a silence, or two attempts to connect that have failed.
-    attempt = 1.0
+    attempt: float = 1.0
     #: After a silence, a lane that still has no response after this time is shut down.
-    after_silence = 5.0
+    after_silence: float = 5.0
     #: A lane is shut down if others have had a response since, or if it is not yet connected.
-    lost = 30.0
+    lost: float = 30.0
     #: ``close()`` waits so long until the idle connections are closed.
-    close = 1.0
+    close: float = 1.0
     #: How often a caller looks after the lanes.
-    look = 0.25
+    look: float = 0.25
     #: A lane waits so long for another add, if its last group of adds was large.
-    next_add = 0.001
+    next_add: float = 0.001
 
     # Retries.
     #: The pause after attempt number N after a conflict is random, and at most N times this.
-    pause = 0.02
+    pause: float = 0.02
     #: A server may wait for a lock so long: later, no attempt begins.
-    last_attempt = 1.1
+    last_attempt: float = 1.1
     #: Between two attempts to begin an import while another one is in progress.
-    import_pause = 0.1
+    import_pause: float = 0.1
 
     # The drivers.
     #: To connect to a server, or to one of several servers of a URL.
-    connect, connect_of_several = 3, 2
+    connect: int = 3
+    connect_of_several: int = 2
     #: When the kernel begins to test whether the host of an idle connection is gone, how often, and
     #: how many times. And when it ends a connection whose data is not acknowledged.
-    keepalive_idle, keepalive_interval, keepalive_count, keepalive_end = 4, 2, 3, 10
+    keepalive_idle: int = 4
+    keepalive_interval: int = 2
+    keepalive_count: int = 3
+    keepalive_end: int = 10
 
     # The servers.
-    postgresql_statement = 3.5
+    postgresql_statement: float = 3.5
     #: Shorter than PostgreSQL's ``deadlock_timeout``. An import waits for longer than adds, so that
     #: it is never the victim of a deadlock.
-    postgresql_lock, postgresql_import_lock = 0.5, 3
-    mysql_lock, mysql_import_lock = 1, 4
-    sqlite_lock = 4
+    postgresql_lock: float = 0.5
+    postgresql_import_lock: int = 3
+    mysql_lock: int = 1
+    mysql_import_lock: int = 4
+    sqlite_lock: int = 4
 
 
 @contextmanager
