@@ -259,7 +259,7 @@ def test_limit_of_connections_of_a_role(place: Place, engine: Engine) -> None:
 @only(*SERVERS)
 def test_number_of_connections(gate: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     """With ?connections=4, a store has at most four connections, also while there is silence."""
-    limit(monkeypatch, silence=0.2, attempt=0.1, lost=2)
+    limit(monkeypatch, silence=0.2, attempt=0.1, after_silence=LIMIT, lost=LIMIT)
     with open_sql(f"{gate.url}?connections=4") as store, ThreadPoolExecutor(16) as threads:
 
         def use(_: int) -> None:
@@ -274,5 +274,7 @@ def test_number_of_connections(gate: Proxy, monkeypatch: pytest.MonkeyPatch) -> 
             if number % 5 == 4:
                 gate.silence()
             list(threads.map(use, range(16)))
+            # The proxy may not have noticed yet that one was closed.
+            wait_until(lambda: len(gate.clients) <= 4, LIMIT / 4)
             opened.append(len(gate.clients))
-        assert 2 <= max(opened) <= 4
+        assert max(opened) >= 2

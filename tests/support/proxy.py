@@ -72,6 +72,7 @@ class Proxy:
             back = Thread(target=self._forward, args=[server, client, "response"], daemon=True)
             back.start()
             self._forward(client, server, "request")
+            self.clients.discard(client)
             back.join()
         self.clients.discard(client)  # The server may have refused the connection.
 
