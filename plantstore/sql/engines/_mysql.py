@@ -5,7 +5,7 @@ import socket
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from functools import partial
 from typing import Any, ClassVar
 
 from sqlalchemy import URL, Connection, Engine, Table, event, exc, text
@@ -15,7 +15,7 @@ from sqlalchemy.util import asbool
 from ...stores.base import Plant
 from ...stores.deadline import Limits
 from ._backend import CONNECTIONS, Backend, misconfigured, own_engine, qualified_name
-from ._options import convert, one_of, whole
+from ._options import between, convert, one_of
 
 # The columns of plants whose character set is not utf8mb4.
 _WRONG_CHARACTER_SETS = (
@@ -41,17 +41,7 @@ _TRANSIENT = {
     *(1037, 1038, 1041, 1135, 1206),  # Memory, threads or locks are missing.
     *(1040, 1129, 1203, 1226),  # Too many connections.
     *(1042, 1043, 1152, 1156, 1157, 1158, 1159, 1160, 1161, 1184),  # The network.
-    *(
-        1053,
-        1077,
-        1079,
-        1317,
-        1927,
-        1969,
-        3024,
-        3168,
-        3169,
-    ),  # The server ends, or a statement.
+    *(1053, 1077, 1079, 1317, 1927, 1969, 3024, 3168, 3169),  # The server or a statement ends.
     *(1792, 1836, 1874),  # The server is read-only.
     *(1020, 1412, 1615, 1637, 3100, 3101, 3572),  # Concurrent transactions.
     _FAILED_COMMIT,
@@ -79,11 +69,6 @@ _SESSION = f"""SET NAMES utf8mb4,
     /*!80000 , transaction_isolation='READ-COMMITTED', transaction_read_only=0 */"""
 
 
-def _file(path: str) -> str:
-    with Path(path).open("rb"):
-        return path
-
-
 # The driver checks the other values when it connects.
 _OPTIONS: dict[str, Callable[[str], Any]] = {
     **dict.fromkeys(("bind_address", "connect_timeout", "program_name"), str),
@@ -92,9 +77,9 @@ _OPTIONS: dict[str, Callable[[str], Any]] = {
     **dict.fromkeys(("ssl_cipher", "ssl_key"), str),
     # No other character set can store every text.
     "charset": one_of("utf8mb4"),
-    "connections": whole(2, 1000),
+    "connections": between(2, 1000),
     # The driver would ignore a file that is missing.
-    "read_default_file": _file,
+    "read_default_file": partial(os.path.realpath, strict=True),
     "ssl_disabled": asbool,
 }
 
@@ -151,14 +136,7 @@ class MySQL(Backend):
             engine = own_engine(url, arguments, connections=connections)
         except ValueError:  # SQLAlchemy converts some options.
             raise ValueError("an option of the URL has an invalid value") from None
-        from pymysql.connections import (  # type: ignore[import-untyped]
-            Connection as connect,  # noqa: N813
-        )
-
-        def do_connect(dialect: object, record: object, arguments: Any, options: Any) -> Any:
-            return _open(connect, **options)
-
-        event.listen(engine, "do_connect", do_connect)
+        event.listen(engine, "do_connect", _open)
         return engine
 
     def descriptor(self, driver: Any) -> int:
@@ -225,26 +203,27 @@ class MySQL(Backend):
         return super().message(error) if isinstance(original, OSError) or not text else str(text)
 
 
-def _open(connect: Any, **options: Any) -> Any:
+def _open(dialect: Any, record: object, arguments: object, options: dict[str, Any]) -> Any:
     """Open a connection to a server. Each response must arrive within the timeout to connect.
 
     :raises pymysql.err.Error: if this fails.
     """
+    driver = dialect.loaded_dbapi
     limited = {**options, "read_timeout": options["connect_timeout"]}
     try:
-        connection = connect(**limited, defer_connect=True)
+        connection = driver.connect(**limited, defer_connect=True)
     except Exception as error:
         reason = str(error).partition("\n")[0]  # Other lines are those of a file.
         wrong = f"an option of the URL has a wrong value: {reason}"
-        raise connect.OperationalError(_NO_SERVER, wrong) from error
+        raise driver.OperationalError(_NO_SERVER, wrong) from error
     try:
         connection.connect()
-    except (connect.Error, OSError):
+    except (driver.Error, OSError):
         raise
     except RuntimeError as error:  # A package for an authentication plugin is missing.
-        raise connect.OperationalError(_NO_SERVER, str(error)) from error
+        raise driver.OperationalError(_NO_SERVER, str(error)) from error
     except Exception as error:
-        raise connect.OperationalError(_NO_SERVER, f"not a database server: {error}") from error
+        raise driver.OperationalError(_NO_SERVER, f"not a database server: {error}") from error
     # A thread of the store may wait for longer. PyMySQL has no public name to change the timeout.
     connection._read_timeout = options.get("read_timeout")  # noqa: SLF001
     _keep_alive(connection._sock.fileno())  # noqa: SLF001

@@ -22,7 +22,7 @@ from ._backend import (
     own_engine,
     qualified_name,
 )
-from ._options import convert, one_of, whole
+from ._options import between, convert, one_of
 
 _log = logging.getLogger("plantstore")
 
@@ -74,23 +74,14 @@ _DEFAULTS_OF_SEVERAL = {
 }
 # A message of libpq about an option. The value may be a part of a password.
 _WRONG_VALUE = re.compile(r'(connection is bad: (?!connection)(invalid "\w+")?[^"]*)".*"')
-# The types of the options that libpq does not check before it connects.
+# The options that libpq does not check before it connects. The check of the table finds a wrong
+# client_encoding.
 _TYPES: dict[str, Callable[[str], Any]] = {
-    "client_encoding": one_of("utf8", "UTF8"),
-    "connections": whole(2, 1000),
+    "connections": between(2, 1000),
     "pgbouncer": one_of("true", "false"),
-    **dict.fromkeys(
-        (
-            "connect_timeout",
-            "keepalives",
-            "keepalives_count",
-            "keepalives_idle",
-            "keepalives_interval",
-            "prepare_threshold",
-            "tcp_user_timeout",
-        ),
-        whole(0, 2**31 - 1),
-    ),
+    **dict.fromkeys(("connect_timeout", "prepare_threshold", "tcp_user_timeout"), int),
+    **dict.fromkeys(("keepalives", "keepalives_count"), int),
+    **dict.fromkeys(("keepalives_idle", "keepalives_interval"), int),
 }
 # The codes of errors (SQLSTATE).
 # What a proxy reports if it has lost the server, and an unknown outcome.

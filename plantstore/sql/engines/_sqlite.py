@@ -2,7 +2,6 @@
 
 import logging
 import os
-import re
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -29,7 +28,7 @@ from ...stores.base import Plant, PlantExists, StoreUnavailable
 from ...stores.deadline import Limits
 from .._columns import make_columns
 from ._backend import Backend, driver_of, dropped, own_engine, plant_columns, qualified_name
-from ._options import convert, one_of
+from ._options import between, convert, one_of
 
 _log = logging.getLogger("plantstore")
 
@@ -104,15 +103,8 @@ def _folder_is_writable(file: str) -> bool:
     return os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK)
 
 
-def _seconds(value: str) -> float:
-    """Return a number of seconds from 0 to an hour."""
-    if not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,9})?", value) or float(value) > 3600:
-        raise ValueError
-    return float(value)
-
-
 _OPTIONS: dict[str, Callable[[str], Any]] = {
-    "timeout": _seconds,
+    "timeout": between(0.0, 3600.0),
     "journal_mode": one_of("truncate", "wal"),
     # After a crash, a file that is open with mode=ro could not be recovered.
     "mode": one_of("rw", "rwc"),
