@@ -78,8 +78,8 @@ class Failures:
             if self._backend.is_fault(error):
                 return error
             if not self._backend.is_transient(error):
-                message = self._backend.refusal(error, self._url)
-                return _caused(misconfigured(table, f"it refuses an operation: {message}"), error)
+                problem = f"it refuses an operation: {self.describe(error)}"
+                return _caused(misconfigured(table, problem), error)
         return _caused(StoreUnavailable(self.describe(error)), error)
 
     def explained(self, statements: Statements, run: Callable[[], _T]) -> _T:

@@ -156,6 +156,16 @@ def test_character_set_of_the_connection(engine: Engine) -> None:
 
 
 @only(postgresql)
+def test_client_encoding_of_the_url(place: Place) -> None:
+    """A client_encoding in the URL that lacks characters is refused."""
+    with (
+        open_sql(f"{place.url}?client_encoding=latin1") as store,
+        pytest.raises(StoreMisconfigured, match="encoding of the connection"),
+    ):
+        store.ping()
+
+
+@only(postgresql)
 @pytest.mark.parametrize(
     ("id", "name", "problem"),
     [

@@ -208,15 +208,17 @@ class Backend(ABC):
         """
 
     def describe(self, error: Exception, url: URL) -> str:
-        """Return the message of an error in one line, with what an operator needs to know."""
-        return one_line(self.message(error))
+        """Return the message of an error in one line, with what an operator needs to know.
 
-    def refusal(self, error: Exception, url: URL) -> str:
-        """Return the message of an error in one line, without the values of a plant."""
-        # PostgreSQL repeats them after the first line, MySQL and MariaDB in "Duplicate entry '...'
-        # for key", and in "Incorrect string value: '...' for column".
-        shown = re.sub("(entry|value:) '.*' for ", r"\1 for ", self.message(error), flags=re.DOTALL)
-        return one_line(shown.partition("\n")[0])
+        It has no values of a plant.
+        """
+        message = self.message(error)
+        if self.code(error) is not None:
+            # PostgreSQL repeats them after the first line, MySQL and MariaDB in "Duplicate entry
+            # '...' for key", and in "Incorrect string value: '...' for column".
+            message = re.sub("(entry|value:) '.*' for ", r"\1 for ", message, flags=re.DOTALL)
+            message = message.partition("\n")[0]
+        return one_line(message)
 
     def message(self, error: Exception) -> str:
         """Return the message of the driver."""
