@@ -1,14 +1,14 @@
 """The statements by which a store reads and writes its table."""
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from sqlalchemy import Connection, Table, bindparam, delete, func, select
 
 from ..stores.base import Plant
 from ..stores.deadline import Limits
 from ._tables import check_table, create_table
-from .engines import Backend
+from .engines import Added, Backend
 
 
 class Statements:
@@ -47,13 +47,8 @@ class Statements:
             check_table(connection, self.table, self._backend)
             self.is_checked = True
 
-    def insert(
-        self, connection: Connection, plants: Sequence[Plant]
-    ) -> tuple[Collection[int], Collection[int]]:
-        """Insert new plants, and return their ids, and the ids that exist.
-
-        :param plants: plants with different ids.
-        """
+    def insert(self, connection: Connection, plants: Sequence[Plant]) -> Added:
+        """Insert new plants with different ids."""
         self.prepare(connection, to_add=True)
         return self._backend.insert(connection, self.table, plants)
 

@@ -6,7 +6,7 @@ from urllib.parse import parse_qsl, unquote
 
 from sqlalchemy import URL, Engine, exc, make_url
 
-from ._backend import Backend, close, driver_of, dropped, misconfigured
+from ._backend import Added, Backend, close, driver_of, dropped, misconfigured
 from ._mysql import MySQL
 from ._options import shown
 from ._postgresql import PostgreSQL
@@ -14,6 +14,7 @@ from ._sqlite import SQLite, file_of
 
 __all__ = [
     "Backend",
+    "Added",
     "backend_of",
     "close",
     "driver_of",

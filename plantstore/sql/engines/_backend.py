@@ -32,6 +32,9 @@ from ...text import one_line
 #: The maximum number of connections of a process to a server, by default.
 CONNECTIONS = 24
 
+#: The ids of plants that were inserted, and the ids that exist.
+Added = tuple[Collection[int], Collection[int]]
+
 # The errors of a driver that refuses a statement of ours before the database has it.
 _DRIVER_ERRORS = (exc.DataError, exc.NotSupportedError, exc.ProgrammingError)
 
@@ -83,16 +86,13 @@ class Backend(ABC):
         :raises StoreUnavailable: if one is not.
         """
 
-    def insert(
-        self, connection: Connection, table: Table, plants: Sequence[Plant]
-    ) -> tuple[Collection[int], Collection[int]]:
+    def insert(self, connection: Connection, table: Table, plants: Sequence[Plant]) -> Added:
         """Insert those of the plants whose ids do not exist, in one transaction.
 
         If the database refuses one of the plants, none is inserted.
 
         :param plants: plants with different ids, in the order of the ids.
-        :returns: the ids that were inserted, and the ids that exist. If the database has dropped a
-            plant, its id is in neither of them.
+        :returns: the ids. That of a plant that the database has dropped is in none of them.
         """
         try:
             self._insert_atomically(connection, table, plants)
@@ -101,9 +101,7 @@ class Backend(ABC):
                 return self.insert_locked(connection, table, plants)
         return {plant.id for plant in plants}, ()
 
-    def insert_locked(
-        self, connection: Connection, table: Table, plants: Sequence[Plant]
-    ) -> tuple[Collection[int], Collection[int]]:
+    def insert_locked(self, connection: Connection, table: Table, plants: Sequence[Plant]) -> Added:
         """Insert those of the plants whose ids do not exist, in the transaction in progress.
 
         The ids that exist are read by a statement that locks them, so no replica answers it, and
@@ -151,9 +149,7 @@ class Backend(ABC):
         Return False if another import into the table is in progress.
         """
 
-    def import_batch(
-        self, connection: Connection, table: Table, plants: Sequence[Plant]
-    ) -> tuple[Collection[int], Collection[int]]:
+    def import_batch(self, connection: Connection, table: Table, plants: Sequence[Plant]) -> Added:
         """Add plants to an import. The result is that of :meth:`insert`."""
         return self.insert_locked(connection, table, plants)
 

@@ -3,7 +3,7 @@
 import os
 import socket
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, ClassVar
@@ -17,11 +17,11 @@ from ...stores.deadline import Limits
 from ._backend import CONNECTIONS, Backend, misconfigured, own_engine, qualified_name
 from ._options import between, convert, one_of
 
-# The columns of plants whose character set is not utf8mb4.
-_WRONG_CHARACTER_SETS = (
-    "SELECT 1 FROM information_schema.columns"  # noqa: S608
-    " WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table"
-    f" AND column_name IN {Plant._fields} AND character_set_name <> 'utf8mb4'"
+# The condition for the table in the tables and columns of information_schema.
+_THIS = "table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table"
+_COLUMNS = (
+    f"SELECT 1 FROM information_schema.columns WHERE {_THIS}"  # noqa: S608
+    f" AND column_name IN {Plant._fields} AND"
 )
 # The names are those of Linux; other systems have some of them.
 _KEEPALIVE = {
@@ -87,26 +87,20 @@ _OPTIONS: dict[str, Callable[[str], Any]] = {
 class MySQL(Backend):
     """MariaDB and MySQL, with PyMySQL. The engine of a site may have another driver."""
 
-    text_types: ClassVar[tuple[type[Any], ...]] = (LONGTEXT,)
-    text_name: ClassVar[str] = "LONGTEXT"
+    text_types = (LONGTEXT,)
+    text_name = "LONGTEXT"
     # A lock timeout, a deadlock, and a node of Galera that refuses statements.
-    conflicts: ClassVar[Collection[object]] = {1205, 1213, _NOT_READY}
-    unready: ClassVar[Collection[object]] = {_NOT_READY}
-    transient: ClassVar[Collection[object]] = _TRANSIENT
-    faults: ClassVar[Collection[object]] = {1064}  # A syntax error.
+    conflicts = {1205, 1213, _NOT_READY}
+    unready = {_NOT_READY}
+    transient = _TRANSIENT
+    faults = {1064}  # A syntax error.
     table_checks: ClassVar[Mapping[str, str]] = {
         "its storage engine must be InnoDB": (
-            "SELECT 1 FROM information_schema.tables"
-            " WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table"
-            " AND engine <> 'InnoDB'"
+            f"SELECT 1 FROM information_schema.tables WHERE {_THIS} AND engine <> 'InnoDB'"  # noqa: S608
         ),
         # The server would replace the id 0.
-        "the column id must not be AUTO_INCREMENT": (
-            "SELECT 1 FROM information_schema.columns"
-            " WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table"
-            " AND column_name = 'id' AND extra LIKE '%auto_increment%'"
-        ),
-        "its character set must be utf8mb4": _WRONG_CHARACTER_SETS,
+        "the column id must not be AUTO_INCREMENT": f"{_COLUMNS} extra LIKE '%auto_increment%'",
+        "its character set must be utf8mb4": f"{_COLUMNS} character_set_name <> 'utf8mb4'",
         "the character set of the connection must be utf8mb4": (
             "SELECT 1 FROM DUAL WHERE @@character_set_client <> 'utf8mb4'"
             " OR @@character_set_connection <> 'utf8mb4'"
@@ -140,9 +134,7 @@ class MySQL(Backend):
         return engine
 
     def descriptor(self, driver: Any) -> int:
-        """Return the file descriptor of the socket of a driver's connection."""
-        number: int = driver._sock.fileno()  # noqa: SLF001  # PyMySQL has no public name for it.
-        return number
+        return int(driver._sock.fileno())  # noqa: SLF001  # PyMySQL has no public name for it.
 
     def _insert_all(self, connection: Connection, table: Table, plants: Sequence[Plant]) -> None:
         # The server may end the connection before the driver has sent such a plant.
@@ -180,23 +172,19 @@ class MySQL(Backend):
             pass
 
     def code(self, error: Exception) -> Any:
-        """Return the number of an error of the server, or ``None``."""
         original: Any = getattr(error, "orig", error)
         code = getattr(original, "errno", None) or (original.args or [None])[0]
         return code if isinstance(code, int) and not 2000 <= code < 3000 and code else None
 
     def is_transient(self, error: Exception) -> bool:
-        """Return whether the error ends by itself, or the server is read-only."""
         code = self.code(error)
         is_read_only = code == _OPTION and "read-only" in self.message(error)
         return is_read_only or code in _OF_PROXIES or super().is_transient(error)
 
     def is_rolled_back(self, error: exc.DBAPIError) -> bool:
-        """Return whether the server says that the statement has failed, and not its commit."""
         return self.code(error) not in {None, _FAILED_COMMIT, _NOT_READY}
 
     def message(self, error: Exception) -> str:
-        """Return the message of the driver without the code of the error."""
         original: Any = getattr(error, "orig", error)
         text = original.args[-1] if original.args else ""
         # A missing file is only in the whole message.

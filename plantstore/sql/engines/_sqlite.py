@@ -3,7 +3,7 @@
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from sqlalchemy.schema import CreateTable
 from ...stores.base import Plant, PlantExists, StoreUnavailable
 from ...stores.deadline import Limits
 from .._columns import make_columns
-from ._backend import Backend, driver_of, dropped, own_engine, plant_columns, qualified_name
+from ._backend import Added, Backend, driver_of, dropped, own_engine, plant_columns, qualified_name
 from ._options import between, convert, one_of
 
 # What a connection knows of its file, in the dict of SQLAlchemy.
@@ -172,9 +172,7 @@ class SQLite(Backend):
         connection.execute(CreateTable(_NEW_TABLE))
         return True
 
-    def import_batch(
-        self, connection: Connection, table: Table, plants: Sequence[Plant]
-    ) -> tuple[Collection[int], Collection[int]]:
+    def import_batch(self, connection: Connection, table: Table, plants: Sequence[Plant]) -> Added:
         """Insert those of the plants whose ids do not exist into the temporary table."""
         existing = self._existing(connection, table, [plant.id for plant in plants])
         new = [plant for plant in plants if plant.id not in existing]
