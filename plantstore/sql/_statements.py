@@ -26,7 +26,7 @@ class Statements:
         # When an add checks it again. Another client may change it.
         self._next_check = 0.0
         self._backend = backend
-        self._creates_table = creates_table
+        self.creates_table = creates_table
         # Built once, and not for each read.
         self._select = select(*(table.c[name] for name in Plant._fields))
         self._select_one = self._select.where(table.c.id == bindparam("id"))
@@ -42,7 +42,7 @@ class Statements:
         now = time.monotonic()
         if not self.is_checked or (to_add and now > self._next_check):
             self._next_check = now + Limits.table_check
-            if to_add and self._creates_table:
+            if to_add and self.creates_table:
                 create_table(connection, self.table)
             check_table(connection, self.table, self._backend)
             self.is_checked = True

@@ -134,8 +134,6 @@ def _field_faults(
     name, type = column["name"], column["type"]
     is_text = isinstance(type, backend.text_types) and getattr(type, "length", None) is None
     if isinstance(definition.type, Text) and not is_text:
-        yield f"the column {name} must be {backend.text_name}"
-    if column.get("computed"):
-        yield f"the column {name} must not be computed"
+        yield f"the column {name} must be {backend.text_types[0].__name__.upper()}"
     if definition.nullable and not column["nullable"]:
         yield f"the column {name} must be nullable"

@@ -22,7 +22,6 @@ from sqlalchemy import (
     exc,
     select,
 )
-from sqlalchemy.sql.compiler import IdentifierPreparer
 from sqlalchemy.types import TypeEngine
 
 from ...stores.base import Plant, StoreMisconfigured
@@ -31,6 +30,9 @@ from ...text import one_line
 
 #: The maximum number of connections of a process to a server, by default.
 CONNECTIONS = 24
+
+#: The columns of plants in a statement, in the order of the fields. None of them needs quotes.
+COLUMNS = ", ".join(Plant._fields)
 
 #: The ids of plants that were inserted, and the ids that exist.
 Added = tuple[Collection[int], Collection[int]]
@@ -51,8 +53,6 @@ class Backend(ABC):
     id_type: ClassVar[type[TypeEngine[Any]]] = BigInteger
     #: The types of the columns name and tag.
     text_types: ClassVar[tuple[type[TypeEngine[Any]], ...]] = (Text, VARCHAR)
-    #: The name of the type of the columns name and tag.
-    text_name: ClassVar[str] = "TEXT"
     #: What else can be wrong with a table, with a query that returns a row if it is wrong. They
     #: are executed also if the table is missing.
     table_checks: ClassVar[Mapping[str, str]] = {}
@@ -245,18 +245,9 @@ def close(connection: Connection) -> None:
 
 def qualified_name(connection: Connection, table: Table) -> str:
     """Return the name of a table in a statement, with its schema if it has one."""
-    names = connection.schema_for_object(table), table.name
-    return ".".join(_quoted(connection.dialect.identifier_preparer, *names))
-
-
-def plant_columns(connection: Connection) -> str:
-    """Return the names of the columns of plants in a statement, in the order of the fields."""
-    return ", ".join(_quoted(connection.dialect.identifier_preparer, *Plant._fields))
-
-
-@lru_cache(100)
-def _quoted(preparer: IdentifierPreparer, *names: str | None) -> list[str]:
-    return [preparer.quote(name) for name in names if name]
+    quote = connection.dialect.identifier_preparer.quote
+    schema = connection.schema_for_object(table)
+    return f"{quote(schema)}.{quote(table.name)}" if schema else quote(table.name)
 
 
 def execute_insert(
@@ -273,17 +264,15 @@ def execute_insert(
 def insert_statement(connection: Connection, table: Table, rows: int, clause: str) -> str:
     """Return a statement that inserts plants. Its parameters are their fields."""
     marker = "?" if connection.dialect.paramstyle == "qmark" else "%s"
-    return _insert(
-        qualified_name(connection, table), plant_columns(connection), marker, rows, clause
-    )
+    return _insert(qualified_name(connection, table), marker, rows, clause)
 
 
 @lru_cache(1000)
-def _insert(table: str, columns: str, marker: str, rows: int, clause: str) -> str:
+def _insert(table: str, marker: str, rows: int, clause: str) -> str:
     # SQLAlchemy would compile a statement with several rows each time.
     row = f"({', '.join([marker] * len(Plant._fields))})"
     values = ", ".join([row] * rows)
-    return f"INSERT INTO {table} ({columns}) VALUES {values}{clause}"  # noqa: S608
+    return f"INSERT INTO {table} ({COLUMNS}) VALUES {values}{clause}"  # noqa: S608
 
 
 def own_engine(
@@ -294,8 +283,7 @@ def own_engine(
 ) -> Engine:
     """Return an engine of our own: each statement is a transaction, and there is no pool.
 
-    :param url: the URL. SQLAlchemy converts its options.
-    :param connect_args: arguments of the driver, which override these options.
+    :param connect_args: arguments of the driver, which override the options of the URL.
     :param timeout: the seconds that a job of the engine may wait.
     :param connections: the maximum number of connections of a process to a server.
     """

@@ -88,7 +88,6 @@ class MySQL(Backend):
     """MariaDB and MySQL, with PyMySQL. The engine of a site may have another driver."""
 
     text_types = (LONGTEXT,)
-    text_name = "LONGTEXT"
     # A lock timeout, a deadlock, and a node of Galera that refuses statements.
     conflicts = {1205, 1213, _NOT_READY}
     unready = {_NOT_READY}

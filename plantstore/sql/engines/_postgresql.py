@@ -43,8 +43,6 @@ _FIXED = {
     "standard_conforming_strings": "on",
 }
 _IMPORT_SETTINGS = f"SET LOCAL lock_timeout = {Limits.postgresql_import_lock * 1000}"
-# The version 10, if a server does not say which one it has.
-_LOWEST_VERSION = 10_00_00
 # The key of the notices about cancelled waits in the attribute ``info`` of a connection.
 _CANCELLED = "plantstore_cancelled"
 # The function of the server that sends a warning if its wait for a standby was cancelled: the
@@ -87,8 +85,7 @@ _UNLOGGED = """WITH RECURSIVE part(oid) AS (
 ) SELECT 1 FROM pg_class JOIN part USING (oid) WHERE relpersistence = 'u'"""
 # Pgpool-II sends this query to the primary: the function is not known to read only.
 _STATE = "SELECT current_setting('transaction_read_only'), pg_is_in_recovery()"
-_STANDBY = "the server is read-only: it is a standby"
-_READ_ONLY = "the server is read-only: default_transaction_read_only is on"
+_READ_ONLY = "the server is read-only: it is a standby, or default_transaction_read_only is on"
 # The classes of errors that end by themselves: a connection, a state of the transaction (such as
 # that of a read-only server), a rollback, resources, an operator, a system error, a snapshot.
 _TRANSIENT = ("08", "25", "40", "53", "57", "58", "72")
@@ -143,11 +140,7 @@ class PostgreSQL(Backend):
             users = options.get("options", _inherited_options())
             options["options"] = f"{_settings(_TIMEOUTS)} {users} {_settings(_FIXED)}"
         url = url.difference_update_query(["pgbouncer", "connections"])
-        engine = own_engine(url, options, connections=connections)
-        dialect: Any = engine.dialect
-        # SQLAlchemy refuses the version of a compatible server, and has no public name for this.
-        dialect._get_server_version_info = _server_version  # noqa: SLF001
-        return engine
+        return own_engine(url, options, connections=connections)
 
     def descriptor(self, driver: Any) -> int:
         return int(driver.fileno())
@@ -200,9 +193,8 @@ class PostgreSQL(Backend):
         return False
 
     def check_writable(self, connection: Connection) -> None:
-        read_only, is_standby = connection.exec_driver_sql(_STATE).one()
-        if read_only == "on":
-            raise StoreUnavailable(_STANDBY if is_standby else _READ_ONLY)
+        if connection.exec_driver_sql(_STATE).scalar() == "on":
+            raise StoreUnavailable(_READ_ONLY)
 
     def code(self, error: Exception) -> Any:
         original: Any = getattr(error, "orig", error)
@@ -274,16 +266,6 @@ def _inherited_options() -> str:
 
     values = {option.keyword: option.val for option in pq.Conninfo.get_defaults()}
     return (values[b"options"] or b"").decode()
-
-
-def _server_version(connection: Connection) -> tuple[int, int]:
-    """Return the version that the server names to the driver.
-
-    Compatible servers have another result of ``version()``, which SQLAlchemy does not understand.
-    """
-    driver: Any = connection.connection.driver_connection
-    version: int = driver.info.server_version
-    return divmod(max(version, _LOWEST_VERSION), 10000)
 
 
 def _arguments(url: URL) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from sqlalchemy.schema import CreateTable
 from ...stores.base import Plant, PlantExists, StoreUnavailable
 from ...stores.deadline import Limits
 from .._columns import make_columns
-from ._backend import Added, Backend, driver_of, dropped, own_engine, plant_columns, qualified_name
+from ._backend import COLUMNS, Added, Backend, driver_of, dropped, own_engine, qualified_name
 from ._options import between, convert, one_of
 
 # What a connection knows of its file, in the dict of SQLAlchemy.
@@ -181,7 +181,7 @@ class SQLite(Backend):
 
     def finish_import(self, connection: Connection, table: Table, skip_existing: bool) -> int:
         """Copy the temporary table by one transaction."""
-        name, columns = qualified_name(connection, table), plant_columns(connection)
+        name, columns = qualified_name(connection, table), COLUMNS
         # The file is locked against reads only for the commit itself.
         connection.exec_driver_sql(f"PRAGMA main.cache_size={_CACHE_SIZE}")
         with self.transaction(connection):
