@@ -34,8 +34,6 @@ _T = TypeVar("_T")
 class OwnConnections:
     """The connections of an engine of our own. Lanes hold them.
 
-    :param engine: the engine, which has no pool.
-    :param backend: the entry of the engine.
     :param timeout: the seconds that a job may take.
     :param connections: the maximum number of connections to a server.
     """

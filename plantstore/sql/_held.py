@@ -16,11 +16,7 @@ _opening = local()
 
 
 class HeldConnection:
-    """A connection that is opened when it is needed.
-
-    :param engine: the engine. It has no pool.
-    :param backend: the entry of the engine.
-    """
+    """A connection of an engine without a pool, opened when it is needed."""
 
     def __init__(self, engine: Engine, backend: Backend) -> None:
         self._engine = engine
@@ -95,11 +91,7 @@ class HeldConnection:
 
 
 def note_sockets(engine: Engine, backend: Backend) -> None:
-    """Let held connections know their sockets before SQLAlchemy sends its first statement.
-
-    :param engine: the engine.
-    :param backend: the entry of the engine.
-    """
+    """Let held connections know their sockets before SQLAlchemy sends its first statement."""
 
     def note(driver: Any, record: object) -> None:
         held, descriptor = getattr(_opening, "held", None), backend.descriptor(driver)

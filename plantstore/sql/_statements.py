@@ -12,12 +12,7 @@ from .engines import Added, Backend
 
 
 class Statements:
-    """The statements for one table of plants. Each is given a connection.
-
-    :param table: the table.
-    :param backend: the entry of its engine.
-    :param creates_table: whether an add creates the table if it is missing.
-    """
+    """The statements for one table of plants. Each is given a connection."""
 
     def __init__(self, table: Table, backend: Backend, creates_table: bool) -> None:
         self.table = table
@@ -26,6 +21,7 @@ class Statements:
         # When an add checks it again. Another client may change it.
         self._next_check = 0.0
         self._backend = backend
+        #: Whether an add creates the table if it is missing.
         self.creates_table = creates_table
         # Built once, and not for each read.
         self._select = select(*(table.c[name] for name in Plant._fields))

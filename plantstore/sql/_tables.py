@@ -19,7 +19,6 @@ class TableMissing(StoreMisconfigured):
 def define_table(name: str, metadata: MetaData, engine: Engine) -> Table:
     """Return the table of plants, the same for every engine.
 
-    :param name: the name of the table.
     :param metadata: the metadata that contains the table. Several stores may use one table.
     :param engine: the engine, which limits the length of the name.
     :raises ValueError: if the name is empty or too long, or if the metadata has a table of this

@@ -58,7 +58,6 @@ def make_engine(url: str) -> Engine:
 
     Each statement is a transaction by default. All steps of a job have one deadline.
 
-    :param url: the URL of the database.
     :raises ValueError: if it is not the URL of a database, or if an option is unknown or invalid.
         The message does not show the URL.
     :raises ImportError: if the driver is not installed.
@@ -71,7 +70,6 @@ def make_engine(url: str) -> Engine:
 def is_new(url: str) -> bool:
     """Return whether the first plant creates the database: an SQLite file that does not exist.
 
-    :param url: the URL of a database.
     :raises ValueError: as for :func:`make_engine`.
     """
     engine = make_engine(url)

@@ -233,11 +233,7 @@ class SQLite(Backend):
 def _set_up(
     lock_timeout: float, new_mode: str, connection: sqlite3.Connection, record: object
 ) -> None:
-    """Set the lock timeout, the journal mode and the syncs of a new connection.
-
-    :param lock_timeout: the seconds to wait for a lock.
-    :param new_mode: the journal mode of a new file.
-    """
+    """Set the lock timeout, the syncs, and the journal mode if the file is new."""
     try:
         connection.execute(f"PRAGMA busy_timeout={int(lock_timeout * 1000)}")
         _set_mode(connection, new_mode, time.monotonic() + lock_timeout)
