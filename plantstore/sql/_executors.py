@@ -141,15 +141,12 @@ def executor_of(engine: Engine) -> Executor:
     :raises ValueError: if the database is not one of those that :mod:`.engines` knows.
     """
     with _lock:
-        known = _executors.get(engine)
-        executor = None if known is None else known()
+        executor = _executors.get(engine, lambda: None)()
         if executor is None:
-            backend = backend_of(engine)
-            own = engine.get_execution_options().get("plantstore")
-            if own is None:
-                executor = SiteConnections(engine, backend)
-            else:
-                executor = OwnConnections(engine, backend, *own)
+            backend, own = backend_of(engine), engine.get_execution_options().get("plantstore")
+            executor = (
+                OwnConnections(engine, backend, *own) if own else SiteConnections(engine, backend)
+            )
             _executors[engine] = ref(executor)
         return executor
 

@@ -181,7 +181,7 @@ class SQLite(Backend):
 
     def finish_import(self, connection: Connection, table: Table, skip_existing: bool) -> int:
         """Copy the temporary table by one transaction."""
-        name, columns = qualified_name(connection, table), COLUMNS
+        name = qualified_name(connection, table)
         # The file is locked against reads only for the commit itself.
         connection.exec_driver_sql(f"PRAGMA main.cache_size={_CACHE_SIZE}")
         with self.transaction(connection):
@@ -190,13 +190,10 @@ class SQLite(Backend):
             existing = connection.exec_driver_sql(query).scalars().all()
             if existing and not skip_existing:
                 raise PlantExists(existing[0])
-            count = f"SELECT COUNT(*) FROM {_NEW}"  # noqa: S608
-            staged: int = connection.exec_driver_sql(count).scalar_one()
-            copied = connection.exec_driver_sql(
-                f"INSERT INTO {name} ({columns}) SELECT {columns} FROM {_NEW}"  # noqa: S608
-                f" WHERE NOT {taken}"
-            ).rowcount
-            if copied != staged - len(existing):
+            new = f"SELECT {COLUMNS} FROM {_NEW} WHERE NOT {taken}"  # noqa: S608
+            copied = connection.exec_driver_sql(f"INSERT INTO {name} ({COLUMNS}) {new}").rowcount
+            staged = connection.exec_driver_sql(f"SELECT COUNT(*) FROM {_NEW}").scalar()  # noqa: S608
+            if copied + len(existing) != staged:
                 raise dropped(table)
         return len(existing)
 
