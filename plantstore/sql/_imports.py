@@ -19,9 +19,10 @@ from .engines import Backend, dropped
 PAGE = 100
 #: The approximate number of characters in memory.
 WEIGHT = 1_000_000
-# The number of bytes in a statement, unless one plant has more. A server limits them: MariaDB may
-# refuse more than a mebibyte, and some characters take two bytes in a statement.
-_BYTES = 250_000
+# The number of characters in a statement, unless one plant has more. With up to four bytes for
+# each, they are 250,000 bytes, with the ids. A server limits them: MariaDB may refuse more than a
+# mebibyte, and some characters take two bytes in a statement.
+_ROOM = 60_000
 
 _log = logging.getLogger("plantstore")
 
@@ -76,19 +77,14 @@ def _begin(call: Session, begin: Callable[..., bool]) -> None:
 
 def _batches(plants: Iterable[Plant], skip_existing: bool) -> Iterator[dict[int, Plant]]:
     batch: dict[int, Plant] = {}
-    room = _BYTES
+    room = _ROOM
     for plant in plants:
         if plant.id in batch and not skip_existing:
             raise PlantExists(plant.id)
-        size = _bytes(plant)
-        if batch and (len(batch) == PAGE or size > room):
+        if batch and (len(batch) == PAGE or plant.characters > room):
             yield batch
-            batch, room = {}, _BYTES
+            batch, room = {}, _ROOM
         batch.setdefault(plant.id, plant)
-        room -= size
+        room -= plant.characters
     if batch:
         yield batch
-
-
-def _bytes(plant: Plant) -> int:
-    return sum(len(str(value).encode()) for value in plant)
