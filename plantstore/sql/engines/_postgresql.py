@@ -137,7 +137,7 @@ class PostgreSQL(Backend):
         if is_pooled:
             options["prepare_threshold"] = None
         else:
-            users = options.get("options", _inherited_options())
+            users = options["options"]
             options["options"] = f"{_settings(_TIMEOUTS)} {users} {_settings(_FIXED)}"
         url = url.difference_update_query(["pgbouncer", "connections"])
         return own_engine(url, options, connections=connections)
@@ -247,32 +247,22 @@ def _options(url: URL) -> dict[str, Any]:
     """
     from psycopg import pq
 
-    known = {option.keyword.decode(): str for option in pq.Conninfo.get_defaults()}
-    arguments = _arguments(url)
-    arguments |= convert({name: arguments[name] for name in url.query}, {**known, **_TYPES})
-    several = "," in f"{arguments.get('hostaddr') or arguments.get('host')}"
-    if "service" in arguments:
-        raise ValueError("use the environment variable PGSERVICE instead of the option service")
-    return {**_DEFAULTS, **(_DEFAULTS_OF_SEVERAL if several else {}), **arguments}
-
-
-def _settings(values: Mapping[str, str]) -> str:
-    return " ".join(f"-c {name}={value}" for name, value in values.items())
-
-
-def _inherited_options() -> str:
-    """Return the options of PGSERVICE or PGOPTIONS, which libpq does not add to others."""
-    from psycopg import pq
-
-    values = {option.keyword: option.val for option in pq.Conninfo.get_defaults()}
-    return (values[b"options"] or b"").decode()
-
-
-def _arguments(url: URL) -> dict[str, Any]:
-    """Return the parts of a URL. SQLAlchemy joins several hosts and their ports."""
-    try:
-        return dict(url.get_dialect()().create_connect_args(url)[1])
+    defaults = {option.keyword.decode(): option.val for option in pq.Conninfo.get_defaults()}
+    try:  # SQLAlchemy joins several hosts and their ports.
+        arguments = dict(url.get_dialect()().create_connect_args(url)[1])
     except (exc.ArgumentError, ValueError):
         raise ValueError(
             "the URL has invalid options host and port: use host=a,b&port=1,2 or host=a:1&host=b:2"
         ) from None
+    types: Mapping[str, Callable[[str], Any]] = {**dict.fromkeys(defaults, str), **_TYPES}
+    arguments |= convert({name: arguments[name] for name in url.query}, types)
+    several = "," in f"{arguments.get('hostaddr') or arguments.get('host')}"
+    if "service" in arguments:
+        raise ValueError("use the environment variable PGSERVICE instead of the option service")
+    # The options of PGSERVICE or PGOPTIONS. libpq does not add them to others.
+    inherited = {"options": (defaults["options"] or b"").decode()}
+    return {**_DEFAULTS, **(_DEFAULTS_OF_SEVERAL if several else {}), **inherited, **arguments}
+
+
+def _settings(values: Mapping[str, str]) -> str:
+    return " ".join(f"-c {name}={value}" for name, value in values.items())
