@@ -32,7 +32,9 @@ class HeldConnection:
         """
         if self._connection is None:
             try:
-                self._connection = self._open()
+                _opening.held = self
+                self._connection = self._engine.connect()
+                self._backend.watch(self._connection)
             except Exception as error:
                 self.close()  # A connection that is not complete must not be used.
                 # The frames of a driver refer to the error: its connection would stay open.
@@ -82,12 +84,6 @@ class HeldConnection:
         if self._socket is None:
             # It stays open when the driver closes its own.
             self._socket = socket.socket(fileno=os.dup(descriptor))
-
-    def _open(self) -> Connection:
-        _opening.held = self
-        connection = self._engine.connect()
-        self._backend.watch(connection)
-        return connection
 
 
 def note_sockets(engine: Engine, backend: Backend) -> None:

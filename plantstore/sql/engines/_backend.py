@@ -22,7 +22,6 @@ from sqlalchemy import (
     exc,
     select,
 )
-from sqlalchemy.types import TypeEngine
 
 from ...stores.base import Plant, StoreMisconfigured
 from ...stores.deadline import Limits
@@ -50,9 +49,9 @@ class Backend(ABC):
     #: Whether only one connection at a time can write.
     one_writer: ClassVar[bool] = False
     #: The type of the column id.
-    id_type: ClassVar[type[TypeEngine[Any]]] = BigInteger
+    id_type: ClassVar[type[Any]] = BigInteger
     #: The types of the columns name and tag.
-    text_types: ClassVar[tuple[type[TypeEngine[Any]], ...]] = (Text, VARCHAR)
+    text_types: ClassVar[tuple[type[Any], ...]] = (Text, VARCHAR)
     #: What else can be wrong with a table, with a query that returns a row if it is wrong. They
     #: are executed also if the table is missing.
     table_checks: ClassVar[Mapping[str, str]] = {}
