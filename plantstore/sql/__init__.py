@@ -26,7 +26,6 @@ __all__ = [
 def open_url(url: str) -> SQLStore:
     """Return the store of a database's URL. It opens its first connection on first use.
 
-    :param url: the URL of the database.
     :raises ValueError: if it is not the URL of a database, or if an option is unknown or invalid.
         The message does not show the URL.
     :raises ImportError: if the driver is not installed.

@@ -34,8 +34,6 @@ _T = TypeVar("_T")
 class OwnConnections:
     """The connections of an engine of our own. Lanes hold them.
 
-    :param engine: the engine, which has no pool.
-    :param backend: the entry of the engine.
     :param timeout: the seconds that a job may take.
     :param connections: the maximum number of connections to a server.
     """
@@ -143,15 +141,12 @@ def executor_of(engine: Engine) -> Executor:
     :raises ValueError: if the database is not one of those that :mod:`.engines` knows.
     """
     with _lock:
-        known = _executors.get(engine)
-        executor = None if known is None else known()
+        executor = _executors.get(engine, lambda: None)()
         if executor is None:
-            backend = backend_of(engine)
-            own = engine.get_execution_options().get("plantstore")
-            if own is None:
-                executor = SiteConnections(engine, backend)
-            else:
-                executor = OwnConnections(engine, backend, *own)
+            backend, own = backend_of(engine), engine.get_execution_options().get("plantstore")
+            executor = (
+                OwnConnections(engine, backend, *own) if own else SiteConnections(engine, backend)
+            )
             _executors[engine] = ref(executor)
         return executor
 

@@ -23,11 +23,7 @@ _T = TypeVar("_T")
 
 
 class Failures:
-    """What the errors of an engine mean for a job.
-
-    :param engine: the engine.
-    :param backend: the entry of the engine.
-    """
+    """What the errors of an engine mean for a job."""
 
     def __init__(self, engine: Engine, backend: Backend) -> None:
         self._url = engine.url
@@ -74,19 +70,17 @@ class Failures:
             return _caused(type(error)(*error.args), error.__cause__)
         if not isinstance(error, self._errors):
             return error
-        if isinstance(error, self._database_errors) and not _is_lost(error):
+        is_lost = getattr(error, "connection_invalidated", False)
+        if isinstance(error, self._database_errors) and not is_lost:
             if self._backend.is_fault(error):
                 return error
             if not self._backend.is_transient(error):
-                message = self._backend.refusal(error, self._url)
-                return _caused(misconfigured(table, f"it refuses an operation: {message}"), error)
+                problem = f"it refuses an operation: {self.describe(error)}"
+                return _caused(misconfigured(table, problem), error)
         return _caused(StoreUnavailable(self.describe(error)), error)
 
     def explained(self, statements: Statements, run: Callable[[], _T]) -> _T:
-        """Call a function. If it fails, raise the exception that a caller gets.
-
-        :param statements: the statements of the table.
-        """
+        """Call a function. If it fails, raise the exception that a caller gets."""
         try:
             return run()
         except Exception as error:  # noqa: BLE001  # The caller gets it.
@@ -109,11 +103,9 @@ class Failures:
         return self._backend.describe(error, self._url)
 
     def retry(self, attempt: Callable[[], _T], expires: float) -> _T:
-        """Call a function, and repeat it after conflicts with concurrent transactions.
+        """Call a function, and repeat it after conflicts, as long as there is time.
 
         If its prepared statements are outdated, it is repeated once, on a new connection.
-
-        :param expires: the deadline.
         """
         attempts = 0
         while True:
@@ -132,7 +124,3 @@ class Failures:
 def _caused(meaning: Exception, error: BaseException | None) -> Exception:
     meaning.__cause__ = error
     return meaning
-
-
-def _is_lost(error: Exception) -> bool:
-    return isinstance(error, exc.DBAPIError) and error.connection_invalidated

@@ -16,11 +16,7 @@ _opening = local()
 
 
 class HeldConnection:
-    """A connection that is opened when it is needed.
-
-    :param engine: the engine. It has no pool.
-    :param backend: the entry of the engine.
-    """
+    """A connection of an engine without a pool, opened when it is needed."""
 
     def __init__(self, engine: Engine, backend: Backend) -> None:
         self._engine = engine
@@ -36,7 +32,9 @@ class HeldConnection:
         """
         if self._connection is None:
             try:
-                self._connection = self._open()
+                _opening.held = self
+                self._connection = self._engine.connect()
+                self._backend.watch(self._connection)
             except Exception as error:
                 self.close()  # A connection that is not complete must not be used.
                 # The frames of a driver refer to the error: its connection would stay open.
@@ -87,19 +85,9 @@ class HeldConnection:
             # It stays open when the driver closes its own.
             self._socket = socket.socket(fileno=os.dup(descriptor))
 
-    def _open(self) -> Connection:
-        _opening.held = self
-        connection = self._engine.connect()
-        self._backend.watch(connection)
-        return connection
-
 
 def note_sockets(engine: Engine, backend: Backend) -> None:
-    """Let held connections know their sockets before SQLAlchemy sends its first statement.
-
-    :param engine: the engine.
-    :param backend: the entry of the engine.
-    """
+    """Let held connections know their sockets before SQLAlchemy sends its first statement."""
 
     def note(driver: Any, record: object) -> None:
         held, descriptor = getattr(_opening, "held", None), backend.descriptor(driver)

@@ -19,9 +19,10 @@ from .engines import Backend, dropped
 PAGE = 100
 #: The approximate number of characters in memory.
 WEIGHT = 1_000_000
-# The number of bytes in a statement, unless one plant has more. A server limits them: MariaDB may
-# refuse more than a mebibyte, and some characters take two bytes in a statement.
-_BYTES = 250_000
+# The number of characters in a statement, unless one plant has more. With up to four bytes for
+# each, they are 250,000 bytes, with the ids. A server limits them: MariaDB may refuse more than a
+# mebibyte, and some characters take two bytes in a statement.
+_ROOM = 60_000
 
 _log = logging.getLogger("plantstore")
 
@@ -36,16 +37,23 @@ def add_all(
     :param skip_existing: whether plants that exist are skipped.
     :raises PlantExists: if an id exists or is repeated, and existing plants are not skipped.
     """
+    backend, table = executor.backend, statements.table
     with executor.session(statements) as execute:
-        call = partial(_call, executor.backend, execute)
+        call, count = partial(_call, backend, execute), 0
         call(partial(statements.prepare, to_add=True))
-        _begin(call, executor.backend, statements)
-        added = 0
+        _begin(call, partial(backend.begin_import, table=table))
         for batch in _batches(plants, skip_existing):
-            added += _add_batch(call, executor.backend, statements, batch, skip_existing)
-        finish = executor.backend.finish_import
-        skipped: int = call(partial(finish, table=statements.table, skip_existing=skip_existing))
-        return added - skipped
+            ordered = [batch[id] for id in sorted(batch)]  # In the order of all transactions.
+            added, existing = call(partial(backend.import_batch, table=table, plants=ordered))
+            for id in batch:
+                if id in existing and not skip_existing:
+                    raise PlantExists(id)
+                if id not in added and id not in existing:
+                    raise dropped(table)
+            count += len(added)
+        finish = partial(backend.finish_import, table=table, skip_existing=skip_existing)
+        skipped: int = call(finish)
+        return count - skipped
 
 
 def _call(backend: Backend, execute: Session, step: Callable[..., Any]) -> Any:
@@ -59,47 +67,24 @@ def _call(backend: Backend, execute: Session, step: Callable[..., Any]) -> Any:
         raise
 
 
-def _begin(call: Session, backend: Backend, statements: Statements) -> None:
+def _begin(call: Session, begin: Callable[..., bool]) -> None:
     """Begin an import, as soon as no other one is in progress."""
-    begin = partial(backend.begin_import, table=statements.table)
     if not call(begin):
         _log.info("Another import is in progress. This one begins when it has ended.")
         while not call(begin):
             time.sleep(Limits.import_pause)
 
 
-def _add_batch(
-    call: Session,
-    backend: Backend,
-    statements: Statements,
-    batch: dict[int, Plant],
-    skip_existing: bool,
-) -> int:
-    plants = [batch[id] for id in sorted(batch)]  # In the order of all transactions.
-    added, existing = call(partial(backend.import_batch, table=statements.table, plants=plants))
-    for id in batch:
-        if id in existing and not skip_existing:
-            raise PlantExists(id)
-        if id not in added and id not in existing:
-            raise dropped(statements.table)
-    return len(added)
-
-
 def _batches(plants: Iterable[Plant], skip_existing: bool) -> Iterator[dict[int, Plant]]:
     batch: dict[int, Plant] = {}
-    room = _BYTES
+    room = _ROOM
     for plant in plants:
         if plant.id in batch and not skip_existing:
             raise PlantExists(plant.id)
-        size = _bytes(plant)
-        if batch and (len(batch) == PAGE or size > room):
+        if batch and (len(batch) == PAGE or plant.characters > room):
             yield batch
-            batch, room = {}, _BYTES
+            batch, room = {}, _ROOM
         batch.setdefault(plant.id, plant)
-        room -= size
+        room -= plant.characters
     if batch:
         yield batch
-
-
-def _bytes(plant: Plant) -> int:
-    return sum(len(str(value).encode()) for value in plant)

@@ -21,9 +21,7 @@ _GROUP_SIZE, _GROUP_WEIGHT = 100, 250_000
 class Job:
     """A function to execute with a connection, or a plant to add.
 
-    :param statements: the statements of its table.
     :param expires: the time at which its caller gives up, by the monotonic clock.
-    :param run: the function.
     """
 
     def __init__(
@@ -52,12 +50,7 @@ class Job:
 
 
 class Add(Job):
-    """A plant to add. Waiting adds of different ids are executed together.
-
-    :param statements: the statements of its table.
-    :param expires: the time at which its caller gives up, by the monotonic clock.
-    :param plant: the plant.
-    """
+    """A plant to add. Waiting adds of different ids are executed together."""
 
     #: Whether it must not be executed with others.
     is_alone = False
@@ -120,13 +113,7 @@ class WaitingJobs(SimpleQueue[Job | None]):
 
 
 def _may_join(other: Job | None, first: Add, room: int) -> TypeGuard[Add]:
-    """Return whether a job is an add that may be in the same group as another add.
-
-    :param room: the number of characters that it may have.
-    """
-    return (
-        isinstance(other, Add)
-        and other.statements is first.statements
-        and other.plant.characters <= room
-        and not other.is_alone
-    )
+    """Return whether a job is an add that may be in the group of another add and fits into it."""
+    if not isinstance(other, Add) or other.is_alone:
+        return False
+    return other.statements is first.statements and other.plant.characters <= room

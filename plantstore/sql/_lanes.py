@@ -51,16 +51,11 @@ _T = TypeVar("_T")
 class Lane:
     """A thread, its connection, and the jobs that it executes.
 
-    :param held: the connection.
     :param serve: what the thread does with the lane and a queue.
-    :param queue: the queue.
     """
 
     def __init__(
-        self,
-        held: HeldConnection,
-        serve: Callable[["Lane", WaitingJobs], None],
-        queue: WaitingJobs,
+        self, held: HeldConnection, serve: Callable[["Lane", WaitingJobs], None], queue: WaitingJobs
     ) -> None:
         self.held = held
         # It does not delay the end of the process.
@@ -81,8 +76,6 @@ class Lane:
 class Lanes:
     """The queue for one kind of jobs, and its lanes, which are started when they are needed.
 
-    :param engine: the engine.
-    :param backend: the entry of the engine.
     :param usual: the maximum number of lanes.
     :param most: the maximum number of lanes while some of them are stuck.
     :param silence: the seconds without a response after which a lane is stuck.

@@ -32,9 +32,6 @@ class SiteConnections:
     A request may hold a connection of the site's pool while it waits for one of the store. If they
     were one pool, concurrent requests could wait for each other. An SQLite database in memory has
     only one connection, which is shared.
-
-    :param engine: the engine of the site.
-    :param backend: the entry of the engine.
     """
 
     def __init__(self, engine: Engine, backend: Backend) -> None:

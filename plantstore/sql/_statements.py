@@ -1,23 +1,18 @@
 """The statements by which a store reads and writes its table."""
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from sqlalchemy import Connection, Table, bindparam, delete, func, select
 
 from ..stores.base import Plant
 from ..stores.deadline import Limits
 from ._tables import check_table, create_table
-from .engines import Backend
+from .engines import Added, Backend
 
 
 class Statements:
-    """The statements for one table of plants. Each is given a connection.
-
-    :param table: the table.
-    :param backend: the entry of its engine.
-    :param creates_table: whether an add creates the table if it is missing.
-    """
+    """The statements for one table of plants. Each is given a connection."""
 
     def __init__(self, table: Table, backend: Backend, creates_table: bool) -> None:
         self.table = table
@@ -26,7 +21,8 @@ class Statements:
         # When an add checks it again. Another client may change it.
         self._next_check = 0.0
         self._backend = backend
-        self._creates_table = creates_table
+        #: Whether an add creates the table if it is missing.
+        self.creates_table = creates_table
         # Built once, and not for each read.
         self._select = select(*(table.c[name] for name in Plant._fields))
         self._select_one = self._select.where(table.c.id == bindparam("id"))
@@ -42,18 +38,13 @@ class Statements:
         now = time.monotonic()
         if not self.is_checked or (to_add and now > self._next_check):
             self._next_check = now + Limits.table_check
-            if to_add and self._creates_table:
+            if to_add and self.creates_table:
                 create_table(connection, self.table)
             check_table(connection, self.table, self._backend)
             self.is_checked = True
 
-    def insert(
-        self, connection: Connection, plants: Sequence[Plant]
-    ) -> tuple[Collection[int], Collection[int]]:
-        """Insert new plants, and return their ids, and the ids that exist.
-
-        :param plants: plants with different ids.
-        """
+    def insert(self, connection: Connection, plants: Sequence[Plant]) -> Added:
+        """Insert new plants with different ids."""
         self.prepare(connection, to_add=True)
         return self._backend.insert(connection, self.table, plants)
 

@@ -1,6 +1,7 @@
 """Plants in a SQL database, through SQLAlchemy Core: one store for every engine."""
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import TypeVar
 from weakref import finalize
 
@@ -45,12 +46,9 @@ class SQLStore(BulkStore):
         self._executor = executor_of(engine)
         # The threads of the executor do not end by themselves.
         finalize(self, self._executor.close)
-        self._site_creates_table = metadata is not None
         definition = define_table(table, MetaData() if metadata is None else metadata, engine)
         self._url = engine.url
-        self._statements = Statements(
-            definition, self._executor.backend, creates_table=metadata is None
-        )
+        self._statements = Statements(definition, self._executor.backend, metadata is None)
 
     def add(self, plant: Plant) -> None:
         """Store a new plant.
@@ -79,7 +77,7 @@ class SQLStore(BulkStore):
         """Return the plant with this id, or ``None`` when there is none."""
         if int64_fault(id):  # The driver of SQLite would raise OverflowError.
             return None
-        return self._execute(lambda connection: self._statements.find(connection, id), None)
+        return self._execute(partial(self._statements.find, id=id), None)
 
     def remove(self, id: int) -> None:
         """Remove the plant with this id.
@@ -88,10 +86,7 @@ class SQLStore(BulkStore):
         """
         if int64_fault(id):
             raise KeyError(id)
-        removed = self._execute(
-            lambda connection: self._statements.remove(connection, id), False, writes=True
-        )
-        if not removed:
+        if not self._execute(partial(self._statements.remove, id=id), False, writes=True):
             raise KeyError(id)
 
     def iterate(self, after: int | None = None) -> Iterator[Plant]:
@@ -102,7 +97,8 @@ class SQLStore(BulkStore):
             after = None
         size = PAGE // 8  # Small at first: names may be long.
         while True:
-            page, has_more = self._page(after, size)
+            find = partial(self._statements.page, after=after, size=size, characters=WEIGHT)
+            page, has_more = self._execute(find, (list[Plant](), False))
             yield from page
             if not has_more:
                 return
@@ -128,12 +124,6 @@ class SQLStore(BulkStore):
         """Close the idle connections of the store. Those of a site stay open."""
         self._executor.close()
 
-    def _page(self, after: int | None, size: int) -> tuple[list[Plant], bool]:
-        return self._execute(
-            lambda connection: self._statements.page(connection, after, size, WEIGHT),
-            (list[Plant](), False),
-        )
-
     def _execute(
         self, run: Callable[[Connection], _T], without_table: _T, *, writes: bool = False
     ) -> _T:
@@ -153,6 +143,6 @@ class SQLStore(BulkStore):
                 raise table_missing(statements.table)
             return self._executor.call(statements, execute, writes=writes)
         except TableMissing:
-            if self._site_creates_table:
-                raise
-            return without_table
+            if statements.creates_table:
+                return without_table
+            raise

@@ -19,7 +19,6 @@ class TableMissing(StoreMisconfigured):
 def define_table(name: str, metadata: MetaData, engine: Engine) -> Table:
     """Return the table of plants, the same for every engine.
 
-    :param name: the name of the table.
     :param metadata: the metadata that contains the table. Several stores may use one table.
     :param engine: the engine, which limits the length of the name.
     :raises ValueError: if the name is empty or too long, or if the metadata has a table of this
@@ -30,8 +29,13 @@ def define_table(name: str, metadata: MetaData, engine: Engine) -> Table:
         raise ValueError(f"table must be a name of 1 to {longest} bytes")
     key = f"{metadata.schema}.{name}" if metadata.schema else name
     existing = metadata.tables.get(key)
+    if existing is not None and not existing.info.get("plantstore"):
+        raise ValueError(
+            f"metadata already has a table {name}, which plantstore did not define: pass another"
+            " name, such as table='garden_plants', or create the store before db.reflect()"
+        )
     if existing is not None:
-        return _own(existing)
+        return existing
     return Table(
         name,
         metadata,
@@ -44,21 +48,15 @@ def define_table(name: str, metadata: MetaData, engine: Engine) -> Table:
     )
 
 
-def _own(existing: Table) -> Table:
-    if not existing.info.get("plantstore"):
-        raise ValueError(
-            f"metadata already has a table {existing.name}, which plantstore did not define: pass"
-            " another name, such as table='garden_plants', or create the store before db.reflect()"
-        )
-    return existing
-
-
 def create_table(connection: Connection, table: Table) -> None:
     """Create the table if it does not exist."""
     try:
         table.create(connection, checkfirst=True)
     except exc.DBAPIError as error:
-        if error.connection_invalidated or not _exists(connection, table):
+        if error.connection_invalidated:
+            raise
+        connection.rollback()  # PostgreSQL executes nothing in a transaction that has failed.
+        if not inspect(connection).has_table(table.name, connection.schema_for_object(table)):
             raise
         # Another worker has created the table since the check.
 
@@ -90,11 +88,6 @@ def table_missing(table: Table) -> TableMissing:
         f"table {table.name}: it does not exist; run the migrations of the site, such as flask db"
         " upgrade"
     )
-
-
-def _exists(connection: Connection, table: Table) -> bool:
-    connection.rollback()  # PostgreSQL executes nothing in a transaction that has failed.
-    return inspect(connection).has_table(table.name, connection.schema_for_object(table))
 
 
 def _database_faults(connection: Connection, table: Table, backend: Backend) -> Iterator[str]:
@@ -134,8 +127,6 @@ def _field_faults(
     name, type = column["name"], column["type"]
     is_text = isinstance(type, backend.text_types) and getattr(type, "length", None) is None
     if isinstance(definition.type, Text) and not is_text:
-        yield f"the column {name} must be {backend.text_name}"
-    if column.get("computed"):
-        yield f"the column {name} must not be computed"
+        yield f"the column {name} must be {backend.text_types[0].__name__.upper()}"
     if definition.nullable and not column["nullable"]:
         yield f"the column {name} must be nullable"

@@ -6,7 +6,7 @@ from urllib.parse import parse_qsl, unquote
 
 from sqlalchemy import URL, Engine, exc, make_url
 
-from ._backend import Backend, close, driver_of, dropped, misconfigured
+from ._backend import Added, Backend, close, driver_of, dropped, misconfigured
 from ._mysql import MySQL
 from ._options import shown
 from ._postgresql import PostgreSQL
@@ -14,6 +14,7 @@ from ._sqlite import SQLite, file_of
 
 __all__ = [
     "Backend",
+    "Added",
     "backend_of",
     "close",
     "driver_of",
@@ -28,11 +29,6 @@ __all__ = [
 # What may follow the scheme in the URL of a server with credentials. The password may contain
 # separators. But in me:1234/db@host, 1234 may be a password or a port: such a URL is refused.
 _CREDENTIALS = re.compile(r"[^:/?#@\[\]]*(:(?![0-9]*[/?#])[^@]*)?@[^@]*")
-
-_ONE_SERVER = (
-    "the URL must have one server; PostgreSQL may have several in options:"
-    " postgresql://user:password@/name?host=a:5432&host=b:5432"
-)
 
 # The entries by the name of the engine in a URL, which is also the name of SQLAlchemy's dialect.
 _BACKENDS: dict[str, Backend] = {
@@ -62,7 +58,6 @@ def make_engine(url: str) -> Engine:
 
     Each statement is a transaction by default. All steps of a job have one deadline.
 
-    :param url: the URL of the database.
     :raises ValueError: if it is not the URL of a database, or if an option is unknown or invalid.
         The message does not show the URL.
     :raises ImportError: if the driver is not installed.
@@ -75,7 +70,6 @@ def make_engine(url: str) -> Engine:
 def is_new(url: str) -> bool:
     """Return whether the first plant creates the database: an SQLite file that does not exist.
 
-    :param url: the URL of a database.
     :raises ValueError: as for :func:`make_engine`.
     """
     engine = make_engine(url)
@@ -95,8 +89,6 @@ def public_url(url: str) -> str:
 
 
 def _parse(url: str) -> URL:
-    if _has_several_servers(url):
-        raise ValueError(_ONE_SERVER)
     with suppress(exc.ArgumentError, ValueError):
         if _is_certain(url) and "\0" not in unquote(url):
             parsed = make_url(url)
@@ -111,20 +103,16 @@ def _parse(url: str) -> URL:
     )
 
 
-def _has_several_servers(url: str) -> bool:
-    scheme, _, rest = url.partition("://")
-    return scheme != "sqlite" and "," in re.split("[/?#]", rest.rpartition("@")[2])[0]
-
-
 def _is_valid(url: URL) -> bool:
     """Return whether the parts of a URL are valid.
 
     :raises UnicodeError: if the name of the host is invalid. The drivers would raise it later.
     """
-    if not unquote(url.host or "").startswith("/"):  # The folder of a socket.
-        (url.host or "").encode("idna")
-    port = 1 if url.port is None else url.port
-    return url.database not in {None, "", ":memory:"} and 0 < port < 2**16
+    host, port = url.host or "", 1 if url.port is None else url.port
+    if not unquote(host).startswith("/"):  # The folder of a socket.
+        host.encode("idna")
+    has_database = url.database not in {None, "", ":memory:"}
+    return has_database and "," not in host and 0 < port < 2**16  # One server.
 
 
 def _is_certain(url: str) -> bool:

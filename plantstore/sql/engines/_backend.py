@@ -22,8 +22,6 @@ from sqlalchemy import (
     exc,
     select,
 )
-from sqlalchemy.sql.compiler import IdentifierPreparer
-from sqlalchemy.types import TypeEngine
 
 from ...stores.base import Plant, StoreMisconfigured
 from ...stores.deadline import Limits
@@ -31,6 +29,12 @@ from ...text import one_line
 
 #: The maximum number of connections of a process to a server, by default.
 CONNECTIONS = 24
+
+#: The columns of plants in a statement, in the order of the fields. None of them needs quotes.
+COLUMNS = ", ".join(Plant._fields)
+
+#: The ids of plants that were inserted, and the ids that exist.
+Added = tuple[Collection[int], Collection[int]]
 
 # The errors of a driver that refuses a statement of ours before the database has it.
 _DRIVER_ERRORS = (exc.DataError, exc.NotSupportedError, exc.ProgrammingError)
@@ -45,11 +49,9 @@ class Backend(ABC):
     #: Whether only one connection at a time can write.
     one_writer: ClassVar[bool] = False
     #: The type of the column id.
-    id_type: ClassVar[type[TypeEngine[Any]]] = BigInteger
+    id_type: ClassVar[type[Any]] = BigInteger
     #: The types of the columns name and tag.
-    text_types: ClassVar[tuple[type[TypeEngine[Any]], ...]] = (Text, VARCHAR)
-    #: The name of the type of the columns name and tag.
-    text_name: ClassVar[str] = "TEXT"
+    text_types: ClassVar[tuple[type[Any], ...]] = (Text, VARCHAR)
     #: What else can be wrong with a table, with a query that returns a row if it is wrong. They
     #: are executed also if the table is missing.
     table_checks: ClassVar[Mapping[str, str]] = {}
@@ -83,16 +85,13 @@ class Backend(ABC):
         :raises StoreUnavailable: if one is not.
         """
 
-    def insert(
-        self, connection: Connection, table: Table, plants: Sequence[Plant]
-    ) -> tuple[Collection[int], Collection[int]]:
+    def insert(self, connection: Connection, table: Table, plants: Sequence[Plant]) -> Added:
         """Insert those of the plants whose ids do not exist, in one transaction.
 
         If the database refuses one of the plants, none is inserted.
 
         :param plants: plants with different ids, in the order of the ids.
-        :returns: the ids that were inserted, and the ids that exist. If the database has dropped a
-            plant, its id is in neither of them.
+        :returns: the ids. That of a plant that the database has dropped is in none of them.
         """
         try:
             self._insert_atomically(connection, table, plants)
@@ -101,9 +100,7 @@ class Backend(ABC):
                 return self.insert_locked(connection, table, plants)
         return {plant.id for plant in plants}, ()
 
-    def insert_locked(
-        self, connection: Connection, table: Table, plants: Sequence[Plant]
-    ) -> tuple[Collection[int], Collection[int]]:
+    def insert_locked(self, connection: Connection, table: Table, plants: Sequence[Plant]) -> Added:
         """Insert those of the plants whose ids do not exist, in the transaction in progress.
 
         The ids that exist are read by a statement that locks them, so no replica answers it, and
@@ -151,9 +148,7 @@ class Backend(ABC):
         Return False if another import into the table is in progress.
         """
 
-    def import_batch(
-        self, connection: Connection, table: Table, plants: Sequence[Plant]
-    ) -> tuple[Collection[int], Collection[int]]:
+    def import_batch(self, connection: Connection, table: Table, plants: Sequence[Plant]) -> Added:
         """Add plants to an import. The result is that of :meth:`insert`."""
         return self.insert_locked(connection, table, plants)
 
@@ -208,15 +203,17 @@ class Backend(ABC):
         """
 
     def describe(self, error: Exception, url: URL) -> str:
-        """Return the message of an error in one line, with what an operator needs to know."""
-        return one_line(self.message(error))
+        """Return the message of an error in one line, with what an operator needs to know.
 
-    def refusal(self, error: Exception, url: URL) -> str:
-        """Return the message of an error in one line, without the values of a plant."""
-        # PostgreSQL repeats them after the first line, MySQL and MariaDB in "Duplicate entry '...'
-        # for key", and in "Incorrect string value: '...' for column".
-        shown = re.sub("(entry|value:) '.*' for ", r"\1 for ", self.message(error), flags=re.DOTALL)
-        return one_line(shown.partition("\n")[0])
+        It has no values of a plant.
+        """
+        message = self.message(error)
+        if self.code(error) is not None:
+            # PostgreSQL repeats them after the first line, MySQL and MariaDB in "Duplicate entry
+            # '...' for key", and in "Incorrect string value: '...' for column".
+            message = re.sub("(entry|value:) '.*' for ", r"\1 for ", message, flags=re.DOTALL)
+            message = message.partition("\n")[0]
+        return one_line(message)
 
     def message(self, error: Exception) -> str:
         """Return the message of the driver."""
@@ -247,18 +244,9 @@ def close(connection: Connection) -> None:
 
 def qualified_name(connection: Connection, table: Table) -> str:
     """Return the name of a table in a statement, with its schema if it has one."""
-    names = connection.schema_for_object(table), table.name
-    return ".".join(_quoted(connection.dialect.identifier_preparer, *names))
-
-
-def plant_columns(connection: Connection) -> str:
-    """Return the names of the columns of plants in a statement, in the order of the fields."""
-    return ", ".join(_quoted(connection.dialect.identifier_preparer, *Plant._fields))
-
-
-@lru_cache(100)
-def _quoted(preparer: IdentifierPreparer, *names: str | None) -> list[str]:
-    return [preparer.quote(name) for name in names if name]
+    quote = connection.dialect.identifier_preparer.quote
+    schema = connection.schema_for_object(table)
+    return f"{quote(schema)}.{quote(table.name)}" if schema else quote(table.name)
 
 
 def execute_insert(
@@ -275,17 +263,15 @@ def execute_insert(
 def insert_statement(connection: Connection, table: Table, rows: int, clause: str) -> str:
     """Return a statement that inserts plants. Its parameters are their fields."""
     marker = "?" if connection.dialect.paramstyle == "qmark" else "%s"
-    return _insert(
-        qualified_name(connection, table), plant_columns(connection), marker, rows, clause
-    )
+    return _insert(qualified_name(connection, table), marker, rows, clause)
 
 
 @lru_cache(1000)
-def _insert(table: str, columns: str, marker: str, rows: int, clause: str) -> str:
+def _insert(table: str, marker: str, rows: int, clause: str) -> str:
     # SQLAlchemy would compile a statement with several rows each time.
     row = f"({', '.join([marker] * len(Plant._fields))})"
     values = ", ".join([row] * rows)
-    return f"INSERT INTO {table} ({columns}) VALUES {values}{clause}"  # noqa: S608
+    return f"INSERT INTO {table} ({COLUMNS}) VALUES {values}{clause}"  # noqa: S608
 
 
 def own_engine(
@@ -296,8 +282,7 @@ def own_engine(
 ) -> Engine:
     """Return an engine of our own: each statement is a transaction, and there is no pool.
 
-    :param url: the URL. SQLAlchemy converts its options.
-    :param connect_args: arguments of the driver, which override these options.
+    :param connect_args: arguments of the driver, which override the options of the URL.
     :param timeout: the seconds that a job of the engine may wait.
     :param connections: the maximum number of connections of a process to a server.
     """

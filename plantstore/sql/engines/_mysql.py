@@ -3,9 +3,9 @@
 import os
 import socket
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from functools import partial
 from typing import Any, ClassVar
 
 from sqlalchemy import URL, Connection, Engine, Table, event, exc, text
@@ -15,13 +15,13 @@ from sqlalchemy.util import asbool
 from ...stores.base import Plant
 from ...stores.deadline import Limits
 from ._backend import CONNECTIONS, Backend, misconfigured, own_engine, qualified_name
-from ._options import convert, one_of, whole
+from ._options import between, convert, one_of
 
-# The columns of plants whose character set is not utf8mb4.
-_WRONG_CHARACTER_SETS = (
-    "SELECT 1 FROM information_schema.columns"  # noqa: S608
-    " WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table"
-    f" AND column_name IN {Plant._fields} AND character_set_name <> 'utf8mb4'"
+# The condition for the table in the tables and columns of information_schema.
+_THIS = "table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table"
+_COLUMNS = (
+    f"SELECT 1 FROM information_schema.columns WHERE {_THIS}"  # noqa: S608
+    f" AND column_name IN {Plant._fields} AND"
 )
 # The names are those of Linux; other systems have some of them.
 _KEEPALIVE = {
@@ -41,17 +41,7 @@ _TRANSIENT = {
     *(1037, 1038, 1041, 1135, 1206),  # Memory, threads or locks are missing.
     *(1040, 1129, 1203, 1226),  # Too many connections.
     *(1042, 1043, 1152, 1156, 1157, 1158, 1159, 1160, 1161, 1184),  # The network.
-    *(
-        1053,
-        1077,
-        1079,
-        1317,
-        1927,
-        1969,
-        3024,
-        3168,
-        3169,
-    ),  # The server ends, or a statement.
+    *(1053, 1077, 1079, 1317, 1927, 1969, 3024, 3168, 3169),  # The server or a statement ends.
     *(1792, 1836, 1874),  # The server is read-only.
     *(1020, 1412, 1615, 1637, 3100, 3101, 3572),  # Concurrent transactions.
     _FAILED_COMMIT,
@@ -79,11 +69,6 @@ _SESSION = f"""SET NAMES utf8mb4,
     /*!80000 , transaction_isolation='READ-COMMITTED', transaction_read_only=0 */"""
 
 
-def _file(path: str) -> str:
-    with Path(path).open("rb"):
-        return path
-
-
 # The driver checks the other values when it connects.
 _OPTIONS: dict[str, Callable[[str], Any]] = {
     **dict.fromkeys(("bind_address", "connect_timeout", "program_name"), str),
@@ -92,9 +77,9 @@ _OPTIONS: dict[str, Callable[[str], Any]] = {
     **dict.fromkeys(("ssl_cipher", "ssl_key"), str),
     # No other character set can store every text.
     "charset": one_of("utf8mb4"),
-    "connections": whole(2, 1000),
+    "connections": between(2, 1000),
     # The driver would ignore a file that is missing.
-    "read_default_file": _file,
+    "read_default_file": partial(os.path.realpath, strict=True),
     "ssl_disabled": asbool,
 }
 
@@ -102,26 +87,19 @@ _OPTIONS: dict[str, Callable[[str], Any]] = {
 class MySQL(Backend):
     """MariaDB and MySQL, with PyMySQL. The engine of a site may have another driver."""
 
-    text_types: ClassVar[tuple[type[Any], ...]] = (LONGTEXT,)
-    text_name: ClassVar[str] = "LONGTEXT"
+    text_types = (LONGTEXT,)
     # A lock timeout, a deadlock, and a node of Galera that refuses statements.
-    conflicts: ClassVar[Collection[object]] = {1205, 1213, _NOT_READY}
-    unready: ClassVar[Collection[object]] = {_NOT_READY}
-    transient: ClassVar[Collection[object]] = _TRANSIENT
-    faults: ClassVar[Collection[object]] = {1064}  # A syntax error.
+    conflicts = {1205, 1213, _NOT_READY}
+    unready = {_NOT_READY}
+    transient = _TRANSIENT
+    faults = {1064}  # A syntax error.
     table_checks: ClassVar[Mapping[str, str]] = {
         "its storage engine must be InnoDB": (
-            "SELECT 1 FROM information_schema.tables"
-            " WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table"
-            " AND engine <> 'InnoDB'"
+            f"SELECT 1 FROM information_schema.tables WHERE {_THIS} AND engine <> 'InnoDB'"  # noqa: S608
         ),
         # The server would replace the id 0.
-        "the column id must not be AUTO_INCREMENT": (
-            "SELECT 1 FROM information_schema.columns"
-            " WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table"
-            " AND column_name = 'id' AND extra LIKE '%auto_increment%'"
-        ),
-        "its character set must be utf8mb4": _WRONG_CHARACTER_SETS,
+        "the column id must not be AUTO_INCREMENT": f"{_COLUMNS} extra LIKE '%auto_increment%'",
+        "its character set must be utf8mb4": f"{_COLUMNS} character_set_name <> 'utf8mb4'",
         "the character set of the connection must be utf8mb4": (
             "SELECT 1 FROM DUAL WHERE @@character_set_client <> 'utf8mb4'"
             " OR @@character_set_connection <> 'utf8mb4'"
@@ -151,20 +129,11 @@ class MySQL(Backend):
             engine = own_engine(url, arguments, connections=connections)
         except ValueError:  # SQLAlchemy converts some options.
             raise ValueError("an option of the URL has an invalid value") from None
-        from pymysql.connections import (  # type: ignore[import-untyped]
-            Connection as connect,  # noqa: N813
-        )
-
-        def do_connect(dialect: object, record: object, arguments: Any, options: Any) -> Any:
-            return _open(connect, **options)
-
-        event.listen(engine, "do_connect", do_connect)
+        event.listen(engine, "do_connect", _open)
         return engine
 
     def descriptor(self, driver: Any) -> int:
-        """Return the file descriptor of the socket of a driver's connection."""
-        number: int = driver._sock.fileno()  # noqa: SLF001  # PyMySQL has no public name for it.
-        return number
+        return int(driver._sock.fileno())  # noqa: SLF001  # PyMySQL has no public name for it.
 
     def _insert_all(self, connection: Connection, table: Table, plants: Sequence[Plant]) -> None:
         # The server may end the connection before the driver has sent such a plant.
@@ -202,49 +171,46 @@ class MySQL(Backend):
             pass
 
     def code(self, error: Exception) -> Any:
-        """Return the number of an error of the server, or ``None``."""
         original: Any = getattr(error, "orig", error)
         code = getattr(original, "errno", None) or (original.args or [None])[0]
         return code if isinstance(code, int) and not 2000 <= code < 3000 and code else None
 
     def is_transient(self, error: Exception) -> bool:
-        """Return whether the error ends by itself, or the server is read-only."""
         code = self.code(error)
         is_read_only = code == _OPTION and "read-only" in self.message(error)
         return is_read_only or code in _OF_PROXIES or super().is_transient(error)
 
     def is_rolled_back(self, error: exc.DBAPIError) -> bool:
-        """Return whether the server says that the statement has failed, and not its commit."""
         return self.code(error) not in {None, _FAILED_COMMIT, _NOT_READY}
 
     def message(self, error: Exception) -> str:
-        """Return the message of the driver without the code of the error."""
         original: Any = getattr(error, "orig", error)
         text = original.args[-1] if original.args else ""
         # A missing file is only in the whole message.
         return super().message(error) if isinstance(original, OSError) or not text else str(text)
 
 
-def _open(connect: Any, **options: Any) -> Any:
+def _open(dialect: Any, record: object, arguments: object, options: dict[str, Any]) -> Any:
     """Open a connection to a server. Each response must arrive within the timeout to connect.
 
     :raises pymysql.err.Error: if this fails.
     """
+    driver = dialect.loaded_dbapi
     limited = {**options, "read_timeout": options["connect_timeout"]}
     try:
-        connection = connect(**limited, defer_connect=True)
+        connection = driver.connect(**limited, defer_connect=True)
     except Exception as error:
         reason = str(error).partition("\n")[0]  # Other lines are those of a file.
         wrong = f"an option of the URL has a wrong value: {reason}"
-        raise connect.OperationalError(_NO_SERVER, wrong) from error
+        raise driver.OperationalError(_NO_SERVER, wrong) from error
     try:
         connection.connect()
-    except (connect.Error, OSError):
+    except (driver.Error, OSError):
         raise
     except RuntimeError as error:  # A package for an authentication plugin is missing.
-        raise connect.OperationalError(_NO_SERVER, str(error)) from error
+        raise driver.OperationalError(_NO_SERVER, str(error)) from error
     except Exception as error:
-        raise connect.OperationalError(_NO_SERVER, f"not a database server: {error}") from error
+        raise driver.OperationalError(_NO_SERVER, f"not a database server: {error}") from error
     # A thread of the store may wait for longer. PyMySQL has no public name to change the timeout.
     connection._read_timeout = options.get("read_timeout")  # noqa: SLF001
     _keep_alive(connection._sock.fileno())  # noqa: SLF001

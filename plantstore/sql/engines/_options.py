@@ -1,17 +1,19 @@
 """The options in the URL of a database."""
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
+
+_Number = TypeVar("_Number", int, float)
 
 
-def whole(lowest: int, highest: int) -> Callable[[str], int]:
-    """Return a function that converts an option to a whole number."""
+def between(lowest: _Number, highest: _Number) -> Callable[[str], _Number]:
+    """Return a function that converts an option to a number of the type of the limits."""
 
-    def convert_number(value: str) -> int:
-        if not re.fullmatch("[0-9]{1,10}", value) or not lowest <= int(value) <= highest:
+    def convert_number(value: str) -> _Number:
+        number = type(lowest)(value)
+        if not lowest <= number <= highest:
             raise ValueError
-        return int(value)
+        return number
 
     return convert_number
 

@@ -1,20 +1,20 @@
 """PostgreSQL."""
 
-import logging
 import re
 import zlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import Any, ClassVar
 from urllib.parse import unquote
 
-from sqlalchemy import URL, Connection, Engine, Table, event, exc, text
+from sqlalchemy import URL, Connection, Engine, Table, exc, text
 
 from ...stores.base import Plant, StoreUnavailable
 from ...stores.deadline import Limits
 from ._backend import (
     CONNECTIONS,
+    Added,
     Backend,
     driver_of,
     execute_insert,
@@ -22,9 +22,7 @@ from ._backend import (
     own_engine,
     qualified_name,
 )
-from ._options import convert, one_of, whole
-
-_log = logging.getLogger("plantstore")
+from ._options import between, convert, one_of
 
 # What a session needs. A statement ends on the server before the client gives up. A lock timeout
 # that is shorter than deadlock_timeout (one second) ends the wait of a group of adds, so that an
@@ -45,12 +43,6 @@ _FIXED = {
     "standard_conforming_strings": "on",
 }
 _IMPORT_SETTINGS = f"SET LOCAL lock_timeout = {Limits.postgresql_import_lock * 1000}"
-_WITHOUT_TIMEOUT = (
-    "The role %s has no %s in PostgreSQL. With pgbouncer=true, the role must have it:"
-    " ALTER ROLE %s SET %s = %s"
-)
-# The version 10, if a server does not say which one it has.
-_LOWEST_VERSION = 10_00_00
 # The key of the notices about cancelled waits in the attribute ``info`` of a connection.
 _CANCELLED = "plantstore_cancelled"
 # The function of the server that sends a warning if its wait for a standby was cancelled: the
@@ -74,23 +66,14 @@ _DEFAULTS_OF_SEVERAL = {
 }
 # A message of libpq about an option. The value may be a part of a password.
 _WRONG_VALUE = re.compile(r'(connection is bad: (?!connection)(invalid "\w+")?[^"]*)".*"')
-# The types of the options that libpq does not check before it connects.
+# The options that libpq does not check before it connects. The check of the table finds a wrong
+# client_encoding.
 _TYPES: dict[str, Callable[[str], Any]] = {
-    "client_encoding": one_of("utf8", "UTF8"),
-    "connections": whole(2, 1000),
+    "connections": between(2, 1000),
     "pgbouncer": one_of("true", "false"),
-    **dict.fromkeys(
-        (
-            "connect_timeout",
-            "keepalives",
-            "keepalives_count",
-            "keepalives_idle",
-            "keepalives_interval",
-            "prepare_threshold",
-            "tcp_user_timeout",
-        ),
-        whole(0, 2**31 - 1),
-    ),
+    **dict.fromkeys(("connect_timeout", "prepare_threshold", "tcp_user_timeout"), int),
+    **dict.fromkeys(("keepalives", "keepalives_count"), int),
+    **dict.fromkeys(("keepalives_idle", "keepalives_interval"), int),
 }
 # The codes of errors (SQLSTATE).
 # What a proxy reports if it has lost the server, and an unknown outcome.
@@ -102,8 +85,7 @@ _UNLOGGED = """WITH RECURSIVE part(oid) AS (
 ) SELECT 1 FROM pg_class JOIN part USING (oid) WHERE relpersistence = 'u'"""
 # Pgpool-II sends this query to the primary: the function is not known to read only.
 _STATE = "SELECT current_setting('transaction_read_only'), pg_is_in_recovery()"
-_STANDBY = "the server is read-only: it is a standby"
-_READ_ONLY = "the server is read-only: default_transaction_read_only is on"
+_READ_ONLY = "the server is read-only: it is a standby, or default_transaction_read_only is on"
 # The classes of errors that end by themselves: a connection, a state of the transaction (such as
 # that of a read-only server), a rollback, resources, an operator, a system error, a snapshot.
 _TRANSIENT = ("08", "25", "40", "53", "57", "58", "72")
@@ -121,11 +103,11 @@ class PostgreSQL(Backend):
     """PostgreSQL, with psycopg. The engine of a site may have another driver."""
 
     # A serialization failure, a deadlock, and a lock timeout.
-    conflicts: ClassVar[Collection[object]] = {"40001", "40P01", "55P03"}
+    conflicts = {"40001", "40P01", "55P03"}
     # An object in use, and an internal error, such as that of concurrent DDL.
-    transient: ClassVar[Collection[object]] = {"55006", "XX000"}
+    transient = {"55006", "XX000"}
     # A syntax error, and a parameter that is missing.
-    faults: ClassVar[Collection[object]] = {"42601", "42P02"}
+    faults = {"42601", "42P02"}
     table_checks: ClassVar[Mapping[str, str]] = {
         # SQL_ASCII stores the bytes of UTF-8 unchanged.
         "the encoding of the database must be UTF8": (
@@ -155,21 +137,13 @@ class PostgreSQL(Backend):
         if is_pooled:
             options["prepare_threshold"] = None
         else:
-            users = options.get("options", _inherited_options())
+            users = options["options"]
             options["options"] = f"{_settings(_TIMEOUTS)} {users} {_settings(_FIXED)}"
         url = url.difference_update_query(["pgbouncer", "connections"])
-        engine = own_engine(url, options, connections=connections)
-        if is_pooled:
-            event.listen(engine, "engine_connect", _check_settings, once=True)
-        dialect: Any = engine.dialect
-        # SQLAlchemy refuses the version of a compatible server, and has no public name for this.
-        dialect._get_server_version_info = _server_version  # noqa: SLF001
-        return engine
+        return own_engine(url, options, connections=connections)
 
     def descriptor(self, driver: Any) -> int:
-        """Return the file descriptor of the socket of a driver's connection."""
-        number: int = driver.fileno()
-        return number
+        return int(driver.fileno())
 
     def watch(self, connection: Connection) -> None:
         """Collect the notices of the server that a wait for a standby was cancelled."""
@@ -188,9 +162,7 @@ class PostgreSQL(Backend):
         if connection.info[_CANCELLED]:
             raise StoreUnavailable(_NOT_REPLICATED)
 
-    def insert(
-        self, connection: Connection, table: Table, plants: Sequence[Plant]
-    ) -> tuple[Collection[int], Collection[int]]:
+    def insert(self, connection: Connection, table: Table, plants: Sequence[Plant]) -> Added:
         """Insert those of the plants whose ids do not exist, each by one statement.
 
         The statement that inserts also says which ids exist. So no other server answers, which
@@ -221,13 +193,10 @@ class PostgreSQL(Backend):
         return False
 
     def check_writable(self, connection: Connection) -> None:
-        """Check that a transaction may write: not on a standby, nor if the role is read-only."""
-        read_only, is_standby = connection.exec_driver_sql(_STATE).one()
-        if read_only == "on":
-            raise StoreUnavailable(_STANDBY if is_standby else _READ_ONLY)
+        if connection.exec_driver_sql(_STATE).scalar() == "on":
+            raise StoreUnavailable(_READ_ONLY)
 
     def code(self, error: Exception) -> Any:
-        """Return the SQLSTATE of an error."""
         original: Any = getattr(error, "orig", error)
         if hasattr(original, "sqlstate"):
             return original.sqlstate
@@ -237,24 +206,18 @@ class PostgreSQL(Backend):
         return fields.get("C") if isinstance(fields, dict) else None
 
     def is_transient(self, error: Exception) -> bool:
-        """Return whether the SQLSTATE or its class says that the error ends by itself."""
         return super().is_transient(error) or self.code(error).startswith(_TRANSIENT)
 
     def is_outdated(self, error: exc.DBAPIError) -> bool:
-        """Return whether a new session would execute the statement."""
         found_by = getattr(getattr(error.orig, "diag", None), "source_function", None)
         return found_by == _CHECK_OF_RESULTS or self.code(error) in _OTHER_SESSION
 
     def describe(self, error: Exception, url: URL) -> str:
-        """Return the message of an error in one line, with the option that PgBouncer needs.
-
-        The wrong value of an option is masked.
-        """
+        """Return the message, in which the wrong value of an option is masked."""
         message = _WRONG_VALUE.sub(r'\1"***"', super().describe(error, url))
         return f"{message} ({_FOR_PGBOUNCER})" if "startup parameter" in message else message
 
     def is_rolled_back(self, error: exc.DBAPIError) -> bool:
-        """Return whether the server says that the statement has failed."""
         code = self.code(error)
         return code is not None and not code.startswith(_UNKNOWN_OUTCOMES)
 
@@ -284,50 +247,22 @@ def _options(url: URL) -> dict[str, Any]:
     """
     from psycopg import pq
 
-    known = {option.keyword.decode(): str for option in pq.Conninfo.get_defaults()}
-    arguments = _arguments(url)
-    arguments |= convert({name: arguments[name] for name in url.query}, {**known, **_TYPES})
-    several = "," in f"{arguments.get('hostaddr') or arguments.get('host')}"
-    if "service" in arguments:
-        raise ValueError("use the environment variable PGSERVICE instead of the option service")
-    return {**_DEFAULTS, **(_DEFAULTS_OF_SEVERAL if several else {}), **arguments}
-
-
-def _settings(values: Mapping[str, str]) -> str:
-    return " ".join(f"-c {name}={value}" for name, value in values.items())
-
-
-def _inherited_options() -> str:
-    """Return the options of PGSERVICE or PGOPTIONS, which libpq does not add to others."""
-    from psycopg import pq
-
-    values = {option.keyword: option.val for option in pq.Conninfo.get_defaults()}
-    return (values[b"options"] or b"").decode()
-
-
-def _check_settings(connection: Connection) -> None:
-    """Log each timeout that the role does not have."""
-    for name, value in _TIMEOUTS.items():
-        if connection.exec_driver_sql(f"SHOW {name}").scalar() == "0":
-            role = connection.engine.url.username
-            _log.warning(_WITHOUT_TIMEOUT, role, name, role, name, value)
-
-
-def _server_version(connection: Connection) -> tuple[int, int]:
-    """Return the version that the server names to the driver.
-
-    Compatible servers have another result of ``version()``, which SQLAlchemy does not understand.
-    """
-    driver: Any = connection.connection.driver_connection
-    version: int = driver.info.server_version
-    return divmod(max(version, _LOWEST_VERSION), 10000)
-
-
-def _arguments(url: URL) -> dict[str, Any]:
-    """Return the parts of a URL. SQLAlchemy joins several hosts and their ports."""
-    try:
-        return dict(url.get_dialect()().create_connect_args(url)[1])
+    defaults = {option.keyword.decode(): option.val for option in pq.Conninfo.get_defaults()}
+    try:  # SQLAlchemy joins several hosts and their ports.
+        arguments = dict(url.get_dialect()().create_connect_args(url)[1])
     except (exc.ArgumentError, ValueError):
         raise ValueError(
             "the URL has invalid options host and port: use host=a,b&port=1,2 or host=a:1&host=b:2"
         ) from None
+    types: Mapping[str, Callable[[str], Any]] = {**dict.fromkeys(defaults, str), **_TYPES}
+    arguments |= convert({name: arguments[name] for name in url.query}, types)
+    several = "," in f"{arguments.get('hostaddr') or arguments.get('host')}"
+    if "service" in arguments:
+        raise ValueError("use the environment variable PGSERVICE instead of the option service")
+    # The options of PGSERVICE or PGOPTIONS. libpq does not add them to others.
+    inherited = {"options": (defaults["options"] or b"").decode()}
+    return {**_DEFAULTS, **(_DEFAULTS_OF_SEVERAL if several else {}), **inherited, **arguments}
+
+
+def _settings(values: Mapping[str, str]) -> str:
+    return " ".join(f"-c {name}={value}" for name, value in values.items())

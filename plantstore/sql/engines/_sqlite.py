@@ -1,45 +1,27 @@
 """SQLite files."""
 
-import logging
 import os
-import re
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import unquote, urlsplit
 
-from sqlalchemy import (
-    URL,
-    Connection,
-    Engine,
-    Integer,
-    MetaData,
-    Table,
-    event,
-    exc,
-)
+from sqlalchemy import URL, Connection, Engine, Integer, MetaData, Table, event, exc
 from sqlalchemy.schema import CreateTable
-from sqlalchemy.types import TypeEngine
 
 from ...stores.base import Plant, PlantExists, StoreUnavailable
 from ...stores.deadline import Limits
 from .._columns import make_columns
-from ._backend import Backend, driver_of, dropped, own_engine, plant_columns, qualified_name
-from ._options import convert, one_of
+from ._backend import COLUMNS, Added, Backend, driver_of, dropped, own_engine, qualified_name
+from ._options import between, convert, one_of
 
-_log = logging.getLogger("plantstore")
-
-_WAL_WARNING = (
-    "SQLite %s has the WAL-reset bug, which can very rarely corrupt a file with a write-ahead log."
-    " Use SQLite 3.51.3 or later, or journal_mode=truncate."
-)
 # What a connection knows of its file, in the dict of SQLAlchemy.
 _IDENTITY = "plantstore_file"
-_LOST = "SQLite file was deleted or replaced while it was in use"
+_LOST = "the SQLite file was deleted or replaced while it was in use; what was added may be lost"
 # The temporary table of an import.
 _NEW = "temp.plantstore_import"
 _NEW_TABLE = Table(
@@ -48,20 +30,16 @@ _NEW_TABLE = Table(
 # In SQLite, a negative size is in kibibytes. An import with more data locks the file for longer.
 _CACHE_SIZE = -(256 << 10)
 # What usually locks the file for too long.
-_LOCKED = "another connection has an open transaction in this SQLite file"
-_LOCKED_BY_IMPORT = f"{_LOCKED}, such as an import"
-_LOCKED_BY_SITE = (
-    f"{_LOCKED}. If a hook or the token check of the site uses the file in the same request, it"
-    " must commit or roll back."
+_LOCKED = (
+    "another connection has an open transaction in this SQLite file, such as an import. If a hook"
+    " or the token check of the site uses the file in the same request, it must commit or roll back"
 )
-# The codes of errors that concern the file itself.
-_FILE_ERRORS = {
-    sqlite3.SQLITE_CANTOPEN,
-    sqlite3.SQLITE_CORRUPT,
-    sqlite3.SQLITE_FULL,
-    sqlite3.SQLITE_IOERR,
-    sqlite3.SQLITE_NOTADB,
-    sqlite3.SQLITE_READONLY,
+# Errors that end by themselves, or with an outage.
+_TRANSIENT = {
+    *(sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL),  # A lock.
+    *(sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR),  # The disk fails.
+    *(sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_READONLY),
+    *(sqlite3.SQLITE_ABORT, sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_SCHEMA),  # Others.
 }
 
 
@@ -73,15 +51,6 @@ def has_wal_reset_bug(version: tuple[int, ...]) -> bool:
     """
     fixed = version >= (3, 51, 3) or (3, 50, 7) <= version < (3, 51)
     return not fixed and not (3, 44, 6) <= version < (3, 45)
-
-
-@cache  # One line for each start: the workers of a server inherit that its main process has warned.
-def _warn_of_wal_reset_bug() -> None:
-    _log.warning(_WAL_WARNING, sqlite3.sqlite_version)
-
-
-# The lost files that the log has named. Each has one line, although each thread notices it.
-_logged: set[object] = set()
 
 
 def file_of(url: URL) -> str:
@@ -104,15 +73,8 @@ def _folder_is_writable(file: str) -> bool:
     return os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK)
 
 
-def _seconds(value: str) -> float:
-    """Return a number of seconds from 0 to an hour."""
-    if not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,9})?", value) or float(value) > 3600:
-        raise ValueError
-    return float(value)
-
-
 _OPTIONS: dict[str, Callable[[str], Any]] = {
-    "timeout": _seconds,
+    "timeout": between(0.0, 3600.0),
     "journal_mode": one_of("truncate", "wal"),
     # After a crash, a file that is open with mode=ro could not be recovered.
     "mode": one_of("rw", "rwc"),
@@ -122,22 +84,10 @@ _OPTIONS: dict[str, Callable[[str], Any]] = {
 class SQLite(Backend):
     """SQLite, with Python's sqlite3. The engine of a site may have another driver."""
 
-    one_writer: ClassVar[bool] = True
+    one_writer = True
     # Every integer has up to 64 bits. Some sites have INTEGER here for BIGINT.
-    id_type: ClassVar[type[TypeEngine[Any]]] = Integer
-    transient: ClassVar[Collection[object]] = {
-        sqlite3.SQLITE_ABORT,
-        sqlite3.SQLITE_BUSY,
-        sqlite3.SQLITE_CANTOPEN,
-        sqlite3.SQLITE_FULL,
-        sqlite3.SQLITE_INTERRUPT,
-        sqlite3.SQLITE_IOERR,
-        sqlite3.SQLITE_LOCKED,
-        sqlite3.SQLITE_NOMEM,
-        sqlite3.SQLITE_PROTOCOL,
-        sqlite3.SQLITE_READONLY,
-        sqlite3.SQLITE_SCHEMA,
-    }
+    id_type = Integer
+    transient = _TRANSIENT
     table_checks: ClassVar[Mapping[str, str]] = {
         "its constraints must not have ON CONFLICT": (
             "SELECT 1 FROM sqlite_master WHERE name = :table AND sql LIKE '%ON CONFLICT%'"
@@ -159,38 +109,30 @@ class SQLite(Backend):
         options = convert(url.query, _OPTIONS)
         lock_timeout: float = options.get("timeout", Limits.sqlite_lock)
         access: str = options.get("mode", "rwc")
-        buggy = has_wal_reset_bug(sqlite3.sqlite_version_info)
-        wanted: str | None = options.get("journal_mode") if access == "rwc" else None
-        if buggy and wanted == "wal":
-            _warn_of_wal_reset_bug()
+        new_mode = "truncate"
+        if access == "rwc":  # Otherwise, nothing may be written to an empty file before an add.
+            is_safe = not has_wal_reset_bug(sqlite3.sqlite_version_info)
+            new_mode = options.get("journal_mode", "wal" if is_safe else "truncate")
         # The time for everything else is the same as by default.
         timeout = Limits.operation + max(0, lock_timeout - Limits.sqlite_lock)
         uri = Path(os.path.abspath(url.database or "")).as_uri()
         query = {"uri": "true", "mode": access}
         url = url.set(drivername="sqlite", database=uri, query=query)
         engine = own_engine(url, {}, timeout)
-        new_mode = wanted or ("truncate" if buggy or access == "rw" else "wal")
         event.listen(engine, "connect", partial(_set_up, lock_timeout, new_mode))
-        if wanted:
-            event.listen(engine, "connect", partial(_check_mode, wanted), once=True)
         return engine
 
     def watch(self, connection: Connection) -> None:
         """Note which file the connection has open."""
         file = file_of(connection.engine.url)
         if file not in {"", ":memory:"}:
-            known = os.path.abspath(file), _identity(file)
-            if connection.info.setdefault(_IDENTITY, known) is known:
-                _logged.discard(known)  # A new file can have the identity of a lost one.
+            connection.info.setdefault(_IDENTITY, (os.path.abspath(file), _identity(file)))
 
     def check_commits(self, connection: Connection) -> None:
         """Check that the file has been neither deleted nor replaced: its plants would be lost."""
-        file, identity = known = connection.info.get(_IDENTITY, (None, None))
+        file, identity = connection.info.get(_IDENTITY, (None, None))
         if file is not None and _identity(file) != identity:
-            if known not in _logged:
-                _logged.add(known)
-                _log.error("The %s: %s. Plants that were added to it may be lost.", _LOST, file)
-            raise StoreUnavailable(f"the {_LOST}: {file}")
+            raise StoreUnavailable(f"{_LOST}: {file}")
 
     def _insert_atomically(
         self, connection: Connection, table: Table, plants: Sequence[Plant]
@@ -230,22 +172,16 @@ class SQLite(Backend):
         connection.execute(CreateTable(_NEW_TABLE))
         return True
 
-    def import_batch(
-        self, connection: Connection, table: Table, plants: Sequence[Plant]
-    ) -> tuple[Collection[int], Collection[int]]:
+    def import_batch(self, connection: Connection, table: Table, plants: Sequence[Plant]) -> Added:
         """Insert those of the plants whose ids do not exist into the temporary table."""
         existing = self._existing(connection, table, [plant.id for plant in plants])
         new = [plant for plant in plants if plant.id not in existing]
-        try:
-            self._insert_all(connection, _NEW_TABLE, new)
-        except exc.IntegrityError:  # An id is repeated.
-            added, repeated = self.insert_locked(connection, _NEW_TABLE, new)
-            return added, existing.union(repeated)
-        return {plant.id for plant in new}, existing
+        added, repeated = self.insert_locked(connection, _NEW_TABLE, new)
+        return added, existing.union(repeated)
 
     def finish_import(self, connection: Connection, table: Table, skip_existing: bool) -> int:
         """Copy the temporary table by one transaction."""
-        name, columns = qualified_name(connection, table), plant_columns(connection)
+        name = qualified_name(connection, table)
         # The file is locked against reads only for the commit itself.
         connection.exec_driver_sql(f"PRAGMA main.cache_size={_CACHE_SIZE}")
         with self.transaction(connection):
@@ -254,13 +190,10 @@ class SQLite(Backend):
             existing = connection.exec_driver_sql(query).scalars().all()
             if existing and not skip_existing:
                 raise PlantExists(existing[0])
-            count = f"SELECT COUNT(*) FROM {_NEW}"  # noqa: S608
-            staged: int = connection.exec_driver_sql(count).scalar_one()
-            copied = connection.exec_driver_sql(
-                f"INSERT INTO {name} ({columns}) SELECT {columns} FROM {_NEW}"  # noqa: S608
-                f" WHERE NOT {taken}"
-            ).rowcount
-            if copied != staged - len(existing):
+            new = f"SELECT {COLUMNS} FROM {_NEW} WHERE NOT {taken}"  # noqa: S608
+            copied = connection.exec_driver_sql(f"INSERT INTO {name} ({COLUMNS}) {new}").rowcount
+            staged = connection.exec_driver_sql(f"SELECT COUNT(*) FROM {_NEW}").scalar()  # noqa: S608
+            if copied + len(existing) != staged:
                 raise dropped(table)
         return len(existing)
 
@@ -277,41 +210,27 @@ class SQLite(Backend):
             raise StoreUnavailable(f"attempt to write a readonly database: {file}")
 
     def describe(self, error: Exception, url: URL) -> str:
-        """Return the message of an error in one line, with the file or the cause."""
         message, file = super().describe(error, url), file_of(url)
-        code = self.code(error)
         if "is locked" in message:
-            is_own = "mode" in url.query
-            return f"{message}: {_LOCKED_BY_IMPORT if is_own else _LOCKED_BY_SITE}"
-        return f"{message}: {file}" if code in _FILE_ERRORS else message
+            return f"{message}: {_LOCKED}"
+        return f"{message}: {file}" if file else message
 
     def code(self, error: Exception) -> Any:
-        """Return the primary code of an error."""
         original = getattr(error, "orig", error)
         code = getattr(original, "sqlite_errorcode", None)
         return None if code is None else code & 0xFF
 
     def is_fault(self, error: Exception) -> bool:
-        """Return whether a statement of ours is wrong. SQLite has no code for that."""
         return super().is_fault(error) or "syntax error" in self.message(error)
 
-    def refusal(self, error: Exception, url: URL) -> str:
-        """Return the message of an error in one line. SQLite shows no values."""
-        return self.describe(error, url)
-
     def is_rolled_back(self, error: exc.DBAPIError) -> bool:
-        """Return True: a statement has failed. Begin and commit raise errors of the driver."""
-        return True
+        return True  # A statement has failed. Begin and commit raise errors of the driver.
 
 
 def _set_up(
     lock_timeout: float, new_mode: str, connection: sqlite3.Connection, record: object
 ) -> None:
-    """Set the lock timeout, the journal mode and the syncs of a new connection.
-
-    :param lock_timeout: the seconds to wait for a lock.
-    :param new_mode: the journal mode of a new file.
-    """
+    """Set the lock timeout, the syncs, and the journal mode if the file is new."""
     try:
         connection.execute(f"PRAGMA busy_timeout={int(lock_timeout * 1000)}")
         _set_mode(connection, new_mode, time.monotonic() + lock_timeout)
@@ -329,9 +248,10 @@ def _set_mode(connection: sqlite3.Connection, new_mode: str, end: float) -> None
     """
     while True:
         try:
-            if _journal(connection) != "wal":
+            if connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
                 is_new = connection.execute("PRAGMA page_count").fetchone() == (0,)
-                _journal(connection, f"={new_mode if is_new else 'truncate'}")
+                mode = new_mode if is_new else "truncate"
+                connection.execute(f"PRAGMA journal_mode={mode}").fetchone()
             return
         except sqlite3.OperationalError as error:
             # SQLite does not wait for a lock when it changes to a write-ahead log.
@@ -339,15 +259,3 @@ def _set_mode(connection: sqlite3.Connection, new_mode: str, end: float) -> None
             if not is_locked or time.monotonic() > end:
                 raise
         time.sleep(0.01)
-
-
-def _check_mode(wanted: str, connection: sqlite3.Connection, record: object) -> None:
-    """Warn if the file has another journal mode than the URL asks for."""
-    mode = _journal(connection)
-    if mode != wanted:
-        _log.warning("The SQLite file keeps its journal mode, which is %s.", mode)
-
-
-def _journal(connection: sqlite3.Connection, change: str = "") -> str:
-    mode: str = connection.execute(f"PRAGMA journal_mode{change}").fetchone()[0]
-    return mode

@@ -19,7 +19,7 @@ from tests.support.commands import invoke
 from tests.support.databases import OpenPlace, Place, mariadb, only, postgresql
 from tests.support.serving import LIMIT
 from tests.support.sites import ROSE_PLANT
-from tests.support.sql import ask, execute, open_sql
+from tests.support.sql import ask, open_sql
 from tests.support.stores import refusal
 
 # The query of the cipher of a connection to MariaDB.
@@ -38,17 +38,13 @@ INVALID = [
     (POSTGRESQL + "autocommit=1", "'autocommit'"),
     (POSTGRESQL + "isolation_level=SERIALIZABLE", "'isolation_level'"),
     (POSTGRESQL + "connect_timeout=x", "connect_timeout"),
+    (POSTGRESQL + f"connect_timeout={'9' * 5000}", "connect_timeout"),
+    (POSTGRESQL + "keepalives_idle=x", "keepalives_idle"),
     (POSTGRESQL + "connections=1", "connections"),
-    (POSTGRESQL + "connect_timeout=-1", "connect_timeout"),
     (POSTGRESQL + "prepare_threshold=1.5", "prepare_threshold"),
-    (POSTGRESQL + "keepalives_idle=1_0", "keepalives_idle"),
-    (POSTGRESQL + "keepalives_idle=٣", "keepalives_idle"),
-    (POSTGRESQL + "tcp_user_timeout=4000000000", "tcp_user_timeout"),
-    (POSTGRESQL + f"tcp_user_timeout={'9' * 5000}", "tcp_user_timeout"),
     (POSTGRESQL + "sslmode=", "'sslmode'"),
     (POSTGRESQL + "sslmode", "'sslmode'"),
     (POSTGRESQL + "sslmode=prefer&sslmode=require", "sslmode"),
-    (POSTGRESQL + "client_encoding=latin1", "client_encoding"),
     (POSTGRESQL + "port=x", "port"),
     (POSTGRESQL + "host=a:x&host=b", "port"),
     (POSTGRESQL + "host=a,b&port=1,2,3", "port"),
@@ -71,9 +67,7 @@ INVALID = [
     (SQLITE + "timeout=-1", "timeout"),
     (SQLITE + "timeout=nan", "timeout"),
     (SQLITE + "timeout=inf", "timeout"),
-    (SQLITE + "timeout=1e3", "timeout"),
     (SQLITE + "timeout=3600.5", "timeout"),
-    (SQLITE + "timeout=٣", "timeout"),
     (SQLITE + "timeout=1&timeout=1", "timeout"),
     (SQLITE + "timeout=", "'timeout'"),
     (SQLITE + "journal_mode=off", "journal_mode"),
@@ -350,23 +344,6 @@ def test_postgresql_hosts(place: Place, options: str) -> None:
     """The options may contain the folder of a socket, and several hosts."""
     folder, port = place.server.options["cwd"], place.url.split(":")[-1].split("/")[0]
     use(f"postgresql://plants@/postgres?{options.format(folder=folder, port=port)}")
-
-
-@only(postgresql)
-def test_role_without_timeouts(
-    place: Place, engine: Engine, caplog: pytest.LogCaptureFixture
-) -> None:
-    """With pgbouncer=true, the log names each timeout that the role does not have, once."""
-    execute(engine, "ALTER ROLE plants SET statement_timeout = 3500")
-    for _ in range(2):
-        with open_sql(f"{place.url}?pgbouncer=true") as store:
-            store.add_all([])
-            store.close()
-            store.ping()
-    execute(engine, "ALTER ROLE plants RESET statement_timeout")
-    missing = "The role plants has no lock_timeout in PostgreSQL."
-    assert [message.partition(" With ")[0] for message in caplog.messages] == [missing] * 2
-    assert "ALTER ROLE plants SET lock_timeout = 500" in caplog.text
 
 
 @pytest.fixture
