@@ -176,8 +176,12 @@ class SQLite(Backend):
         """Insert those of the plants whose ids do not exist into the temporary table."""
         existing = self._existing(connection, table, [plant.id for plant in plants])
         new = [plant for plant in plants if plant.id not in existing]
-        added, repeated = self.insert_locked(connection, _NEW_TABLE, new)
-        return added, existing.union(repeated)
+        try:
+            self._insert_all(connection, _NEW_TABLE, new)
+        except exc.IntegrityError:  # An id is repeated.
+            added, repeated = self.insert_locked(connection, _NEW_TABLE, new)
+            return added, existing.union(repeated)
+        return {plant.id for plant in new}, existing
 
     def finish_import(self, connection: Connection, table: Table, skip_existing: bool) -> int:
         """Copy the temporary table by one transaction."""
