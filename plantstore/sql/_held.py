@@ -73,9 +73,9 @@ class HeldConnection:
     def close(self) -> None:
         """Close the connection."""
         connection, self._connection = self._connection, None
-        other, self._socket = self._socket, None
         if connection is not None:
-            close(connection)
+            close(connection)  # It may wait for the server: until then, it can be shut down.
+        other, self._socket = self._socket, None
         if other is not None:
             other.close()
 

@@ -104,6 +104,8 @@ class Lanes:
         # The job that was let through last, and when another one may be.
         self._attempt: Job | None = None
         self._next_attempt = 0.0
+        # When another lane may make room during a silence.
+        self._next_room = 0.0
 
     # The thread of a caller
 
@@ -176,10 +178,17 @@ class Lanes:
         for lane in stuck:
             if self._is_lost(lane, now):
                 lane.held.shut_down()
-        if len(stuck) == self._most and all(lane.began < now - Limits.lost for lane in stuck):
-            min(stuck, key=lambda lane: lane.began).held.shut_down()  # Makes room for another one.
+        if self._is_silent and now >= self._next_room:
+            self._make_room(stuck, now)
         if not self._is_silent:
             self._start_lane(now)
+
+    def _make_room(self, stuck: list[Lane], now: float) -> None:
+        """Shut down the oldest lane if it is lost: the server may allow no other connection."""
+        old = [lane for lane in stuck if lane.jobs and lane.began < now - Limits.lost]
+        if old:
+            self._next_room = now + Limits.lost
+            min(old, key=lambda lane: lane.began).held.shut_down()
 
     def _is_stuck(self, lane: Lane, now: float) -> bool:
         return bool(lane.is_connecting or lane.jobs) and lane.began <= now - self._patience
@@ -191,7 +200,7 @@ class Lanes:
     def _is_lost(self, stuck: Lane, now: float) -> bool:
         """Return whether a lane has had no response for too long, although others have had one."""
         if stuck.is_connecting:
-            return stuck.began < now - Limits.lost
+            return stuck.began < now - Limits.connecting
         is_old = stuck.began < min(now - Limits.lost, self._responded)
         return is_old or stuck.began < self._silence_ended < now - Limits.after_silence
 
@@ -212,12 +221,13 @@ class Lanes:
         failure = self._connect(lane)
         while failure is None and self._is_needed(lane) and (jobs := queue.take()):
             if lane.proven < self._silence_began or lane.held.is_lost:
-                lane.is_connecting = True
+                lane.began, lane.is_connecting = time.monotonic(), True
                 self._put(jobs)
                 lane.held.abandon()
                 failure = self._connect(lane)
             else:
                 self._execute(lane, jobs)
+            del jobs  # They refer to their store.
         lane.held.close()
         self._leave(lane, queue, failure)
 
@@ -335,7 +345,7 @@ class Lanes:
             return self._failures.checked(connection, run)
         except Exception as error:
             if connection.invalidated or self._failures.breaks_connection(error):
-                lane.held.close()
+                lane.held.abandon()  # The server may not respond to a rollback.
             if not self._failures.is_conflict(error):
                 job.statements.is_checked = False
             raise

@@ -47,9 +47,12 @@ class Limits:
     silence: float = 2.0
     #: Between two jobs that may try to end a silence, or two attempts to connect that have failed.
     attempt: float = 1.0
+    #: An attempt to connect is given up. The driver itself ends its part of it earlier.
+    connecting: float = 8.0
     #: After a silence, a lane that still has no response after this time is shut down.
     after_silence: float = 5.0
-    #: A lane is shut down if others have had a response since, or if it is not yet connected.
+    #: A lane is shut down if others have had a response since. During silence, the oldest one is:
+    #: the server may allow no other connection. The next one follows after the same time.
     lost: float = 30.0
     #: ``close()`` waits so long until the idle connections are closed.
     close: float = 1.0

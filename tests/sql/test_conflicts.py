@@ -205,6 +205,20 @@ def test_group_with_an_unknown_outcome(store: SQLStore, engine: Engine, code: st
 
 
 @only(postgresql)
+@pytest.mark.parametrize("code", ["55P03", "40001", "53100", "57014"])
+def test_duplicate_in_a_group_whose_rest_is_committed(
+    store: SQLStore, engine: Engine, code: str
+) -> None:
+    """An error that concerns a duplicate does not concern the other adds of its group."""
+    store.add(ROSE_PLANT)
+    raise_conflicts(engine, code, "n = 3")  # The first statement inserts two rows.
+    duplicate, new = add_in_one_group(store, [ROSE_PLANT, LILY])
+    assert new is None
+    assert isinstance(duplicate, PlantExists | StoreUnavailable)
+    assert store.get(LILY.id) == LILY
+
+
+@only(postgresql)
 def test_duplicate_in_a_new_partition(store: SQLStore, engine: Engine) -> None:
     """A duplicate in a partition that was added after the first use is a duplicate."""
     table = f"CREATE TABLE plants ({COLUMNS}) PARTITION BY RANGE (id)"

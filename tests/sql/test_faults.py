@@ -4,7 +4,7 @@ import errno
 import os
 import socket
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
@@ -252,11 +252,15 @@ def test_connection_lost_during_an_import(place: Place, engine: Engine) -> None:
         assert len(store) == 0
 
 
-def test_store_that_is_not_closed_ends_its_threads(tmp_path: Path) -> None:
+@pytest.mark.parametrize("last", [len, list, lambda store: store.get(1)])
+def test_store_that_is_not_closed_ends_its_threads(
+    tmp_path: Path, last: Callable[[SQLStore], object]
+) -> None:
     """A store that is no longer used closes its connections, although nobody has closed it."""
     file = tmp_path / "plants.db"
     store = open_sql(f"sqlite:///{file}")
     store.add(ROSE_PLANT)
+    last(store)
     assert has_open(file)
     del store
     wait_until(lambda: not has_open(file))

@@ -257,6 +257,42 @@ def test_limit_of_connections_of_a_role(place: Place, engine: Engine) -> None:
 
 
 @only(*SERVERS)
+def test_server_that_is_silent_after_an_error(store: SQLStore, gate: Proxy, engine: Engine) -> None:
+    """A server that responds with an error, and then never again, occupies no connection."""
+    store.get(1)
+    event.listen(own_connections(store).engine, "handle_error", lambda _: gate.silence(), once=True)
+    execute(engine, "DROP TABLE plants")
+    assert "plants" in outcome(lambda: store.get(1))
+    assert outcome(lambda: store.get(1)) == ""
+
+
+@only(*SERVERS)
+def test_first_connection_without_a_response(gate: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the first connection of a process has no response after its login, another one is used."""
+    limit(monkeypatch, connecting=1, lost=2 * LIMIT)
+    with open_sql(gate.url) as store:
+        engine = own_connections(store).engine
+        event.listen(engine, "connect", lambda *_: gate.silence(), once=True)
+        wait_until(lambda: not add(store))
+
+
+@only(postgresql)
+def test_silence_with_all_connections_of_a_role(
+    place: Place, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If a role can have no more connections, and those that it has are silent, one makes room."""
+    limit(monkeypatch, silence=0.2, attempt=0.1, lost=1)
+    execute(engine, "CREATE ROLE few LOGIN CONNECTION LIMIT 1", "GRANT ALL ON SCHEMA public TO few")
+    try:
+        with proxy(place) as gate, open_sql(gate.url.replace("plants@", "few@")) as store:
+            assert not add(store)
+            gate.silence()
+            wait_until(lambda: not add(store, 1))
+    finally:
+        execute(engine, "DROP OWNED BY few", "DROP ROLE few")
+
+
+@only(*SERVERS)
 def test_number_of_connections(gate: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     """With ?connections=4, a store has at most four connections, also while there is silence."""
     limit(monkeypatch, silence=0.2, attempt=0.1, after_silence=LIMIT, lost=LIMIT)

@@ -163,24 +163,15 @@ class PostgreSQL(Backend):
             raise StoreUnavailable(_NOT_REPLICATED)
 
     def insert(self, connection: Connection, table: Table, plants: Sequence[Plant]) -> Added:
-        """Insert those of the plants whose ids do not exist, each by one statement.
+        """Insert those of the plants whose ids do not exist, as long as none has been added.
 
-        The statement that inserts also says which ids exist. So no other server answers, which
-        may be late: behind Pgpool-II, a query can be executed by a standby.
+        Those that were added are committed: an error of a later statement must not concern them.
+        The others are in no set, and are then added alone.
         """
-        added, existing = _insert_new(connection, table, plants), set[int]()
-        for _ in range(_REMOVALS):
-            known = added | existing
-            missing = [plant for plant in plants if plant.id not in known]
-            if not missing:
-                break
-            # A plant that is neither was just removed, or added by another client. Or the database
-            # drops it each time.
-            for id, is_new in _insert_or_find(connection, table, missing):
-                (added if is_new else existing).add(id)
-        return added, existing
+        return _insert(connection, table, plants, is_committed=True)
 
-    import_batch = insert
+    def import_batch(self, connection: Connection, table: Table, plants: Sequence[Plant]) -> Added:
+        return _insert(connection, table, plants, is_committed=False)
 
     def begin_import(self, connection: Connection, table: Table) -> bool:
         """Begin a transaction that holds an advisory lock."""
@@ -220,6 +211,30 @@ class PostgreSQL(Backend):
     def is_rolled_back(self, error: exc.DBAPIError) -> bool:
         code = self.code(error)
         return code is not None and not code.startswith(_UNKNOWN_OUTCOMES)
+
+
+def _insert(
+    connection: Connection, table: Table, plants: Sequence[Plant], *, is_committed: bool
+) -> Added:
+    """Insert those of the plants whose ids do not exist.
+
+    The statement that inserts also says which ids exist. So no other server answers, which may be
+    late: behind Pgpool-II, a query can be executed by a standby.
+
+    :param is_committed: whether each statement is a transaction. Then the first one that adds a
+        plant is the last one.
+    """
+    added, existing = _insert_new(connection, table, plants), set[int]()
+    for _ in range(_REMOVALS):
+        known = added | existing
+        missing = [plant for plant in plants if plant.id not in known]
+        if not missing or (added and is_committed):
+            break
+        # A plant that is neither was just removed, or added by another client. Or the database
+        # drops it each time.
+        for id, is_new in _insert_or_find(connection, table, missing):
+            (added if is_new else existing).add(id)
+    return added, existing
 
 
 def _insert_new(connection: Connection, table: Table, plants: Sequence[Plant]) -> set[int]:
