@@ -227,7 +227,7 @@ class Lanes:
                 failure = self._connect(lane)
             else:
                 self._execute(lane, jobs)
-            del jobs  # They refer to their store.
+            del jobs  # They have their results.
         lane.held.close()
         self._leave(lane, queue, failure)
 

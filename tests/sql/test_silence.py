@@ -272,7 +272,7 @@ def test_first_connection_without_a_response(gate: Proxy, monkeypatch: pytest.Mo
     limit(monkeypatch, connecting=1, lost=2 * LIMIT)
     with open_sql(gate.url) as store:
         engine = own_connections(store).engine
-        event.listen(engine, "connect", lambda *_: gate.silence(), once=True)
+        event.listen(engine, "connect", lambda *_: gate.silence(), insert=True, once=True)
         wait_until(lambda: not add(store))
 
 
