@@ -104,8 +104,7 @@ class Lanes:
         # The job that was let through last, and when another one may be.
         self._attempt: Job | None = None
         self._next_attempt = 0.0
-        # When another lane may make room during a silence.
-        self._next_room = 0.0
+        self._next_room = 0.0  # When another lane may make room.
 
     # The thread of a caller
 

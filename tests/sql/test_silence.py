@@ -257,6 +257,18 @@ def test_limit_of_connections_of_a_role(place: Place, engine: Engine) -> None:
 
 
 @only(*SERVERS)
+def test_number_of_connections_after_an_outage(
+    store: SQLStore, gate: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an outage, in which it may have twelve connections, a store adds by four again."""
+    limit(monkeypatch, attempt=0.05)
+    gate.forwards.clear()
+    wait_until(lambda: bool(add(store, 0.1)) and len(gate.clients) > 6)
+    gate.forwards.set()
+    wait_until(lambda: not add(store) and len(gate.clients) <= 4)
+
+
+@only(*SERVERS)
 def test_server_that_is_silent_after_an_error(store: SQLStore, gate: Proxy, engine: Engine) -> None:
     """A server that responds with an error, and then never again, occupies no connection."""
     store.get(1)
