@@ -47,8 +47,9 @@ class Limits:
     silence: float = 2.0
     #: Between two jobs that may try to end a silence, or two attempts to connect that have failed.
     attempt: float = 1.0
-    #: An attempt to connect is given up. The driver itself ends its part of it earlier.
-    connecting: float = 8.0
+    #: An attempt to connect is given up. A network may be slow: the first one of a process takes
+    #: a dozen round trips. The driver itself ends its part of it earlier.
+    connecting: float = 30.0
     #: After a silence, a lane that still has no response after this time is shut down.
     after_silence: float = 5.0
     #: A lane is shut down if others have had a response since. During silence, the oldest one is:
