@@ -30,7 +30,7 @@ COLUMNS = f"{', '.join(_REQUIRED)} and optionally {', '.join(_OPTIONAL)}"
 
 #: What an empty cell of CSV means.
 EMPTY = " ".join(f"An empty {name} is no {name}." for name in _OPTIONAL)
-# What is wrong, by the first characters of the error of Python.
+# Messages for errors of the csv module, by the first eight characters of its own message.
 _CSV_FAULTS = {
     "new-line": "The lines must end with a line feed.",
     "unexpect": "A quotation mark is not closed.",
@@ -100,7 +100,7 @@ def _rows(lines: Iterable[bytes]) -> Iterator[tuple[int, list[str]]]:
 
 
 def _header(number: int, cells: list[str]) -> list[str]:
-    """Return the names of the columns. A mistyped one must not be dropped silently."""
+    """Return the names of the columns. An unknown one is refused, so that no cell is ignored."""
     names = [cell.lower() for cell in cells]
     if len({*names}) < len(names) or not {*_REQUIRED} <= {*names} <= {*Plant._fields}:
         fault = f"Must have the names {COLUMNS}, separated by commas, not {_shown(cells)}."
@@ -109,7 +109,7 @@ def _header(number: int, cells: list[str]) -> list[str]:
 
 
 def _shown(cells: list[str]) -> str:
-    """Return the start of cells for a message, with invisible characters escaped."""
+    """Return the first characters of a row for a message; those that are invisible are escaped."""
     text = printable(",".join(cells))
     return f"'{text[:60]}…'" if len(text) > 60 else f"'{text}'"
 
@@ -124,7 +124,7 @@ def _load_cells(cells: dict[str, str]) -> Any:
 
 
 def _number(name: str, cell: str) -> Any:
-    """Return the number in a cell, as JSON has it, also with zeros before it."""
+    """Return the number in a cell, by the rules of JSON. Leading zeros are allowed."""
     try:
         return decode_json(re.sub("^(-?)0+(?=[0-9])", r"\1", cell))
     except JSONDecodeError:
@@ -138,7 +138,7 @@ def _csv_lines(plants: Iterable[Plant]) -> Iterator[bytes]:
     plain, quoted = csv.writer(encoder), csv.writer(encoder, quoting=csv.QUOTE_ALL)
     for row in chain([Plant._fields], plants):
         line = plain.writerow(row)
-        # A space at the start of a cell is read only in quotes.
+        # A reader ignores a space at the start of a cell, unless the cell has quotes.
         yield quoted.writerow(row) if b", " in line else line
 
 

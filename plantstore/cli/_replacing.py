@@ -31,7 +31,7 @@ def replacing(path: str) -> Iterator[IO[bytes]]:
         target = os.path.realpath(path) if os.path.islink(path) else path
         folder = os.path.dirname(target) or os.curdir
         temporary = os.path.join(folder, f".plantstore-{secrets.token_hex(8)}")
-        # Nobody else may open the file before it has its owner.
+        # Until the file has its owner, nobody else may open it.
         opener = partial(os.open, mode=0o666 if old is None else 0o600)
         try:
             with open(temporary, "xb", opener=opener) as file:

@@ -70,7 +70,10 @@ def check(url: str) -> None:
 
 
 def _usable(url: str, name: str) -> str | SettingsError:
-    """Return whether a store can be used, as the finding about it."""
+    """Return the line of the report about a store, or the error if it cannot be used.
+
+    :param name: the start of the line.
+    """
     if url.startswith("sqlite:") and _is_new(url):
         return f"{name} can be used (the first plant creates the file)"
     try:

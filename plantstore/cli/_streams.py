@@ -1,4 +1,4 @@
-"""The standard streams of the command: full ones, text for a terminal, and progress."""
+"""The standard streams of a command: errors when it writes, text for terminals, progress bars."""
 
 import os
 import sys
@@ -53,9 +53,9 @@ def _discard_unwritten(stream: IO[str]) -> None:
 
 @contextmanager
 def progress(label: str, *, visible: bool = True) -> Iterator[Callable[[int, int], None]]:
-    """Yield a function that shows on standard error how much is done, and of how much.
+    """Yield a function that draws a progress bar if standard error is a terminal.
 
-    Only a terminal shows it.
+    Its arguments are what is done, and the total.
     """
     file = sys.stderr if visible and sys.stderr.isatty() else StringIO()
     with click.progressbar(length=1000, label=label, file=file) as bar:

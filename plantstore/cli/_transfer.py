@@ -61,7 +61,7 @@ def export(store: Store, file: str, format: Format) -> None:
         terminal = output.isatty()
         visible = sys.stderr.isatty() and not terminal
         with progress("Exporting", visible=visible) as show:
-            # To count the plants may take seconds.
+            # Counting the plants may take seconds.
             lines = format.lines(_counted(store, len(store) if visible else 0, show))
             output.writelines(map(printable_line, lines) if terminal else lines)
 
@@ -105,7 +105,7 @@ def import_(store: Store, file: str, format: Format, skip_existing: bool) -> Non
                 recent.append((line, plant.id))
                 yield plant
 
-    # Without a size, the bar would say nothing. In a pipe, it would hide that of an export.
+    # If the size is unknown, there is no bar: it would hide that of an export in the same pipe.
     size = os.path.getsize(file) if os.path.isfile(file) else 0
     try:
         with (
@@ -131,7 +131,7 @@ def _counted(
     show: Callable[[int, int], None],
     weigh: Callable[[_T], int] = lambda item: 1,
 ) -> Iterator[_T]:
-    """Yield the items, and show the weight of those before, and that of all."""
+    """Yield the items. After each one, show the weight that is done, and the total."""
     done = 0
     for item in items:
         yield item

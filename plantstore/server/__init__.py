@@ -21,7 +21,7 @@ def serve(options: Sequence[str]) -> None:
     try:
         _Service(options).run()
     except (OSError, OverflowError, RuntimeError, ValueError) as error:  # A wrong option.
-        line, _, _ = str(error).partition("\n")  # A traceback may follow.
+        line, _, _ = str(error).partition("\n")  # gunicorn adds a traceback to some messages.
         sys.exit(f"Error: {line.rstrip(': ')}")
 
 
@@ -40,7 +40,7 @@ class _Service(WSGIApplication):
 
         For an address, gunicorn itself would retry for five seconds.
         """
-        _ = self.cfg.worker_class  # It may be one that is not installed.
+        _ = self.cfg.worker_class  # This fails if it is not installed.
         inherits = {"GUNICORN_FD", "LISTEN_FDS"} & os.environ.keys()
         if not inherits and not self.cfg.reuse_port:
             for address in self.cfg.address:

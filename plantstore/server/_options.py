@@ -1,4 +1,4 @@
-"""Options of gunicorn with which the service could not work, or only until the next reload."""
+"""Checks of options of gunicorn. A wrong one would end the service, also at a reload."""
 
 from typing import Any
 

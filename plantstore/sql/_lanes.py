@@ -177,15 +177,15 @@ class Lanes:
         for lane in stuck:
             if self._is_lost(lane, now):
                 lane.held.shut_down()
-        if self._is_silent and now >= self._next_room:
+        if self._is_silent:
             self._make_room(stuck, now)
-        if not self._is_silent:
+        else:
             self._start_lane(now)
 
     def _make_room(self, stuck: list[Lane], now: float) -> None:
         """Shut down the oldest lane if it is lost: the server may allow no other connection."""
         old = [lane for lane in stuck if lane.jobs and lane.began < now - Limits.lost]
-        if old:
+        if old and now >= self._next_room:
             self._next_room = now + Limits.lost
             min(old, key=lambda lane: lane.began).held.shut_down()
 

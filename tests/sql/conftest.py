@@ -7,7 +7,15 @@ from sqlalchemy import Engine
 
 from plantstore import SQLStore
 from tests.support.databases import Place
+from tests.support.proxy import Proxy, proxy
 from tests.support.sql import execute, open_sql
+
+
+@pytest.fixture
+def gate(place: Place) -> Iterator[Proxy]:
+    """Run a proxy in front of the database."""
+    with proxy(place) as gate:
+        yield gate
 
 
 @pytest.fixture

@@ -26,13 +26,6 @@ ids = count(10)
 
 
 @pytest.fixture
-def gate(place: Place) -> Iterator[Proxy]:
-    """Run a proxy in front of the database."""
-    with proxy(place) as gate:
-        yield gate
-
-
-@pytest.fixture
 def store(gate: Proxy) -> Iterator[SQLStore]:
     """Return a store with an open connection."""
     with open_sql(gate.url) as store:

@@ -24,13 +24,6 @@ SOON = 0.3
 
 
 @pytest.fixture
-def gate(place: Place) -> Iterator[Proxy]:
-    """Run a proxy in front of the database."""
-    with proxy(place) as gate:
-        yield gate
-
-
-@pytest.fixture
 def store(gate: Proxy) -> Iterator[SQLStore]:
     """Return a store that has been used and has no connection."""
     store = open_sql(gate.url)

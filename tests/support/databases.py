@@ -187,7 +187,12 @@ def create_postgresql(programs: Path, data: Path, options: dict[str, Any]) -> No
 def postgresql_commands(programs: Path, data: Path, port: int) -> tuple[list[Any], list[Any]]:
     """Return the command of a PostgreSQL server, and the one that checks it."""
     serve = [programs / "postgres", "-D", data, "-p", str(port), "-k", data.parent]
-    return serve, [programs / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]
+    return serve, readiness(port)
+
+
+def readiness(port: int) -> list[Any]:
+    """Return the command that succeeds when PostgreSQL, or what is in front of it, is ready."""
+    return [postgresql_programs() / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]
 
 
 @contextmanager

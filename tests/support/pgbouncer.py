@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 from sqlalchemy import make_url
 
-from tests.support.databases import PATH, Place, Server, postgresql_programs, server_folder
+from tests.support.databases import PATH, Place, Server, readiness, server_folder
 from tests.support.serving import free_port
 
 # The number of connections to the server. In session mode, each connection of a client keeps one
@@ -47,6 +47,5 @@ def pgbouncer(place: Place, pool_mode: str) -> Iterator[Place]:
             pool_size=POOL_SIZES[pool_mode],
         )
         file.write_text(configuration)
-        check = [postgresql_programs() / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]
-        with Server([program, file], check, signal.SIGTERM, options).running() as server:
+        with Server([program, file], readiness(port), signal.SIGTERM, options).running() as server:
             yield Place(f"postgresql://plants@127.0.0.1:{port}/postgres?pgbouncer=true", server)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.support.databases import PATH, Server, postgresql_programs, server_folder
+from tests.support.databases import PATH, Server, readiness, server_folder
 from tests.support.replication import Pair
 from tests.support.serving import free_port
 
@@ -52,7 +52,6 @@ def pgpool(pair: Pair) -> Iterator[str]:
             standby=pair.standby.port,
         )
         file.write_text(configuration)
-        check = [postgresql_programs() / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]
         serve = [program, "-n", "-f", file, "-F", folder / "pcp.conf", "-a", folder / "hba.conf"]
-        with Server(serve, check, signal.SIGINT, options).running():
+        with Server(serve, readiness(port), signal.SIGINT, options).running():
             yield f"postgresql://plants@127.0.0.1:{port}/postgres"
