@@ -24,7 +24,7 @@ from typing import Any
 from sqlalchemy import event, make_url
 
 from plantstore import Plant, SQLStore
-from plantstore.sql.engines import make_engine
+from plantstore.sql.databases import make_engine
 from tests.support.databases import STORES, Place
 from tests.support.serving import Gunicorn, post
 

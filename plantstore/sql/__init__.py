@@ -10,7 +10,7 @@ if sqlalchemy.__version__.startswith("1."):
 
 from ._backup import back_up, database_file
 from ._store import SQLStore
-from .engines import is_new, make_engine, public_url
+from .databases import is_new, make_engine, public_url
 
 __all__ = [
     "SQLStore",

@@ -8,7 +8,7 @@ from contextlib import closing
 from sqlalchemy import exc
 
 from ..stores.base import StoreUnavailable
-from .engines import backend_of, driver_of, file_of, make_engine
+from .databases import database_of, driver_of, file_of, make_engine
 
 # The codes of the errors that only the new file has.
 _WRITE_ERRORS = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE}
@@ -43,7 +43,7 @@ def back_up(url: str, file: str) -> None:
         code = getattr(error, "sqlite_errorcode", None)
         if code in _WRITE_ERRORS:
             raise OSError(code, str(error), file) from error
-        raise StoreUnavailable(backend_of(engine).describe(error, engine.url)) from error
+        raise StoreUnavailable(database_of(engine).describe(error, engine.url)) from error
 
 
 def _restrict(file: str, source: int) -> None:

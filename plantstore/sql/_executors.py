@@ -21,7 +21,7 @@ from ._jobs import Add, Job
 from ._lanes import Lanes
 from ._site import SiteConnections
 from ._statements import Statements
-from .engines import Backend, backend_of
+from .databases import Database, database_of
 
 # The number of lanes that read an SQLite file at a time.
 _READING_FILE = 4
@@ -38,13 +38,15 @@ class OwnConnections:
     :param connections: the maximum number of connections to a server.
     """
 
-    def __init__(self, engine: Engine, backend: Backend, timeout: float, connections: int) -> None:
+    def __init__(
+        self, engine: Engine, database: Database, timeout: float, connections: int
+    ) -> None:
         self.engine = engine
-        self.backend = backend
+        self.database = database
         self.timeout = timeout
         self._connections = connections
-        self._failures = Failures(engine, backend)
-        note_sockets(engine, backend)
+        self._failures = Failures(engine, database)
+        note_sockets(engine, database)
         self.after_fork()
 
     def add(self, statements: Statements, plant: Plant) -> None:
@@ -71,14 +73,14 @@ class OwnConnections:
 
         :raises StoreUnavailable: for every error of the database, and after the deadline.
         """
-        if self.backend.one_writer:  # A file needs no lane: it always responds.
+        if self.database.one_writer:  # A file needs no lane: it always responds.
             with self._failures.explained(statements, self.engine.connect) as connection:
-                self.backend.watch(connection)
+                self.database.watch(connection)
                 yield lambda run: self._failures.explained(
                     statements, partial(self._failures.checked, connection, run)
                 )
             return
-        lanes, used = Lanes(self.engine, self.backend, 1, 1, math.inf), list[Connection]()
+        lanes, used = Lanes(self.engine, self.database, 1, 1, math.inf), list[Connection]()
 
         def once(run: Callable[[Connection], _T], connection: Connection) -> _T:
             used.append(connection)
@@ -102,8 +104,8 @@ class OwnConnections:
 
         Python keeps the stacks of these threads. They refer to the connections, so none is closed.
         """
-        lanes = partial(Lanes, self.engine, self.backend)
-        if self.backend.one_writer:
+        lanes = partial(Lanes, self.engine, self.database)
+        if self.database.one_writer:
             # A file that is locked is not one that has failed. And another lane would not help.
             silence = self.timeout - Limits.look
             self._writing = lanes(1, 1, silence)
@@ -138,14 +140,14 @@ _lock = Lock()
 def executor_of(engine: Engine) -> Executor:
     """Return the executor of an engine, the same for all its stores.
 
-    :raises ValueError: if the database is not one of those that :mod:`.engines` knows.
+    :raises ValueError: if the database is not one of those that :mod:`.databases` knows.
     """
     with _lock:
         executor = _executors.get(engine, lambda: None)()
         if executor is None:
-            backend, own = backend_of(engine), engine.get_execution_options().get("plantstore")
+            database, own = database_of(engine), engine.get_execution_options().get("plantstore")
             executor = (
-                OwnConnections(engine, backend, *own) if own else SiteConnections(engine, backend)
+                OwnConnections(engine, database, *own) if own else SiteConnections(engine, database)
             )
             _executors[engine] = ref(executor)
         return executor
@@ -158,7 +160,7 @@ def _all() -> list[Executor]:
 def _before_fork() -> None:
     for executor in _all():
         # With an inherited connection, SQLite misjudges its locks: a log in use is deleted.
-        if executor.backend.one_writer:
+        if executor.database.one_writer:
             executor.close()
 
 

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine, Table, exc
 from ..stores.base import StoreMisconfigured, StoreUnavailable
 from ..stores.deadline import Limits
 from ._statements import Statements
-from .engines import Backend, misconfigured
+from .databases import Database, misconfigured
 
 #: Executes a function with a connection, the same for each call.
 Session = Callable[[Callable[[Connection], Any]], Any]
@@ -25,9 +25,9 @@ _T = TypeVar("_T")
 class Failures:
     """What the errors of an engine mean for a job."""
 
-    def __init__(self, engine: Engine, backend: Backend) -> None:
+    def __init__(self, engine: Engine, database: Database) -> None:
         self._url = engine.url
-        self._backend = backend
+        self._database = database
         # SQLAlchemy does not wrap errors of the driver that occur outside of a statement. No driver
         # wraps the error that a certificate file is missing.
         driver_error: type[Exception] = engine.dialect.loaded_dbapi.Error
@@ -36,7 +36,7 @@ class Failures:
 
     def is_conflict(self, error: BaseException) -> bool:
         """Return whether a job can be repeated after a concurrent transaction."""
-        return isinstance(error, exc.DBAPIError) and self._backend.is_conflict(error)
+        return isinstance(error, exc.DBAPIError) and self._database.is_conflict(error)
 
     def is_response(self, error: BaseException) -> bool:
         """Return whether the database itself has responded with an error."""
@@ -47,7 +47,7 @@ class Failures:
     def is_rolled_back(self, error: BaseException) -> bool:
         """Return whether the adds of a group that has failed may be repeated."""
         if isinstance(error, exc.DBAPIError):
-            return not error.connection_invalidated and self._backend.is_rolled_back(error)
+            return not error.connection_invalidated and self._database.is_rolled_back(error)
         return isinstance(error, StoreMisconfigured)
 
     def breaks_connection(self, error: BaseException) -> bool:
@@ -56,7 +56,7 @@ class Failures:
         Its state may be unknown. And a server may remember in it that a permission was missing.
         """
         if isinstance(error, exc.DBAPIError) and self.is_conflict(error):
-            return self._backend.code(error) in self._backend.unready
+            return self._database.code(error) in self._database.unready
         if isinstance(error, exc.IntegrityError | exc.DataError):
             return False
         return not isinstance(error, StoreMisconfigured)
@@ -72,9 +72,9 @@ class Failures:
             return error
         is_lost = getattr(error, "connection_invalidated", False)
         if isinstance(error, self._database_errors) and not is_lost:
-            if self._backend.is_fault(error):
+            if self._database.is_fault(error):
                 return error
-            if not self._backend.is_transient(error):
+            if not self._database.is_transient(error):
                 problem = f"it refuses an operation: {self.describe(error)}"
                 return _caused(misconfigured(table, problem), error)
         return _caused(StoreUnavailable(self.describe(error)), error)
@@ -96,11 +96,11 @@ class Failures:
             return run(connection)
         finally:
             if not connection.invalidated:
-                self._backend.check_commits(connection)
+                self._database.check_commits(connection)
 
     def describe(self, error: Exception) -> str:
         """Return the message of an error in one line, with what an operator needs to know."""
-        return self._backend.describe(error, self._url)
+        return self._database.describe(error, self._url)
 
     def retry(self, attempt: Callable[[], _T], expires: float) -> _T:
         """Call a function, and repeat it after conflicts, as long as there is time.
@@ -115,7 +115,7 @@ class Failures:
             except exc.DBAPIError as error:
                 pause = random.uniform(0, Limits.pause * attempts)  # noqa: S311
                 is_late = time.monotonic() + pause + Limits.last_attempt > expires
-                is_outdated = attempts == 1 and self._backend.is_outdated(error)
+                is_outdated = attempts == 1 and self._database.is_outdated(error)
                 if is_late or not (is_outdated or self.is_conflict(error)):
                     raise
             time.sleep(pause)

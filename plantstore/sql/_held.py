@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, event
 
-from .engines import Backend, close
+from .databases import Database, close
 
 # Its attribute ``held`` is the held connection that the current thread opens.
 _opening = local()
@@ -18,9 +18,9 @@ _opening = local()
 class HeldConnection:
     """A connection of an engine without a pool, opened when it is needed."""
 
-    def __init__(self, engine: Engine, backend: Backend) -> None:
+    def __init__(self, engine: Engine, database: Database) -> None:
         self._engine = engine
-        self._backend = backend
+        self._database = database
         self._connection: Connection | None = None
         # Another descriptor of the connection's socket, so that another thread can use it.
         self._socket: socket.socket | None = None
@@ -34,7 +34,7 @@ class HeldConnection:
             try:
                 _opening.held = self
                 self._connection = self._engine.connect()
-                self._backend.watch(self._connection)
+                self._database.watch(self._connection)
             except Exception as error:
                 self.close()  # A connection that is not complete must not be used.
                 # The frames of a driver refer to the error: its connection would stay open.
@@ -86,11 +86,11 @@ class HeldConnection:
             self._socket = socket.socket(fileno=os.dup(descriptor))
 
 
-def note_sockets(engine: Engine, backend: Backend) -> None:
+def note_sockets(engine: Engine, database: Database) -> None:
     """Let held connections know their sockets before SQLAlchemy sends its first statement."""
 
     def note(driver: Any, record: object) -> None:
-        held, descriptor = getattr(_opening, "held", None), backend.descriptor(driver)
+        held, descriptor = getattr(_opening, "held", None), database.descriptor(driver)
         if held is not None and descriptor is not None:
             try:
                 held.note_socket(descriptor)

@@ -13,7 +13,7 @@ from ..stores.deadline import Limits
 from ._executors import Executor
 from ._failures import Session
 from ._statements import Statements
-from .engines import Backend, dropped
+from .databases import Database, dropped
 
 #: The maximum number of plants in memory.
 PAGE = 100
@@ -37,31 +37,31 @@ def add_all(
     :param skip_existing: whether plants that exist are skipped.
     :raises PlantExists: if an id exists or is repeated, and existing plants are not skipped.
     """
-    backend, table = executor.backend, statements.table
+    database, table = executor.database, statements.table
     with executor.session(statements) as execute:
-        call, count = partial(_call, backend, execute), 0
+        call, count = partial(_call, database, execute), 0
         call(partial(statements.prepare, to_add=True))
-        _begin(call, partial(backend.begin_import, table=table))
+        _begin(call, partial(database.begin_import, table=table))
         for batch in _batches(plants, skip_existing):
             ordered = [batch[id] for id in sorted(batch)]  # In the order of all transactions.
-            added, existing = call(partial(backend.import_batch, table=table, plants=ordered))
+            added, existing = call(partial(database.import_batch, table=table, plants=ordered))
             for id in batch:
                 if id in existing and not skip_existing:
                     raise PlantExists(id)
                 if id not in added and id not in existing:
                     raise dropped(table)
             count += len(added)
-        finish = partial(backend.finish_import, table=table, skip_existing=skip_existing)
+        finish = partial(database.finish_import, table=table, skip_existing=skip_existing)
         skipped: int = call(finish)
         return count - skipped
 
 
-def _call(backend: Backend, execute: Session, step: Callable[..., Any]) -> Any:
+def _call(database: Database, execute: Session, step: Callable[..., Any]) -> Any:
     try:
         return execute(step)
     except StoreUnavailable as error:
         cause = error.__cause__
-        if isinstance(cause, exc.DBAPIError) and backend.is_conflict(cause):
+        if isinstance(cause, exc.DBAPIError) and database.is_conflict(cause):
             message = f"nothing was stored, run the import again: {error}"
             raise StoreUnavailable(message) from cause
         raise

@@ -39,7 +39,7 @@ from ..stores.deadline import Limits
 from ._failures import Failures
 from ._held import HeldConnection
 from ._jobs import Add, Job, WaitingJobs
-from .engines import Backend, dropped
+from .databases import Database, dropped
 
 _NO_RESPONSE = "the database does not respond"
 _NOT_IN_TIME = "the database has not responded in time"
@@ -82,10 +82,10 @@ class Lanes:
     """
 
     def __init__(
-        self, engine: Engine, backend: Backend, usual: int, most: int, silence: float
+        self, engine: Engine, database: Database, usual: int, most: int, silence: float
     ) -> None:
-        self._new_connection = partial(HeldConnection, engine, backend)
-        self._failures = Failures(engine, backend)
+        self._new_connection = partial(HeldConnection, engine, database)
+        self._failures = Failures(engine, database)
         self._usual, self._most, self._patience = usual, most, silence
         #: The lanes for the other kind of jobs. They help while these cannot connect.
         self.others: Lanes | None = None

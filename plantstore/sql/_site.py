@@ -15,7 +15,7 @@ from ..stores.base import Plant, PlantExists, StoreUnavailable
 from ..stores.deadline import Limits, remaining
 from ._failures import Failures, Session
 from ._statements import Statements
-from .engines import Backend, close, dropped
+from .databases import Database, close, dropped
 
 #: The maximum number of connections of a process to the database of a site.
 CONNECTIONS = 5
@@ -34,12 +34,12 @@ class SiteConnections:
     only one connection, which is shared.
     """
 
-    def __init__(self, engine: Engine, backend: Backend) -> None:
-        self.backend = backend
+    def __init__(self, engine: Engine, database: Database) -> None:
+        self.database = database
         self._site = engine
-        self._failures = Failures(engine, backend)
+        self._failures = Failures(engine, database)
         # An SQLite database in memory would be lost with its only connection.
-        self._is_shared = backend.one_writer and isinstance(
+        self._is_shared = database.one_writer and isinstance(
             engine.pool, SingletonThreadPool | StaticPool
         )
         self._reset()
@@ -115,7 +115,7 @@ class SiteConnections:
         try:
             connection = self._failures.explained(statements, self._open)
             try:
-                self.backend.watch(connection)
+                self.database.watch(connection)
                 yield connection
             except BaseException as error:  # The thread may have been interrupted.
                 if not self._failures.is_conflict(error):
@@ -130,7 +130,7 @@ class SiteConnections:
 
     def _step(self, run: Callable[[Connection], _T]) -> Callable[[Connection], _T]:
         # Until its last step, an import into SQLite changes only a temporary table.
-        return partial(_commit, run) if self.backend.one_writer else run
+        return partial(_commit, run) if self.database.one_writer else run
 
     def _open(self) -> Connection:
         own = self._own

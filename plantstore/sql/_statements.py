@@ -8,19 +8,19 @@ from sqlalchemy import Connection, Table, bindparam, delete, func, select
 from ..stores.base import Plant
 from ..stores.deadline import Limits
 from ._tables import check_table, create_table
-from .engines import Added, Backend
+from .databases import Added, Database
 
 
 class Statements:
     """The statements for one table of plants. Each is given a connection."""
 
-    def __init__(self, table: Table, backend: Backend, creates_table: bool) -> None:
+    def __init__(self, table: Table, database: Database, creates_table: bool) -> None:
         self.table = table
         #: Whether the table has been checked since the last error.
         self.is_checked = False
         # When an add checks it again. Another client may change it.
         self._next_check = 0.0
-        self._backend = backend
+        self._database = database
         #: Whether an add creates the table if it is missing.
         self.creates_table = creates_table
         # Built once, and not for each read.
@@ -40,13 +40,13 @@ class Statements:
             self._next_check = now + Limits.table_check
             if to_add and self.creates_table:
                 create_table(connection, self.table)
-            check_table(connection, self.table, self._backend)
+            check_table(connection, self.table, self._database)
             self.is_checked = True
 
     def insert(self, connection: Connection, plants: Sequence[Plant]) -> Added:
         """Insert new plants with different ids."""
         self.prepare(connection, to_add=True)
-        return self._backend.insert(connection, self.table, plants)
+        return self._database.insert(connection, self.table, plants)
 
     def find(self, connection: Connection, id: int) -> Plant | None:
         """Return the plant with this id, or ``None`` if there is none."""

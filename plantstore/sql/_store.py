@@ -48,7 +48,7 @@ class SQLStore(BulkStore):
         finalize(self, self._executor.close)
         definition = define_table(table, MetaData() if metadata is None else metadata, engine)
         self._url = engine.url
-        self._statements = Statements(definition, self._executor.backend, metadata is None)
+        self._statements = Statements(definition, self._executor.database, metadata is None)
 
     def add(self, plant: Plant) -> None:
         """Store a new plant.
@@ -116,9 +116,9 @@ class SQLStore(BulkStore):
         Nothing is written. So the permission to write to the table is not checked.
         """
         self.get(0)
-        backend = self._executor.backend
-        if not backend.is_new(self._url):
-            self._executor.call(self._statements, backend.check_writable)
+        database = self._executor.database
+        if not database.is_new(self._url):
+            self._executor.call(self._statements, database.check_writable)
 
     def close(self) -> None:
         """Close the idle connections of the store. Those of a site stay open."""
@@ -139,7 +139,7 @@ class SQLStore(BulkStore):
             return run(connection)
 
         try:
-            if not statements.is_checked and self._executor.backend.is_new(self._url):
+            if not statements.is_checked and self._executor.database.is_new(self._url):
                 raise table_missing(statements.table)
             return self._executor.call(statements, execute, writes=writes)
         except TableMissing:

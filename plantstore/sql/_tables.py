@@ -9,7 +9,7 @@ from sqlalchemy.engine.interfaces import ReflectedColumn
 from ..stores.base import Plant, StoreMisconfigured
 from ..text import one_line
 from ._columns import make_columns
-from .engines import Backend, misconfigured
+from .databases import Database, misconfigured
 
 
 class TableMissing(StoreMisconfigured):
@@ -61,7 +61,7 @@ def create_table(connection: Connection, table: Table) -> None:
         # Another worker has created the table since the check.
 
 
-def check_table(connection: Connection, table: Table, backend: Backend) -> None:
+def check_table(connection: Connection, table: Table, database: Database) -> None:
     """Check that a table loses and changes no plant.
 
     The table may have other columns too. What a constraint or a trigger refuses, the database
@@ -70,9 +70,9 @@ def check_table(connection: Connection, table: Table, backend: Backend) -> None:
     :raises TableMissing: if it does not exist.
     :raises StoreMisconfigured: if it cannot. The message says why.
     """
-    problems = [*_database_faults(connection, table, backend)]
+    problems = [*_database_faults(connection, table, database)]
     try:
-        problems += _faults(connection, table, backend)
+        problems += _faults(connection, table, database)
     except exc.NoSuchTableError:
         if not problems:
             raise table_missing(table) from None
@@ -90,16 +90,16 @@ def table_missing(table: Table) -> TableMissing:
     )
 
 
-def _database_faults(connection: Connection, table: Table, backend: Backend) -> Iterator[str]:
+def _database_faults(connection: Connection, table: Table, database: Database) -> Iterator[str]:
     values = {"schema": connection.schema_for_object(table), "table": table.name}
-    checks = backend.table_checks
+    checks = database.table_checks
     # One statement, because each takes a round trip.
     query = ", ".join(f"EXISTS ({check})" for check in checks.values())
     found = connection.execute(text(f"SELECT {query}"), values).one()
     yield from (problem for problem, is_found in zip(checks, found, strict=True) if is_found)
 
 
-def _faults(connection: Connection, table: Table, backend: Backend) -> Iterator[str]:
+def _faults(connection: Connection, table: Table, database: Database) -> Iterator[str]:
     inspector, schema = inspect(connection), connection.schema_for_object(table)
     # There are none if another process creates the table between the queries of SQLAlchemy.
     columns = _columns(connection, table) or _columns(connection, table)
@@ -110,10 +110,10 @@ def _faults(connection: Connection, table: Table, backend: Backend) -> Iterator[
     if inspector.get_pk_constraint(table.name, schema)["constrained_columns"] != ["id"]:
         yield "its primary key must be the column id alone"
     id = columns["id"]["type"]
-    if not isinstance(id, backend.id_type) or getattr(id, "unsigned", False):
+    if not isinstance(id, database.id_type) or getattr(id, "unsigned", False):
         yield "the column id must be a signed BIGINT"
     for name in Plant._fields[1:]:
-        yield from _field_faults(columns[name], table.c[name], backend)
+        yield from _field_faults(columns[name], table.c[name], database)
 
 
 def _columns(connection: Connection, table: Table) -> dict[str, ReflectedColumn]:
@@ -122,11 +122,11 @@ def _columns(connection: Connection, table: Table) -> dict[str, ReflectedColumn]
 
 
 def _field_faults(
-    column: ReflectedColumn, definition: Column[Any], backend: Backend
+    column: ReflectedColumn, definition: Column[Any], database: Database
 ) -> Iterator[str]:
     name, type = column["name"], column["type"]
-    is_text = isinstance(type, backend.text_types) and getattr(type, "length", None) is None
+    is_text = isinstance(type, database.text_types) and getattr(type, "length", None) is None
     if isinstance(definition.type, Text) and not is_text:
-        yield f"the column {name} must be {backend.text_types[0].__name__.upper()}"
+        yield f"the column {name} must be {database.text_types[0].__name__.upper()}"
     if definition.nullable and not column["nullable"]:
         yield f"the column {name} must be nullable"

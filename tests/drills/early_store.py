@@ -8,7 +8,7 @@ from typing import Any
 
 from plantstore import Plant, SQLStore
 from plantstore.blueprint import OPERATIONS
-from plantstore.sql.engines import make_engine
+from plantstore.sql.databases import make_engine
 from tests.support.sites import make_site
 
 

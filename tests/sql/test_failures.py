@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import Engine, exc
 
 from plantstore import Plant, SQLStore, StoreMisconfigured, StoreUnavailable
-from plantstore.sql.engines import _backend
+from plantstore.sql.databases import _database
 from tests.support.databases import OpenPlace, Place, mariadb, only, postgresql, sqlite
 from tests.support.responses import check_error, create
 from tests.support.sites import LILY, ROSE_PLANT, make_site
@@ -124,7 +124,7 @@ def test_fault_is_a_500_with_its_traceback(
     store = make_store(place.site_url, opened_by)
     store.add_all([])
     client = make_site(store=store).test_client()
-    monkeypatch.setattr(_backend, "_insert", lambda *_: "INSRT INTO plants VALUES (1, 'Rose')")
+    monkeypatch.setattr(_database, "_insert", lambda *_: "INSRT INTO plants VALUES (1, 'Rose')")
     check_error(create(client, {"id": 1, "name": "Rose"}), 50001)
     assert "Traceback" in caplog.text
     store.close()

@@ -272,14 +272,14 @@ def test_unexpected_exception_after_a_commit(
     store: SQLStore, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After an unexpected exception, no add of a group is repeated: it may have been committed."""
-    backend = own_connections(store).backend
+    database = own_connections(store).database
     checks = count()
 
     def check(_: object) -> None:
         if next(checks) == 1:  # The check after the group, which follows the first add.
             raise KeyError
 
-    monkeypatch.setattr(backend, "check_commits", check)
+    monkeypatch.setattr(database, "check_commits", check)
     outcomes = add_together(store, file, GROUP)
     monkeypatch.undo()
     assert {type(outcome) for outcome in outcomes} == {KeyError}

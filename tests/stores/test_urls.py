@@ -26,7 +26,7 @@ def other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 
 def forget(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
     """Let Python import these modules, and SQLStore, again."""
-    for module in (*modules, "plantstore.sql", "plantstore.sql._store", "plantstore.sql.engines"):
+    for module in (*modules, "plantstore.sql", "plantstore.sql._store", "plantstore.sql.databases"):
         monkeypatch.delitem(sys.modules, module, raising=False)
 
 

@@ -16,7 +16,7 @@ from sqlalchemy.schema import CreateTable
 from ...stores.base import Plant, PlantExists, StoreUnavailable
 from ...stores.deadline import Limits
 from .._columns import make_columns
-from ._backend import COLUMNS, Added, Backend, driver_of, dropped, own_engine, qualified_name
+from ._database import COLUMNS, Added, Database, driver_of, dropped, own_engine, qualified_name
 from ._options import between, convert, one_of
 
 # What a connection knows of its file, in the dict of SQLAlchemy.
@@ -81,7 +81,7 @@ _OPTIONS: dict[str, Callable[[str], Any]] = {
 }
 
 
-class SQLite(Backend):
+class SQLite(Database):
     """SQLite, with Python's sqlite3. The engine of a site may have another driver."""
 
     one_writer = True

@@ -1,4 +1,4 @@
-"""The engines of databases: one entry for each, with everything in which it differs."""
+"""The kinds of databases: one entry for each, with everything in which it differs."""
 
 import re
 from contextlib import suppress
@@ -6,16 +6,16 @@ from urllib.parse import parse_qsl, unquote
 
 from sqlalchemy import URL, Engine, exc, make_url
 
-from ._backend import Added, Backend, close, driver_of, dropped, misconfigured
+from ._database import Added, Database, close, driver_of, dropped, misconfigured
 from ._mysql import MySQL
 from ._options import shown
 from ._postgresql import PostgreSQL
 from ._sqlite import SQLite, file_of
 
 __all__ = [
-    "Backend",
+    "Database",
     "Added",
-    "backend_of",
+    "database_of",
     "close",
     "driver_of",
     "dropped",
@@ -30,22 +30,22 @@ __all__ = [
 # separators. But in me:1234/db@host, 1234 may be a password or a port: such a URL is refused.
 _CREDENTIALS = re.compile(r"[^:/?#@\[\]]*(:(?![0-9]*[/?#])[^@]*)?@[^@]*")
 
-# The entries by the name of the engine in a URL, which is also the name of SQLAlchemy's dialect.
-_BACKENDS: dict[str, Backend] = {
+# The databases by their name in a URL, which is also the name of SQLAlchemy's dialect.
+_DATABASES: dict[str, Database] = {
     "sqlite": SQLite(),
     "postgresql": PostgreSQL(),
     "mysql": MySQL(),
 }
-_BACKENDS |= {"postgres": _BACKENDS["postgresql"], "mariadb": _BACKENDS["mysql"]}
+_DATABASES |= {"postgres": _DATABASES["postgresql"], "mariadb": _DATABASES["mysql"]}
 
 
-def backend_of(engine: Engine) -> Backend:
-    """Return the entry of an engine.
+def database_of(engine: Engine) -> Database:
+    """Return the database of an engine.
 
-    :raises ValueError: if there is none.
+    :raises ValueError: if SQLStore does not know it.
     """
     try:
-        return _BACKENDS[engine.dialect.name]
+        return _DATABASES[engine.dialect.name]
     except KeyError:
         raise ValueError(
             f"SQLStore cannot use a database of {engine.dialect.name}, only SQLite, PostgreSQL,"
@@ -64,7 +64,7 @@ def make_engine(url: str) -> Engine:
     """
     parsed = _parse(url)
     _check_complete(url)
-    return _BACKENDS[parsed.get_backend_name()].make_engine(parsed)
+    return _DATABASES[parsed.get_backend_name()].make_engine(parsed)
 
 
 def is_new(url: str) -> bool:
@@ -73,7 +73,7 @@ def is_new(url: str) -> bool:
     :raises ValueError: as for :func:`make_engine`.
     """
     engine = make_engine(url)
-    return backend_of(engine).is_new(engine.url)
+    return database_of(engine).is_new(engine.url)
 
 
 def public_url(url: str) -> str:

@@ -12,10 +12,10 @@ from sqlalchemy import URL, Connection, Engine, Table, exc, text
 
 from ...stores.base import Plant, StoreUnavailable
 from ...stores.deadline import Limits
-from ._backend import (
+from ._database import (
     CONNECTIONS,
     Added,
-    Backend,
+    Database,
     driver_of,
     execute_insert,
     insert_statement,
@@ -99,7 +99,7 @@ _RETURNING = f"{_NEW_ONLY} RETURNING id"
 _REMOVALS = 10
 
 
-class PostgreSQL(Backend):
+class PostgreSQL(Database):
     """PostgreSQL, with psycopg. The engine of a site may have another driver."""
 
     # A serialization failure, a deadlock, and a lock timeout.

@@ -14,7 +14,7 @@ from sqlalchemy.util import asbool
 
 from ...stores.base import Plant
 from ...stores.deadline import Limits
-from ._backend import CONNECTIONS, Backend, misconfigured, own_engine, qualified_name
+from ._database import CONNECTIONS, Database, misconfigured, own_engine, qualified_name
 from ._options import between, convert, one_of
 
 # The condition for the table in the tables and columns of information_schema.
@@ -84,7 +84,7 @@ _OPTIONS: dict[str, Callable[[str], Any]] = {
 }
 
 
-class MySQL(Backend):
+class MySQL(Database):
     """MariaDB and MySQL, with PyMySQL. The engine of a site may have another driver."""
 
     text_types = (LONGTEXT,)

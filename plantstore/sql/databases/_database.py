@@ -1,4 +1,4 @@
-"""The interface of an engine: everything in which one engine differs from another."""
+"""The interface of a database: everything in which one database differs from another."""
 
 import re
 from abc import ABC, abstractmethod
@@ -40,8 +40,8 @@ Added = tuple[Collection[int], Collection[int]]
 _DRIVER_ERRORS = (exc.DataError, exc.NotSupportedError, exc.ProgrammingError)
 
 
-class Backend(ABC):
-    """What the stores need to know of an engine. There is one object for each engine.
+class Database(ABC):
+    """What the stores need to know of a database. There is one object for each kind.
 
     Each statement on a connection is a transaction, unless a method says otherwise.
     """
@@ -76,7 +76,7 @@ class Backend(ABC):
         """Return the file descriptor of the socket of a driver's connection to a server."""
         return None
 
-    def watch(self, connection: Connection) -> None:  # noqa: B027  # Not each engine needs it.
+    def watch(self, connection: Connection) -> None:  # noqa: B027  # Not each database needs it.
         """Prepare a connection for :meth:`check_commits`. May be called again."""
 
     def check_commits(self, connection: Connection) -> None:  # noqa: B027

@@ -17,7 +17,7 @@ from flask import Flask, current_app
 from sqlalchemy import Engine, create_engine, event
 
 from plantstore import Plant, PlantExists, SQLStore, StoreUnavailable, open_store
-from plantstore.sql.engines._sqlite import _set_up, has_wal_reset_bug
+from plantstore.sql.databases._sqlite import _set_up, has_wal_reset_bug
 from tests.support.commands import invoke
 from tests.support.databases import MODES
 from tests.support.serving import LIMIT, ROOT, Gunicorn, post
