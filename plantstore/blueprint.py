@@ -42,14 +42,15 @@ RIGHTS: tuple[str, ...] = (*OPERATIONS, "metrics")
 TWO_SLASHES = f"{ERRORS[40401][0]} It begins with two slashes."
 
 
-def check_operations(names: Collection[str]) -> None:
-    """Check the names of the operations to serve.
+def check_operations(names: Collection[str]) -> list[str]:
+    """Return the names of the operations to serve, each once.
 
     :raises ValueError: if there is no name, or an unknown one. The message does not show it.
     """
     known = [*OPERATIONS]
     if not names or any(name not in known for name in names):
         raise ValueError(f"must have one or more of {', '.join(known)}, and nothing else")
+    return [*dict.fromkeys(names)]
 
 
 class OperationsBlueprint(Blueprint):

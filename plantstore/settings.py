@@ -13,7 +13,7 @@ from .body import DEFAULT_MAX_BODY
 from .log import check_format
 from .stores.base import Store
 from .stores.urls import DEFAULT_STORE, open_store, public_url
-from .text import printable, words
+from .text import at_least, printable, switch, words
 from .tokens.file import describe_fault
 from .tokens.sources import count_tokens, make_check, read_listed
 
@@ -39,25 +39,10 @@ class Setting(NamedTuple, Generic[_T]):
     parse: Callable[[Any], _T]
 
 
-def _whole_number(value: object, of: str, least: int) -> int:
-    if re.fullmatch("[0-9]{1,18}", str(value)) is None or int(str(value)) < least:
-        raise ValueError(f"must be a whole number of {of}, at least {least}")
-    return int(str(value))
-
-
-def _operations(value: object) -> list[str]:
-    names = words(value)
-    check_operations(names)
-    return [*dict.fromkeys(names)]
-
-
 def _metrics(value: object) -> bool:
-    is_on = {"0": False, "1": True}.get(str(value), value)
-    if not isinstance(is_on, bool):
-        raise ValueError("must be 0 or 1")
-    if is_on and find_spec("prometheus_client") is None:
+    if switch(value) and find_spec("prometheus_client") is None:
         raise ValueError("prometheus-client is missing: pip install 'plantstore[metrics]'")
-    return is_on
+    return switch(value)
 
 
 TOKENS = Setting(
@@ -77,22 +62,16 @@ STORE = Setting(
     "PLANTSTORE_STORE", "the URL of the store, such as `sqlite:///plants.db`", DEFAULT_STORE, str
 )
 MAX_BODY = Setting(
-    "PLANTSTORE_MAX_BODY",
-    "the largest request body, in bytes",
-    str(DEFAULT_MAX_BODY),
-    partial(_whole_number, of="bytes", least=1),
+    "PLANTSTORE_MAX_BODY", "the largest request body, in bytes", str(DEFAULT_MAX_BODY), at_least(1)
 )
 SERVED_OPERATIONS = Setting(
     "PLANTSTORE_OPERATIONS",
     "the served operations, separated by commas or spaces: `create`, `read`, `list`, `delete`",
     "create",
-    _operations,
+    lambda value: check_operations(words(value)),
 )
 PROXIES = Setting(
-    "PLANTSTORE_PROXIES",
-    "the number of proxies in front of the service",
-    "0",
-    partial(_whole_number, of="proxies", least=0),
+    "PLANTSTORE_PROXIES", "the number of proxies in front of the service", "0", at_least(0)
 )
 METRICS = Setting("PLANTSTORE_METRICS", "`1`: metrics for Prometheus are served", "0", _metrics)
 LOG = Setting("PLANTSTORE_LOG", "the format of the log: `text` or `json`", "text", check_format)
@@ -119,41 +98,31 @@ class Settings:
         except ValueError as error:
             raise SettingsError(f"{setting.name}: {error}") from None
 
-    def _describe_names(self) -> str:
-        self.check_names()
-        return "Settings: all names are known"
-
-    def _describe_tokens(self) -> str:
-        return f"Tokens: {self.describe_tokens()}"
-
-    def _describe_value(self, setting: Setting[Any]) -> str:
+    def _describe(self, setting: Setting[Any]) -> str:
         self[setting]  # This raises SettingsError if the value is wrong.
-        value = self._source.get(setting.name, setting.default)
-        return f"{setting.name}: {', '.join(words(value))}"
+        return ", ".join(words(self._source.get(setting.name, setting.default)))
 
     def _describe_store(self) -> str:
-        self.open_store().close()
-        return f"Store: {public_url(self[STORE])}"
+        with self.open_store():
+            return public_url(self[STORE])
 
-    def check_names(self) -> None:
+    def check_names(self) -> str:
         """Raise :exc:`SettingsError` if a name is not that of a setting, nor set by Kubernetes."""
         known = [setting.name for setting in SETTINGS]
         for name in self._source:
             if name not in known and _KUBERNETES.fullmatch(name) is None:
                 (nearest, *_) = get_close_matches(name.upper(), known, 1, 0)
                 raise SettingsError(f"{printable(name)} is not a setting. Did you mean {nearest}?")
+        return "all names are known"
 
     def findings(self) -> Iterator[str | SettingsError]:
-        """Yield a line about everything that must be right before the service starts, or its error.
-
-        It opens no connection and changes nothing.
-        """
+        """Yield a line, or the error, about all that a start needs. It opens no connection."""
+        checks = {"Settings": self.check_names, "Tokens": self.describe_tokens}
         others = [entry for entry in SETTINGS if entry not in {TOKENS, TOKENS_FILE, STORE}]
-        values = [partial(self._describe_value, entry) for entry in others]
-        checks: list[Callable[[], str]] = [self._describe_names, self._describe_tokens, *values]
-        for describe in (*checks, self._describe_store):
+        checks |= {entry.name: partial(self._describe, entry) for entry in others}
+        for label, check in (checks | {"Store": self._describe_store}).items():
             try:
-                yield describe()
+                yield f"{label}: {check()}"
             except SettingsError as error:
                 yield error
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable
 
 
 def words(value: object) -> list[str]:
@@ -9,6 +10,25 @@ def words(value: object) -> list[str]:
     if isinstance(value, list | tuple | set | frozenset):
         value = ",".join(map(str, value))
     return [word for word in re.split(r"[,\s]+", str(value)) if word]
+
+
+def at_least(least: int) -> Callable[[object], int]:
+    """Return a function that reads a whole number, and raises ValueError for anything else."""
+
+    def read(value: object) -> int:
+        if re.fullmatch("[0-9]{1,18}", str(value)) is None or int(str(value)) < least:
+            raise ValueError(f"must be a whole number, at least {least}")
+        return int(str(value))
+
+    return read
+
+
+def switch(value: object) -> bool:
+    """Return whether a value is on: ``1`` or ``True``. Anything but on and off is a ValueError."""
+    is_on = {"0": False, "1": True}.get(str(value), value)
+    if not isinstance(is_on, bool):
+        raise ValueError("must be 0 or 1")
+    return is_on
 
 
 def printable(text: str) -> str:
