@@ -4,12 +4,14 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 from playwright.sync_api import Error as BrowserError
 
 from plantstore.blueprint import OPERATIONS
+from plantstore.openapi.document import make_document
 from tests.support.nginx import nginx
 from tests.support.serving import LIMIT, Gunicorn, Response, post
 from tests.support.sites import TOKEN
@@ -264,14 +266,75 @@ def test_try_each_operation_on_the_page(page: Page, service: Gunicorn) -> None:
     visit.check(f"http://127.0.0.1:{service.port}/")
 
 
-def test_page_on_a_phone(page: Page, service: Gunicorn) -> None:
-    """At a width of 390 pixels, nothing is wider than the page."""
-    page.set_viewport_size({"width": 390, "height": 800})
+# Whether a person sees each part of a text at its place.
+IS_VISIBLE = """code => {
+    code.scrollIntoView({block: "center"});
+    const range = document.createRange();
+    range.selectNodeContents(code);
+    const lines = [...range.getClientRects()].filter(({width}) => width > 1);
+    const isSeen = (x, y) => code.contains(document.elementFromPoint(x, y));
+    return lines.length > 3 && lines.every(({left, width, top, bottom}) =>
+        [0.1, 0.3, 0.5, 0.7, 0.9].every((part) => isSeen(left + part * width, (top + bottom) / 2)));
+}"""
+
+
+@pytest.mark.parametrize("width", [1400, 400])
+@pytest.mark.parametrize(
+    ("scheme", "colour"), [("light", "rgba(0, 0, 0, 0)"), ("dark", "rgb(28, 32, 34)")]
+)
+def test_page_of_each_width_and_colour(
+    browser: Browser, service: Gunicorn, width: int, scheme: Any, colour: str
+) -> None:
+    """At each width, light and dark, a person reads the message, and the token is not displayed.
+
+    The documented errors have one line each, until the person opens one.
+    """
+    with browser.new_context(
+        color_scheme=scheme, viewport={"width": width, "height": 900}
+    ) as visitor:
+        visitor.set_default_timeout(LIMIT * 1000)
+        page = visitor.new_page()
+        visit = Visit(page, f"http://127.0.0.1:{service.port}/docs")
+        visit.authorise()
+        visit.execute(visit.open("listPlants"), "200", "")
+        block = visit.open("createPlant")
+        for status, body in (("200", "Monstera"), ("400", "A plant with this id already exists.")):
+            visit.execute(block, status, body)
+        assert block.locator(".live-responses-table code").first.evaluate(IS_VISIBLE)
+        assert TOKEN not in page.content()
+        assert block.evaluate("block => block.clientHeight") < 2800
+        block.get_by_role("button", name="The service failed.").click()
+        expect(block.get_by_text("Example Value")).to_have_count(2)
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+        background = "getComputedStyle(document.documentElement).backgroundColor"
+        assert page.evaluate(background) == colour
+        visit.check(f"http://127.0.0.1:{service.port}/")
+
+
+def test_errors_of_the_page_link_to_the_documents(page: Page, service: Gunicorn) -> None:
+    """An Error on the page links to its explanation, if the document knows where it is."""
+    url = f"http://127.0.0.1:{service.port}/"
+    document = make_document() | {"externalDocs": {"url": "https://plants.example/errors.html"}}
+    page.route("**/openapi.json", lambda route: route.fulfill(json=document))
+    visit = Visit(page, f"{url}docs")
+    visit.execute(visit.open("createPlant"), "401", "40101")
+    link = page.get_by_role("link", name="What 40101 means, and what to do")
+    expect(link).to_have_attribute("href", "https://plants.example/errors.html#error-40101")
+    visit.check(url)
+
+
+def test_dialog_of_the_page_with_the_keyboard(page: Page, service: Gunicorn) -> None:
+    """In the dialog for the token, the Tab key does not leave it, and Escape closes it."""
     visit = Visit(page, f"http://127.0.0.1:{service.port}/docs")
-    visit.authorise()
-    for operation in ("createPlant", "listPlants"):
-        visit.execute(visit.open(operation), "200", "")
-    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    page.get_by_role("button", name="Authorize").click()
+    dialog = page.locator(".modal-ux")
+    expect(dialog).to_be_visible()
+    for key in ("Tab", "Shift+Tab"):
+        for _ in range(6):
+            page.keyboard.press(key)
+            expect(dialog.locator(":focus")).to_have_count(1)
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
     visit.check(f"http://127.0.0.1:{service.port}/")
 
 
