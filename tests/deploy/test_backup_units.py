@@ -1,0 +1,99 @@
+"""The units in deploy/ that back up the plants, as far as they can be tested without systemd."""
+
+import os
+import re
+import shutil
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from sqlalchemy import make_url
+
+from plantstore import open_store
+from tests.support.databases import PATH, Place, only, postgresql, postgresql_programs, sqlite
+from tests.support.serving import LIMIT, ROOT
+from tests.support.sites import ROSE_PLANT
+
+ANALYZE = shutil.which("systemd-analyze")
+pytestmark = pytest.mark.deploy
+
+UNITS = [ROOT / "deploy" / f"plantstore-backup.{kind}" for kind in ("service", "timer")]
+PROGRAM = "/opt/plantstore/bin/plantstore"
+
+
+@pytest.mark.skipif(ANALYZE is None, reason="apt-get install systemd")
+def test_units_are_valid(tmp_path: Path) -> None:
+    """Systemd accepts the backup and its timer without a warning."""
+    copies = [Path(shutil.copy(unit, tmp_path)) for unit in UNITS]
+    done = subprocess.run(
+        [str(ANALYZE), "verify", *copies],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+    # There may be warnings about the units of other packages.
+    assert (done.returncode, "plantstore" in done.stdout + done.stderr) == (0, False), done
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return an empty folder, in which the program of the unit is that of this environment."""
+    program = tmp_path / "plantstore"
+    program.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m plantstore "$@"')
+    program.chmod(0o755)
+    return tmp_path
+
+
+def back_up(url: str, folder: Path) -> Path:
+    """Run the command of the unit in a folder, with a store; return the new file."""
+    found = re.search(r"^ExecStart=/bin/sh -c '(.*?)'$", UNITS[0].read_text(), re.M | re.S)
+    assert found is not None
+    # What systemd does before it starts the command.
+    script = found[1].replace("\\\n", " ").replace("$$", "$").replace("%%", "%")
+    subprocess.run(
+        ["/bin/sh", "-c", script.replace(PROGRAM, str(folder / "plantstore"))],
+        cwd=folder,
+        env={
+            "PATH": os.pathsep.join([str(postgresql_programs()), PATH]),
+            "PLANTSTORE_STORE": url,
+        },
+        timeout=LIMIT,
+        check=True,
+    )
+    (file,) = folder.glob("plants-*")
+    assert re.fullmatch(r"plants-[1-7]\.(db|dump)", file.name)
+    return file
+
+
+@only(sqlite)
+def test_backup_of_sqlite(place: Place, folder: Path) -> None:
+    """The unit copies an SQLite file, and replaces the copy of the same day of an earlier week."""
+    with open_store(place.url) as store:
+        back_up(place.url, folder)
+        store.add(ROSE_PLANT)
+        with closing(sqlite3.connect(back_up(place.url, folder))) as copy:
+            assert copy.execute("SELECT name FROM plants").fetchall() == [(ROSE_PLANT.name,)]
+
+
+@only(postgresql)
+def test_backup_of_postgresql(place: Place, folder: Path) -> None:
+    """The unit copies the table of PostgreSQL. A backup that fails keeps the copy of that day."""
+    url = make_url(place.url).set(drivername="postgresql")
+    with open_store(place.url) as store:
+        store.add(ROSE_PLANT)
+    before = back_up(str(url), folder)
+    content = before.read_bytes()
+    with pytest.raises(subprocess.CalledProcessError):
+        back_up(str(url.set(database="none")), folder)
+    assert before.read_bytes() == content
+    shown = subprocess.run(
+        [postgresql_programs() / "pg_restore", "--file=-", before],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert f"\t{ROSE_PLANT.name}\t" in shown.stdout
