@@ -81,11 +81,14 @@ def test_backup_of_sqlite(place: Place, folder: Path) -> None:
 
 @only(postgresql)
 def test_backup_of_postgresql(place: Place, folder: Path) -> None:
-    """The unit copies the table of PostgreSQL. A backup that fails keeps the copy of that day."""
+    """The unit copies the table of PostgreSQL. A backup that fails keeps the copy of that day.
+
+    The URL may end in plantstore's own option ``connections``.
+    """
     url = make_url(place.url).set(drivername="postgresql")
     with open_store(place.url) as store:
         store.add(ROSE_PLANT)
-    before = back_up(str(url), folder)
+    before = back_up(f"{url}?connections=6", folder)
     content = before.read_bytes()
     with pytest.raises(subprocess.CalledProcessError):
         back_up(str(url.set(database="none")), folder)
