@@ -29,7 +29,8 @@ def create_folder(server: Any) -> None:
     try:
         _remove_old()
         folder = mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-")
-        os.chown(folder, server.cfg.uid, server.cfg.gid)
+        if server.cfg.uid != os.geteuid():
+            os.chown(folder, server.cfg.uid, server.cfg.gid)
     except OSError as error:
         os.environ.pop(_FOLDER, None)  # A main process that was replaced has its own.
         server.log.error("The workers cannot share their metrics: %s", error.strerror)
