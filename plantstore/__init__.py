@@ -13,7 +13,7 @@ from .observability.health import create_health_blueprint
 from .openapi.blueprint import create_docs_blueprint
 from .schemas import ErrorSchema, NewPlantSchema, PlantSchema
 from .settings import SettingsError
-from .signals import plant_added, plant_removed
+from .signals import plant_added, plant_changed, plant_removed
 from .stores.base import (
     BulkStore,
     Plant,
@@ -51,6 +51,7 @@ __all__ = [
     "create_health_blueprint",
     "open_store",
     "plant_added",
+    "plant_changed",
     "plant_removed",
 ]
 

@@ -58,8 +58,8 @@ class Client:
     """The client of a token that has the right to some operations only.
 
     :param name: the name of the client.
-    :param operations: the operations: ``create``, ``read``, ``list``, ``delete``, and ``metrics``.
-        By default, the token has the right to all of them.
+    :param operations: the operations: ``create``, ``read``, ``list``, ``update``, ``delete``, and
+        ``metrics``. By default, the token has the right to all of them.
     :raises TypeError: if the operations are a single string.
     """
 

@@ -33,6 +33,7 @@ OPERATIONS: dict[str, Operation] = {
     "create": Operation("POST", "/plants", Views.create),
     "read": Operation("GET", "/plants/<plantstore_id>", Views.read),
     "list": Operation("GET", "/plants", Views.list),
+    "update": Operation("PUT", "/plants/<plantstore_id>", Views.update),
     "delete": Operation("DELETE", "/plants/<plantstore_id>", Views.delete),
 }
 
@@ -51,6 +52,13 @@ def check_operations(names: Collection[str]) -> list[str]:
     if not names or any(name not in known for name in names):
         raise ValueError(f"must have one or more of {', '.join(known)}, and nothing else")
     return [*dict.fromkeys(names)]
+
+
+def check_store(store: Store, operations: Collection[str]) -> Store:
+    """Return a store that has the methods of the operations, or raise ValueError."""
+    if "update" in operations and getattr(store.replace, "__func__", None) is Store.replace:
+        raise ValueError("this store cannot change plants: leave out the operation update")
+    return store
 
 
 class OperationsBlueprint(Blueprint):
@@ -132,13 +140,13 @@ def create_blueprint(
         ``g.plantstore_client``.
     :param max_body: the largest request body in bytes, by default 65,536.
     :param name: the name of the blueprint, by default ``plantstore``.
-    :param operations: the names of the operations: ``create``, ``read``, ``list``, ``delete``. By
-        default, there is only ``create``, the operation of interface 1.0.0. The endpoint of an
-        operation is its name, such as ``plantstore.create``.
+    :param operations: the names of the operations: ``create``, ``read``, ``list``, ``update``,
+        ``delete``. By default, there is only ``create``, the operation of interface 1.0.0. The
+        endpoint of an operation is its name, such as ``plantstore.create``.
     :returns: the blueprint, for :meth:`flask.Flask.register_blueprint`.
     :raises TypeError: if ``verify_token`` cannot be called, or is a class or a coroutine function.
     :raises ValueError: if ``max_body`` is less than 1, if ``name`` is empty or has a dot, or if
-        ``operations`` has no name or an unknown one.
+        ``operations`` has no name, an unknown one, or one that the store cannot execute.
     """
     check_verify_token(verify_token)
     if max_body < 1:
@@ -148,6 +156,7 @@ def create_blueprint(
         check_operations(operations)
     except ValueError as error:
         raise ValueError(f"operations {error}") from None
+    check_store(store, operations)
     blueprint = OperationsBlueprint(name, __name__, verify_token=verify_token, store=store)
     views = Views(store, max_body)
     for operation, (method, rule, view) in OPERATIONS.items():

@@ -14,6 +14,8 @@ from .text import printable
 REFUSED: logging.Logger = logging.getLogger("plantstore")
 #: The logger of new plants.
 ADDED: logging.Logger = logging.getLogger("plantstore.added")
+#: The logger of changed plants.
+CHANGED: logging.Logger = logging.getLogger("plantstore.changed")
 #: The logger of removed plants.
 REMOVED: logging.Logger = logging.getLogger("plantstore.removed")
 

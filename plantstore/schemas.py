@@ -116,6 +116,18 @@ class PlantSchema(Schema):
         error_messages={"null": "Must be a string, not null. Without a tag, leave it out."}
     )
 
+    def loads(self, json_data: str | bytes | bytearray, /, **kwargs: Any) -> Any:
+        """Return what the schema describes from JSON text, without rounding an id.
+
+        :param json_data: the JSON text; bytes are UTF-8.
+        :param kwargs: options of :meth:`marshmallow.Schema.load`.
+        :returns: a dict of the fields, without those that the plant does not have.
+        :raises json.JSONDecodeError: if ``json_data`` is not one JSON text (RFC 8259), or is nested
+            too deeply. Its ``pos`` is -1 if the position is unknown.
+        :raises marshmallow.ValidationError: if the JSON text is not what the schema describes.
+        """
+        return self.load(decode_json(json_data), **kwargs)
+
     def get_attribute(self, obj: Any, attr: str, default: Any) -> Any:
         """Return the value of a field."""
         if type(obj) is dict and attr in obj:
@@ -133,18 +145,6 @@ class NewPlantSchema(PlantSchema):
     """A NewPlant, the body of a creation: a Plant and its ``id``. Unknown fields are ignored."""
 
     id: Int64 = Int64(required=True)
-
-    def loads(self, json_data: str | bytes | bytearray, /, **kwargs: Any) -> Any:
-        """Return a NewPlant from JSON text, without rounding its id.
-
-        :param json_data: the JSON text; bytes are UTF-8.
-        :param kwargs: options of :meth:`marshmallow.Schema.load`.
-        :returns: a dict of ``id``, ``name``, and ``tag`` if the plant has one.
-        :raises json.JSONDecodeError: if ``json_data`` is not one JSON text (RFC 8259), or is nested
-            too deeply. Its ``pos`` is -1 if the position is unknown.
-        :raises marshmallow.ValidationError: if the JSON text is not a NewPlant.
-        """
-        return self.load(decode_json(json_data), **kwargs)
 
 
 class QueryInteger(fields.Integer):
@@ -273,11 +273,11 @@ def _describe(field: str, messages: Any) -> str:
     return f"{field}: {' '.join(map(str, texts))}"
 
 
-#: Loads a request body.
+#: Loads the body of a create.
 new_plant_schema: NewPlantSchema = NewPlantSchema()
 #: Loads the parameters of a list.
 page_schema: PageSchema = PageSchema()
-#: Dumps the body of a response.
+#: Loads the body of an update, and dumps that of a response.
 plant_schema: PlantSchema = PlantSchema()
 #: Validates the body of an error response.
 error_schema: ErrorSchema = ErrorSchema()

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from .auth import VerifyToken
-from .blueprint import check_operations
+from .blueprint import check_operations, check_store
 from .body import DEFAULT_MAX_BODY
 from .log import check_format
 from .stores.base import Store
@@ -66,7 +66,7 @@ MAX_BODY = Setting(
 )
 SERVED_OPERATIONS = Setting(
     "PLANTSTORE_OPERATIONS",
-    "the served operations, separated by commas or spaces: `create`, `read`, `list`, `delete`",
+    "the served operations, with commas or spaces: `create`, `read`, `list`, `update`, `delete`",
     "create",
     lambda value: check_operations(words(value)),
 )
@@ -161,8 +161,9 @@ class Settings:
             raise SettingsError(f"{TOKENS_FILE.name}: {describe_fault(error)}") from None
 
     def open_store(self) -> Store:
-        """Open the store, or raise :exc:`SettingsError` if its URL or its driver is wrong."""
+        """Open the store, or raise :exc:`SettingsError` if it is wrong or lacks an operation."""
+        operations = words(self._source.get(SERVED_OPERATIONS.name))  # They may be wrong, too.
         try:
-            return open_store(self[STORE])
+            return check_store(open_store(self[STORE]), operations)
         except ValueError as error:
             raise SettingsError(f"{STORE.name}: {error}") from None

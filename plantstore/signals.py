@@ -1,4 +1,4 @@
-"""The signals of new and removed plants."""
+"""The signals of new, changed and removed plants."""
 
 import logging
 from typing import Any
@@ -7,7 +7,7 @@ from blinker import NamedSignal, Namespace
 from flask import g
 from flask.globals import app_ctx
 
-from .log import ADDED, REMOVED, log
+from .log import ADDED, CHANGED, REMOVED, log
 from .stores.base import Plant
 
 _signals = Namespace()
@@ -16,6 +16,10 @@ _signals = Namespace()
 #: application, ``plant`` the :class:`~plantstore.Plant`, and ``client`` the name of
 #: the client. An exception that a receiver raises is logged and has no other effect.
 plant_added: NamedSignal = _signals.signal("plant-added")
+
+#: The signal that is sent after a request has changed a plant, with the values of
+#: :data:`plant_added`. ``plant`` is as it is now.
+plant_changed: NamedSignal = _signals.signal("plant-changed")
 
 #: The signal that is sent after a request has removed a plant. The sender is the Flask
 #: application, ``id`` the id of the plant, and ``client`` the name of the client. An exception
@@ -28,6 +32,12 @@ def announce_added(plant: Plant) -> None:
     if ADDED.isEnabledFor(logging.INFO):  # Rarely: the time is that of each create.
         log(ADDED, logging.INFO, "Plant %d was added", plant.id)
     _send(plant_added, plant.id, plant=plant)
+
+
+def announce_changed(plant: Plant) -> None:
+    """Log that the current request has changed a plant, and send :data:`plant_changed`."""
+    log(CHANGED, logging.INFO, "Plant %d was changed", plant.id)
+    _send(plant_changed, plant.id, plant=plant)
 
 
 def announce_removed(id: int) -> None:

@@ -130,6 +130,23 @@ class StoreContract:
         store.add(Plant(1, "Lily"))
         assert list(store) == [Plant(1, "Lily")]
 
+    def test_replace_changes_one_plant(self, store: Store) -> None:
+        """A replaced plant has only its new fields, which may be the same. No plant is added."""
+        if type(store).replace is Store.replace:
+            pytest.skip("this store cannot change plants")
+        store.add(_ROSE)
+        store.add(_LILY)
+        for plant in (Plant(1, "Rosa", "🌵"), Plant(1, "rose"), Plant(1, "rose"), _ROSE):
+            store.replace(plant)
+            assert (store.get(1), list(store)) == (plant, [plant, _LILY])
+        for id in {*_IDS} - {1}:
+            with pytest.raises(KeyError):
+                store.replace(_ROSE._replace(id=id))
+        for invalid in _INVALID:
+            with pytest.raises(ValueError, match=": Must "):
+                store.replace(_ROSE._replace(**invalid))
+        assert list(store) == [_ROSE, _LILY]
+
     def test_changes_during_iteration(self, store: Store) -> None:
         """Iteration continues when plants are added or removed.
 

@@ -12,6 +12,7 @@ from .body import read_body
 from .errors import Refused
 from .responses import JSONResponse, no_content
 from .schemas import (
+    PlantSchema,
     describe_faults,
     describe_json_error,
     new_plant_schema,
@@ -19,7 +20,7 @@ from .schemas import (
     parse_integer,
     plant_schema,
 )
-from .signals import announce_added, announce_removed
+from .signals import announce_added, announce_changed, announce_removed
 from .stores.base import Plant, Store
 from .stores.deadline import Limits, deadline
 
@@ -49,7 +50,7 @@ class Views:
 
     def create(self, **_: Any) -> Response:
         """Create a new plant in the store (interface section 4)."""
-        new_plant = _load(read_body(self._max_body))
+        new_plant = _load(new_plant_schema, read_body(self._max_body))
         plant = Plant._make(map(new_plant.get, Plant._fields))
         self._store.add(plant)
         announce_added(plant)
@@ -71,6 +72,17 @@ class Views:
         new_plants = [plant._asdict() for plant in plants]
         return JSONResponse(new_plant_schema.dump(new_plants, many=True), headers=links)
 
+    def update(self, plantstore_id: str, **_: Any) -> Response:
+        """Replace the plant with an id. Without a tag in the body, it has none afterwards."""
+        new_plant = _load(plant_schema, read_body(self._max_body)) | {"id": _id(plantstore_id)}
+        plant = Plant._make(map(new_plant.get, Plant._fields))
+        try:
+            self._store.replace(plant)
+        except KeyError:
+            raise Refused(40402) from None
+        announce_changed(plant)
+        return JSONResponse(plant_schema.dump(new_plant))
+
     def delete(self, plantstore_id: str, **_: Any) -> Response:
         """Remove the plant with an id from the store."""
         id = _id(plantstore_id)
@@ -82,9 +94,9 @@ class Views:
         return no_content()
 
 
-def _load(body: bytes) -> dict[str, Any]:
+def _load(schema: PlantSchema, body: bytes) -> dict[str, Any]:
     try:
-        new_plant: dict[str, Any] = new_plant_schema.loads(body)
+        new_plant: dict[str, Any] = schema.loads(body)
     except ValidationError as error:
         raise Refused(40003, describe_faults(error)) from None
     except JSONDecodeError as error:

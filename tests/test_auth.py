@@ -181,6 +181,7 @@ REQUESTS = {
     "create": ("POST", "/plants"),
     "read": ("GET", "/plants/1"),
     "list": ("GET", "/plants"),
+    "update": ("PUT", "/plants/1"),
     "delete": ("DELETE", "/plants/1"),
 }
 

@@ -41,7 +41,7 @@ def test_site_shares_the_store_with_its_clients(site: Flask, store: MemoryStore)
 # The methods of each operation, by the path.
 METHODS = {
     "/plants": {"create": {"POST"}, "list": {"GET", "HEAD"}},
-    "/plants/1": {"read": {"GET", "HEAD"}, "delete": {"DELETE"}},
+    "/plants/1": {"read": {"GET", "HEAD"}, "update": {"PUT"}, "delete": {"DELETE"}},
 }
 
 
@@ -90,13 +90,13 @@ def test_only_create_by_default(app: Flask) -> None:
         assert get(client, "/plants/1").status_code == delete(client, 1).status_code == 404
 
 
-@pytest.mark.parametrize("value", ["", " , ", "update", "create,Read", "create;read", [], None, 1])
+@pytest.mark.parametrize("value", ["", " , ", "change", "create,Read", "create;read", [], None, 1])
 def test_unknown_operation_is_refused_at_start(value: object) -> None:
     """A setting with an unknown operation, or with none, is refused. The message lists them all."""
     with pytest.raises(SettingsError) as caught:
         create_app({"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_OPERATIONS": value})
     assert str(caught.value) == (
-        "PLANTSTORE_OPERATIONS: must have one or more of create, read, list, delete,"
+        "PLANTSTORE_OPERATIONS: must have one or more of create, read, list, update, delete,"
         " and nothing else"
     )
 
@@ -110,6 +110,7 @@ def test_unknown_operation_is_refused_at_start(value: object) -> None:
         ("GET", "/plants/1"),
         ("HEAD", "/plants/1"),
         ("GET", "/plants/x"),
+        ("PUT", "/plants/1"),
         ("DELETE", "/plants/1"),
     ],
 )

@@ -35,7 +35,7 @@ def test_methods_of_every_path() -> None:
     client = create_app(config).test_client()
     for path, allow in (
         ("/plants", "GET, HEAD, OPTIONS, POST"),
-        ("/plants/1", "DELETE, GET, HEAD, OPTIONS"),
+        ("/plants/1", "DELETE, GET, HEAD, OPTIONS, PUT"),
         ("/healthz", "GET, HEAD, OPTIONS"),
         ("/openapi.json", "GET, HEAD, OPTIONS"),
     ):
@@ -90,6 +90,7 @@ def test_site_has_only_the_rules_of_the_operations() -> None:
         ("plantstore.create", "/garden/plants"),
         ("plantstore.read", "/garden/plants/<plantstore_id>"),
         ("plantstore.list", "/garden/plants"),
+        ("plantstore.update", "/garden/plants/<plantstore_id>"),
         ("plantstore.delete", "/garden/plants/<plantstore_id>"),
     }
 

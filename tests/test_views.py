@@ -70,7 +70,7 @@ NO_IDS = [
 NO_IDS += [f"{2**63}", f"{LOWEST - 1}", "9" * 19, "-" + "9" * 5000, "é", "%FF", "-", "true"]
 
 
-@pytest.mark.parametrize("method", ["GET", "DELETE"])
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
 @pytest.mark.parametrize("id", NO_IDS, ids=lambda id: ascii(id)[1:9])
 def test_id_that_no_plant_has(
     client: FlaskClient, store: MemoryStore, id: str, method: str
@@ -78,7 +78,7 @@ def test_id_that_no_plant_has(
     """Anything but the id of a plant in its canonical decimal form is 40402."""
     store.add(ROSE_PLANT)
     store.add(Plant(0, ""))
-    check_error(client.open(f"/plants/{id}", method=method, headers=BEARER), 40402)
+    check_error(client.open(f"/plants/{id}", method=method, json=ROSE, headers=BEARER), 40402)
     assert len(store) == 2
 
 

@@ -1,4 +1,4 @@
-"""The commands that add, show, list, count and remove plants."""
+"""The commands that add, show, list, count, change and remove plants."""
 
 import sys
 from typing import Any
@@ -36,11 +36,7 @@ def add(store: Store, **fields: Any) -> None:
 
     If an SQLite file is missing, it is created.
     """
-    new_plant = {name: value for name, value in fields.items() if value is not None}
-    try:
-        store.add(Plant(**new_plant_schema.load(new_plant)))
-    except ValidationError as error:
-        raise click.UsageError(describe_faults(error)) from None
+    store.add(_plant(fields))
 
 
 @click.command(
@@ -84,6 +80,24 @@ def count(store: Store) -> None:
 
 @click.command(
     context_settings=NEGATIVE_ID,
+    epilog=examples("plantstore change 1 --name Monstera --tag indoor --store sqlite:///plants.db"),
+)
+@click.argument("id", type=ID)
+@click.option("--name", required=True, callback=utf8, help="The name of the plant.")
+@_with_optional_fields
+@with_store()
+def change(store: Store, **fields: Any) -> None:
+    """Replace the plant with this ID. What is not given, such as its tag, is removed."""
+    try:
+        store.replace(_plant(fields))
+    except KeyError:
+        raise _not_found(fields["id"]) from None
+    except NotImplementedError as error:
+        raise click.UsageError(f"{error}.") from None
+
+
+@click.command(
+    context_settings=NEGATIVE_ID,
     epilog=examples("plantstore remove 1 --store sqlite:///plants.db"),
 )
 @click.argument("id", type=ID)
@@ -96,9 +110,17 @@ def remove(store: Store, id: int) -> None:
         raise _not_found(id) from None
 
 
+def _plant(fields: dict[str, Any]) -> Plant:
+    given = {name: value for name, value in fields.items() if value is not None}
+    try:
+        return Plant(**new_plant_schema.load(given))
+    except ValidationError as error:
+        raise click.UsageError(describe_faults(error)) from None
+
+
 def _not_found(id: int) -> click.ClickException:
     return click.ClickException(f"there is no plant {id}.")
 
 
 #: The commands of this module.
-COMMANDS = [add, show, list_, count, remove]
+COMMANDS = [add, show, list_, count, change, remove]

@@ -7,6 +7,9 @@ from typing import Any
 
 from ..blueprint import OPERATIONS
 
+# The responses that each operation has.
+_COMMON = ("401", "403", "405", "500", "503", "default")
+
 
 def make_document(operations: Collection[str] = ("create",)) -> dict[str, Any]:
     """Return the OpenAPI document that describes operations, and nothing else.
@@ -18,6 +21,7 @@ def make_document(operations: Collection[str] = ("create",)) -> dict[str, Any]:
     document = _read("openapi.json")
     if {*operations} != {"create"}:
         _add(document, _read("openapi_1.1.json"))
+        _add_common(document["paths"])
     created = document["paths"]["/plants"]["post"]["responses"]["200"]
     for name in OPERATIONS.keys() - {*operations}:
         operation = OPERATIONS[name]
@@ -25,6 +29,15 @@ def make_document(operations: Collection[str] = ("create",)) -> dict[str, Any]:
         created.get("links", {}).pop(name, None)
     document["paths"] = {path: item for path, item in document["paths"].items() if item}
     return document
+
+
+def _add_common(paths: dict[str, Any]) -> None:
+    """Add the responses that each operation has, which are those of a create."""
+    created = paths["/plants"]["post"]["responses"]
+    common = {status: created[status] for status in _COMMON}
+    for item in paths.values():
+        for operation in item.values():
+            operation["responses"] = dict(sorted({**common, **operation["responses"]}.items()))
 
 
 def _read(name: str) -> dict[str, Any]:

@@ -78,6 +78,10 @@ class Statements:
         """Return the number of plants."""
         return connection.execute(select(func.count()).select_from(self.table)).scalar_one()
 
+    def replace(self, connection: Connection, plant: Plant) -> bool:
+        """Replace the plant with the id of this one, and return whether there was one."""
+        return self._database.replace(connection, self.table, plant)
+
     def remove(self, connection: Connection, id: int) -> bool:
         """Remove the plant with this id, and return whether there was one."""
         return connection.execute(self._delete, {"id": id}).rowcount != 0

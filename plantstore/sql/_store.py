@@ -79,6 +79,17 @@ class SQLStore(BulkStore):
             return None
         return self._execute(partial(self._statements.find, id=id), None)
 
+    def replace(self, plant: Plant) -> None:
+        """Replace the plant with the id of this one.
+
+        :raises KeyError: if there is none.
+        :raises ValueError: if the plant is not valid.
+        :raises StoreMisconfigured: as for :meth:`add`.
+        """
+        run = partial(self._statements.replace, plant=check_plant(plant))
+        if not self._execute(run, False, writes=True):
+            raise KeyError(plant.id)
+
     def remove(self, id: int) -> None:
         """Remove the plant with this id.
 

@@ -143,6 +143,16 @@ class Store(ABC):
         :returns: the plant, or ``None`` if no plant has this id.
         """
 
+    def replace(self, plant: Plant) -> None:
+        """Replace the plant with the id of this one by this one. No plant is added.
+
+        It may be an equal plant. A store without this method cannot serve ``update``.
+
+        :raises KeyError: if no plant has its id.
+        :raises ValueError: if the plant is not valid: see :func:`check_plant`.
+        """
+        raise NotImplementedError("this store cannot change plants")
+
     @abstractmethod
     def remove(self, id: int) -> None:
         """Remove the plant with an id. The id can then be added again.

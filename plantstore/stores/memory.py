@@ -48,6 +48,21 @@ class MemoryStore(Store):
                 if value is not None:
                     column[id] = value
 
+    def replace(self, plant: Plant) -> None:
+        """Replace the plant with the id of this one.
+
+        :raises KeyError: if there is none.
+        :raises ValueError: if the plant is not valid.
+        """
+        id = check_plant(plant).id
+        with self._lock:
+            if id not in self._required:
+                raise KeyError(id)
+            for column, value in zip(self._columns, plant[1:], strict=True):
+                column[id] = value
+                if value is None:
+                    del column[id]
+
     def get(self, id: int) -> Plant | None:
         """Return the plant with this id, or ``None`` if there is none."""
         with self._lock:

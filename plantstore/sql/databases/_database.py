@@ -18,9 +18,11 @@ from sqlalchemy import (
     NullPool,
     Table,
     Text,
+    Update,
     create_engine,
     exc,
     select,
+    update,
 )
 
 from ...stores.base import Plant, StoreMisconfigured
@@ -140,6 +142,14 @@ class Database(ABC):
     def _existing(self, connection: Connection, table: Table, ids: Collection[int]) -> set[int]:
         found = select(table.c.id).where(table.c.id.in_(ids)).with_for_update(read=True)
         return {*connection.execute(found).scalars()}
+
+    def replace(self, connection: Connection, table: Table, plant: Plant) -> bool:
+        """Replace the plant with the id of this one, and return whether there was one."""
+        return connection.execute(self._replacement(table, plant)).rowcount != 0
+
+    def _replacement(self, table: Table, plant: Plant) -> Update:
+        fields = plant._asdict()
+        return update(table).where(table.c.id == fields.pop("id")).values(fields)
 
     @abstractmethod
     def begin_import(self, connection: Connection, table: Table) -> bool:

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, ClassVar
 
-from sqlalchemy import URL, Connection, Engine, Table, event, exc, text
+from sqlalchemy import URL, Connection, Engine, Table, event, exc, func, text
 from sqlalchemy.dialects.mysql import LONGTEXT
 from sqlalchemy.util import asbool
 
@@ -136,12 +136,17 @@ class MySQL(Database):
         return int(driver._sock.fileno())  # noqa: SLF001  # PyMySQL has no public name for it.
 
     def _insert_all(self, connection: Connection, table: Table, plants: Sequence[Plant]) -> None:
-        # The server may end the connection before the driver has sent such a plant.
-        if len(plants) == 1 and plants[0].characters > _MANY_CHARACTERS:
-            limit = connection.exec_driver_sql("SELECT @@max_allowed_packet").scalar_one()
-            if sum(len(str(value).encode()) for value in plants[0]) >= limit:
-                raise misconfigured(table, f"a plant is larger than max_allowed_packet ({limit})")
+        if len(plants) == 1:
+            _check_size(connection, table, plants[0])
         super()._insert_all(connection, table, plants)
+
+    def replace(self, connection: Connection, table: Table, plant: Plant) -> bool:
+        _check_size(connection, table, plant)
+        # The driver of a site may make the server count only rows that it changes. But it calls
+        # LAST_INSERT_ID for each row that it finds, and the response has the result.
+        name = func.if_(func.last_insert_id(1), plant.name, None)
+        result = connection.execute(self._replacement(table, plant).values(name=name))
+        return bool(result.rowcount or result.lastrowid)
 
     @contextmanager
     def transaction(self, connection: Connection) -> Iterator[None]:
@@ -188,6 +193,14 @@ class MySQL(Database):
         text = original.args[-1] if original.args else ""
         # A missing file is only in the whole message.
         return super().message(error) if isinstance(original, OSError) or not text else str(text)
+
+
+def _check_size(connection: Connection, table: Table, plant: Plant) -> None:
+    # The server may end the connection before the driver has sent such a plant.
+    if plant.characters > _MANY_CHARACTERS:
+        limit = connection.exec_driver_sql("SELECT @@max_allowed_packet").scalar_one()
+        if sum(len(str(value).encode()) for value in plant) >= limit:
+            raise misconfigured(table, f"a plant is larger than max_allowed_packet ({limit})")
 
 
 def _open(dialect: Any, record: object, arguments: object, options: dict[str, Any]) -> Any:
