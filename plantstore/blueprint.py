@@ -56,7 +56,7 @@ def check_operations(names: Collection[str]) -> list[str]:
 
 def check_store(store: Store, operations: Collection[str]) -> Store:
     """Return a store that has the methods of the operations, or raise ValueError."""
-    if "update" in operations and getattr(store.replace, "__func__", None) is Store.replace:
+    if "update" in operations and getattr(type(store), "replace", None) is Store.replace:
         raise ValueError("this store cannot change plants: leave out the operation update")
     return store
 

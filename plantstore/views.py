@@ -21,7 +21,7 @@ from .schemas import (
     plant_schema,
 )
 from .signals import announce_added, announce_changed, announce_removed
-from .stores.base import Plant, Store
+from .stores.base import INT64, Plant, Store
 from .stores.deadline import Limits, deadline
 
 # The number of characters at which a page ends before its limit, so that it fits into memory.
@@ -108,7 +108,7 @@ def _load(schema: PlantSchema, body: bytes) -> dict[str, Any]:
 def _id(text: str) -> int:
     """Return the id in a path. Any other form than the canonical one is that of no plant."""
     id = parse_integer(text)
-    if id is None:
+    if id is None or id not in INT64:
         raise Refused(40402)
     return id
 

@@ -76,7 +76,7 @@ def test_functions_and_proxies_are_accepted(verifier: str) -> None:
     assert (response.status_code, len(site.extensions["store"])) == (200, 1)
 
 
-ALLOWED = "operations must have one or more of create, read, list, delete, and nothing else"
+ALLOWED = "operations must have one or more of create, read, list, update, delete, and nothing else"
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ ALLOWED = "operations must have one or more of create, read, list, delete, and n
         ({"name": "a.b"}, "'name' may not contain a dot '.' character."),
         ({"operations": "create"}, ALLOWED),
         ({"operations": []}, ALLOWED),
-        ({"operations": ["create", "update"]}, ALLOWED),
+        ({"operations": ["create", "change"]}, ALLOWED),
     ],
 )
 def test_wrong_value_is_refused(arguments: dict[str, Any], message: str) -> None:

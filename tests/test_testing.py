@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -75,10 +76,12 @@ class IgnoresInvalid(Correct):
     """A store that ignores a plant that is not valid."""
 
     def add(self, plant: Plant) -> None:
-        try:
+        with suppress(ValueError):
             super().add(plant)
-        except ValueError:
-            return
+
+    def replace(self, plant: Plant) -> None:
+        with suppress(ValueError):
+            super().replace(plant)
 
 
 class NamesNoField(Correct):
@@ -124,6 +127,32 @@ class KeepsTags(Correct):
         tags = {**self._columns[1]}
         super().remove(id)
         self._columns[1].update(tags)
+
+
+class RefusesEqual(Correct):
+    """A store that takes a plant that is replaced by an equal one for a missing plant."""
+
+    def replace(self, plant: Plant) -> None:
+        if self.get(check_plant(plant).id) == plant:
+            raise KeyError(plant.id)
+        super().replace(plant)
+
+
+class KeepsOldTags(Correct):
+    """A store whose replace keeps the tag if there is no new one."""
+
+    def replace(self, plant: Plant) -> None:
+        old = self.get(plant.id)
+        super().replace(plant._replace(tag=plant.tag or (old and old.tag)))
+
+
+class Upserts(Correct):
+    """A store whose replace adds a missing plant."""
+
+    def replace(self, plant: Plant) -> None:
+        with suppress(KeyError):
+            self.remove(check_plant(plant).id)
+        self.add(plant)
 
 
 class RemovesMissing(Correct):
@@ -240,6 +269,10 @@ CACHES_MISSING = wrong(
     "get", lambda it, id: it.__dict__.setdefault("results", {}).setdefault(id, Correct.get(it, id))
 )
 COUNTS_NONE = wrong("add_all", lambda it, plants, **how: Correct.add_all(it, plants, **how) and 0)
+# It checks the plant, and does not change it.
+LOSES_CHANGES = wrong(
+    "replace", lambda it, plant: Correct.replace(it, it.get(check_plant(plant).id) or plant)
+)
 FORGETS = wrong("close", lambda it: it.__init__())
 
 SUITE = BulkStoreContract()
@@ -289,6 +322,11 @@ FAULTS: list[tuple[Callable[..., None], type[Correct]]] = [
     (SUITE.test_remove_frees_the_id, CountsRemoved),
     (SUITE.test_remove_frees_the_id, RemovesMissing),
     (SUITE.test_remove_frees_the_id, KeepsTags),
+    (SUITE.test_replace_changes_one_plant, LOSES_CHANGES),
+    (SUITE.test_replace_changes_one_plant, RefusesEqual),
+    (SUITE.test_replace_changes_one_plant, KeepsOldTags),
+    (SUITE.test_replace_changes_one_plant, Upserts),
+    (SUITE.test_replace_changes_one_plant, IgnoresInvalid),
     (SUITE.test_changes_during_iteration, EndsAtChange),
     (SUITE.test_changes_during_iteration, YieldsNewLast),
     (SUITE.test_concurrent_iterations, ONE_ITERATOR),

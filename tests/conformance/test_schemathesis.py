@@ -11,7 +11,7 @@ from tests.support.serving import ROOT
 
 pytestmark = pytest.mark.conformance
 
-ALL = "create,read,list,delete"
+ALL = "create,read,list,update,delete"
 
 
 @pytest.mark.parametrize(("operations", "examples"), [("create", 2000), (ALL, 500)])
@@ -25,7 +25,7 @@ def test_service_conforms_to_its_document(operations: str, examples: int, tmp_pa
     generated = re.search(r"(\d+) generated, (\d+) passed", run.stdout)
     assert generated is not None, run.stdout
     assert int(generated[1]) == int(generated[2]) >= 2000
-    links = "API Links:    2 covered / 2 selected / 2 total"
+    links = "API Links:    3 covered / 3 selected / 3 total"
     assert (links in run.stdout) == (operations == ALL)
 
 
@@ -79,6 +79,11 @@ FAULTS: dict[str, tuple[str, str, str]] = {
     "plant is not stored": (
         "views.py",
         "self._store.add(plant)",
+        "self._store.ping()",
+    ),
+    "plant is not changed": (
+        "views.py",
+        "self._store.replace(plant)",
         "self._store.ping()",
     ),
     "plant is not removed": (

@@ -48,7 +48,7 @@ def test_examples_of_requests(tmp_path: Path) -> None:
     pages = (ROOT / QUICK_START).read_text() + TEXT
     blocks = re.findall(r"^```console\n(.*?)^```$", pages, re.MULTILINE | re.DOTALL)
     examples = re.findall(r"^\$ (.*)\n((?:[^$].*\n)+)", "".join(blocks), re.MULTILINE)
-    assert len(examples) == "".join(blocks).count("$ curl ") + 1 == 21
+    assert len(examples) == "".join(blocks).count("$ curl ") + 1 == 23
     with Gunicorn(**environment) as service:
         variables = variables.replace(":8000", f":{service.port}")
         for command, expected in examples:

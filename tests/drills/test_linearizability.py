@@ -1,4 +1,4 @@
-"""Concurrent creates, reads and deletes of few ids, also while a worker is killed."""
+"""Concurrent creates, reads, updates and deletes of few ids, also while a worker is killed."""
 
 import random
 import time
@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection, HTTPException
 from itertools import count
+from math import inf
 
 import orjson
 import pytest
@@ -23,13 +24,13 @@ pytestmark = pytest.mark.drill
 
 CLIENTS, IDS = 8, 4
 OPERATIONS_OF_CLIENT = 150
-METHODS = {"create": "POST", "read": "GET", "delete": "DELETE"}
+METHODS = {"create": "POST", "read": "GET", "update": "PUT", "delete": "DELETE"}
 
 History = dict[int, list[Operation]]
 
 
 class Gardeners:
-    """Clients that create, read and delete plants with few ids, and record the outcomes."""
+    """Clients that create, read, update and delete plants with few ids, and record the outcomes."""
 
     def __init__(self, port: int) -> None:
         self.history: History = defaultdict(list)
@@ -48,7 +49,7 @@ class Gardeners:
         connection = HTTPConnection("127.0.0.1", self._port, timeout=LIMIT)
         for _ in range(OPERATIONS_OF_CLIENT):
             id, kind = random.randrange(IDS), random.choice([*METHODS])
-            name = f"plant {next(self._names)}" if kind == "create" else None
+            name = f"plant {next(self._names)}" if kind in {"create", "update"} else None
             operation = Operation(kind, name, time.monotonic(), 0)
             try:
                 status, stored = self._send(connection, id, operation)
@@ -56,7 +57,7 @@ class Gardeners:
                 connection.close()
             else:
                 self.statuses.append(status)
-                if status != 503:  # After this status too, a create or a delete may be executed.
+                if status != 503:  # After this status too, a change may be executed.
                     name = stored if kind == "read" else name
                     operation = operation._replace(name=name, status=status, end=time.monotonic())
             if kind != "read" or operation.status:
@@ -69,7 +70,9 @@ class Gardeners:
         """Return the status, and the name in the response if it has a plant."""
         path, body = f"/plants/{id}", None
         if operation.kind == "create":
-            path, body = "/plants", orjson.dumps({"id": id, "name": operation.name})
+            path = "/plants"
+        if operation.name is not None:
+            body = orjson.dumps({"id": id, "name": operation.name})
         connection.request(METHODS[operation.kind], path, body, HEADERS)
         response = connection.getresponse()
         content = response.read()
@@ -104,7 +107,7 @@ def kill_two_workers(process: int, clients: Gardeners) -> None:
 
 @only(memory, *FILES, *SERVERS)
 def test_operations_are_linearizable(place: Place, long: bool) -> None:
-    """Concurrent creates, reads and deletes look as if they happened one after the other.
+    """Concurrent creates, reads, updates and deletes look as if they happened one after the other.
 
     Each of them happens between its request and its response.
     """
@@ -124,6 +127,7 @@ def test_operations_are_linearizable_when_workers_are_killed(place: Place, long:
 
 CREATED = Operation("create", "Rose", 0, 200, 1)
 READ = Operation("read", "Rose", 2, 200, 3)
+UPDATED = Operation("update", "Lily", 2, 200, 3)
 DELETED = Operation("delete", None, 4, 204, 5)
 IMPOSSIBLE = {
     "two creates succeed": [CREATED, CREATED._replace(name="Lily")],
@@ -132,6 +136,9 @@ IMPOSSIBLE = {
     "a read of another name": [CREATED, READ._replace(name="Lily")],
     "a plant is lost": [CREATED, READ._replace(name=None, status=404)],
     "a read after the delete": [CREATED, DELETED, READ._replace(start=6, end=7)],
+    "an update creates a plant": [UPDATED],
+    "an update is lost": [CREATED, UPDATED, READ._replace(start=4, end=5)],
+    "an update after the delete": [CREATED, DELETED, UPDATED._replace(start=6, end=7)],
     "two deletes succeed": [CREATED, DELETED, DELETED],
 }
 
@@ -145,6 +152,9 @@ def test_drill_detects_an_impossible_history(history: list[Operation]) -> None:
 def test_drill_accepts_operations_that_overlap() -> None:
     """The drill accepts responses that one order explains, and a create without a response."""
     assert is_linearizable([CREATED, READ, DELETED])
+    assert is_linearizable([CREATED, UPDATED, READ])
+    after = READ._replace(name="Lily")
+    assert is_linearizable([CREATED, UPDATED._replace(status=0, end=inf), after, DELETED])
     assert is_linearizable([CREATED, READ._replace(start=0, status=404, name=None), DELETED])
     assert is_linearizable([Operation("create", "Rose", 0, 0), READ])
     assert is_linearizable([Operation("create", "Rose", 0, 0)])

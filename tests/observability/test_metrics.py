@@ -18,7 +18,7 @@ from plantstore import Client, MemoryStore, Plant, StoreUnavailable, __version__
 from tests.support.commands import refused
 from tests.support.readme import recipe
 from tests.support.reloading import kill_workers, served, status, workers
-from tests.support.responses import check_error, create
+from tests.support.responses import ALL, check_error, create
 from tests.support.serving import LIMIT, Gunicorn, Server, post
 from tests.support.sites import BEARER, LILY, ROSE, TOKEN, new_rose
 from tests.support.waiting import wait_until
@@ -90,12 +90,13 @@ def test_metrics_of_all_operations() -> None:
 
     A request that has no operation is measured, too. There is no series for what did not happen.
     """
-    client = create_app({**ON, "PLANTSTORE_OPERATIONS": "create,read,list,delete"}).test_client()
+    client = create_app({**ON, "PLANTSTORE_OPERATIONS": ALL}).test_client()
     create(client, ROSE)
     create(client, ROSE)
     client.post("/plants")
     client.get("/plants/1", headers=BEARER)
     client.get("/plants?limit=0", headers=BEARER)
+    client.put("/plants/1", json=ROSE, headers=BEARER)
     client.delete("/plants/1", headers=BEARER)
     client.get("/elsewhere")
     client.put("/plants", headers=BEARER)
@@ -110,6 +111,7 @@ def test_metrics_of_all_operations() -> None:
             ("create", "40101"),
             ("read", "ok"),
             ("list", "40006"),
+            ("update", "ok"),
             ("delete", "ok"),
             ("", "40401"),
             ("", "40501"),

@@ -37,7 +37,7 @@ BOTH = [["create"], ALL]
 # A request for each error whose message depends on the request.
 VARIABLE: dict[int, dict[str, Any]] = {
     40002: {"method": "POST", "data": b"", "content_type": "application/json"},
-    40003: {"method": "POST", "json": {"id": "1"}},
+    40003: {"method": "POST", "json": {"id": 1}},
     40006: {"query_string": "limit=0"},
 }
 # The errors of all operations, and those of each.
@@ -46,6 +46,7 @@ ERRORS_OF = {
     "createPlant": {40001, 40002, 40003, 40004, 41301},
     "listPlants": {40006},
     "readPlant": {40402},
+    "updatePlant": {40001, 40002, 40003, 40402, 41301},
     "deletePlant": {40402},
 }
 
@@ -77,7 +78,7 @@ def documented_path(rule: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "names", [names for count in range(1, 5) for names in combinations(ALL, count)]
+    "names", [names for count in range(1, 6) for names in combinations(ALL, count)]
 )
 def test_document_describes_the_enabled_operations(names: Collection[str]) -> None:
     """The document describes the enabled operations and no others; 1.0.0 has only create.
@@ -306,12 +307,12 @@ def test_openapi_command(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert json.loads(run("openapi").output) == make_document()
     monkeypatch.setenv("PLANTSTORE_OPERATIONS", "read,create")
     assert json.loads(run("openapi").output) == make_document(["create", "read"])
-    monkeypatch.setenv("PLANTSTORE_OPERATIONS", "update")
+    monkeypatch.setenv("PLANTSTORE_OPERATIONS", "change")
     result = run("openapi")
     assert result.exit_code == 1
     assert result.stderr == (
-        "Error: PLANTSTORE_OPERATIONS: must have one or more of create, read, list, delete,"
-        " and nothing else\n"
+        "Error: PLANTSTORE_OPERATIONS: must have one or more of create, read, list, update,"
+        " delete, and nothing else\n"
     )
 
 

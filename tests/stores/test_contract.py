@@ -104,6 +104,16 @@ class StoreAndDict(RuleBasedStateMachine):
         else:
             self.store.remove(id)
 
+    @rule(plant=PLANTS)
+    def replace(self, plant: Plant) -> None:
+        """Replace a plant; a missing one must raise KeyError."""
+        if plant.id in self.plants:
+            self.store.replace(plant)
+            self.plants[plant.id] = plant
+        else:
+            with pytest.raises(KeyError):
+                self.store.replace(plant)
+
     @precondition(lambda self: isinstance(self.store, BulkStore))
     @rule(plants=st.lists(PLANTS, max_size=10), skip_existing=st.booleans())
     def add_all(self, plants: list[Plant], skip_existing: bool) -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 class Operation(NamedTuple):
     """An operation of a client on the plant.
 
-    :param name: the name of the plant that was created or read, or ``None``.
+    :param name: the name of the plant that was created, updated or read, or ``None``.
     :param end: when the response was complete. Without a response, the operation may still be
         executed at any time.
     """
@@ -31,6 +31,8 @@ def outcome(operation: Operation, stored: str | None) -> tuple[int, str | None]:
     """
     if operation.kind == "create":
         return (200, operation.name) if stored is None else (400, stored)
+    if operation.kind == "update":
+        return (404, None) if stored is None else (200, operation.name)
     if operation.kind == "delete":
         return (404 if stored is None else 204), None
     return (404 if stored is None else 200), stored

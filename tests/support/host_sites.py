@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 # The operations of the embedded store.
-OPERATIONS = ["create", "read", "list", "delete"]
+OPERATIONS = ["create", "read", "list", "update", "delete"]
 # A token that has no right to create.
 READER = "r3ader"
 # The largest request body of the embedded store, in bytes.
@@ -260,6 +260,7 @@ REQUESTS: dict[int, dict[str, Any]] = {
 
 # Requests that succeed after the others.
 LATER = [{**PLANT, "method": method} for method in ("GET", "HEAD", "DELETE")]
+LATER.insert(0, {**PLANT, "method": "PUT", "json": {"name": "Rosa"}})
 
 
 class ClientView(NamedTuple):

@@ -33,7 +33,7 @@ def send(client: FlaskClient, body: Any, path: str = "/plants", **options: Any) 
     return client.post(path, data=body, headers=headers, **options)
 
 
-ALL = ("create", "read", "list", "delete")
+ALL = ("create", "read", "list", "update", "delete")
 
 
 def get(client: FlaskClient, path: str, **options: Any) -> TestResponse:

@@ -3,7 +3,13 @@
 import sys
 
 from plant_store_client import AuthenticatedClient
-from plant_store_client.api.plants import create_plant, delete_plant, list_plants, read_plant
+from plant_store_client.api.plants import (
+    create_plant,
+    delete_plant,
+    list_plants,
+    read_plant,
+    update_plant,
+)
 from plant_store_client.models import Error, NewPlant, Plant
 from plant_store_client.types import UNSET, Unset
 
@@ -23,6 +29,7 @@ def check_responses(client: AuthenticatedClient) -> None:
     assert isinstance(refused, Error)
     assert refused.error == 40004
     assert read_plant.sync(1, client=client) == plant
+    assert update_plant.sync(1, client=client, body=Plant("new")) == Plant("new")
 
 
 def list_ids(client: AuthenticatedClient) -> list[int]:

@@ -23,6 +23,9 @@ async function checkResponses() {
   assert.equal(refused.error?.error, 40004);
   const read = await client.GET("/plants/{id}", { params: { path: { id: 1 } } });
   assert.deepEqual(read.data, created.data);
+  const body = { name: "new" };
+  const updated = await client.PUT("/plants/{id}", { params: { path: { id: 1 } }, body });
+  assert.deepEqual(updated.data, body);
 }
 
 /** Return the ids of all plants, page by page. */

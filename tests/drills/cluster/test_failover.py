@@ -294,6 +294,7 @@ def test_standby_is_not_used(pair: Pair) -> None:
 CHANGES: dict[str, Callable[[SQLStore], object]] = {
     "add": lambda store: store.add(ROSE_PLANT),
     "add_all": lambda store: store.add_all([ROSE_PLANT]),
+    "replace": lambda store: store.replace(LILY),
     "remove": lambda store: store.remove(LILY.id),
 }
 

@@ -1,0 +1,248 @@
+"""The operation update, the method replace, and what follows from them."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flask import Flask, current_app
+from flask.testing import FlaskClient
+from sqlalchemy import Engine, create_engine
+from werkzeug.local import LocalProxy
+from werkzeug.test import TestResponse
+
+from plantstore import (
+    MemoryStore,
+    Plant,
+    SQLStore,
+    Store,
+    StoreMisconfigured,
+    StoreUnavailable,
+    create_app,
+    open_store,
+    plant_changed,
+)
+from plantstore.testing import StoreContract
+from tests.support.commands import Run
+from tests.support.databases import SERVERS, Place, mariadb, only
+from tests.support.installing import install
+from tests.support.responses import ALL, check_error, create, get
+from tests.support.sites import BEARER, LILY, ROSE, ROSE_PLANT, TOKEN, make_blueprint, make_site
+from tests.support.sql import execute
+
+# A plant with the id of ROSE_PLANT.
+ROSA = Plant(1, "Rosa")
+
+
+def update(client: FlaskClient, id: object, json: Any, **options: Any) -> TestResponse:
+    """Send an update request with a token."""
+    return client.put(f"/plants/{id}", json=json, headers=BEARER, **options)
+
+
+@pytest.fixture
+def client(store: MemoryStore) -> FlaskClient:
+    """Return a client of the standalone service with all operations, and with two plants."""
+    store.add(ROSE_PLANT)
+    store.add(LILY)
+    config = {"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_OPERATIONS": ALL}
+    return create_app(config, store=store).test_client()
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ({"name": "Rosa", "tag": ""}, Plant(1, "Rosa", "")),
+        ({"name": "Rosa"}, ROSA),
+        (ROSE, ROSE_PLANT),
+        ({"id": 2, "name": "🌵", "age": 5}, Plant(1, "🌵")),
+        ({"id": "x", "name": ""}, Plant(1, "")),
+    ],
+)
+def test_update_replaces_the_plant(
+    client: FlaskClient, store: MemoryStore, body: Any, expected: Plant
+) -> None:
+    """An update is 200 with the Plant, which has no other fields than the body; so is a repetition.
+
+    Other members, such as an id, are ignored. No other plant changes.
+    """
+    members = {name: value for name, value in expected.members().items() if name != "id"}
+    for _ in range(2):
+        response = update(client, 1, body)
+        assert (response.status_code, response.json) == (200, members)
+        assert list(store) == [expected, LILY]
+        assert get(client, "/plants/1").data == response.data
+
+
+def test_update_on_each_database(place: Place, engine: Engine) -> None:
+    """In each database, also on a site's engine, an update is the same, and creates no plant."""
+    with open_store(place.url) as own:
+        for store in (own, SQLStore(engine)):
+            client = make_site(store=store, operations=["update"]).test_client()
+            check_error(update(client, 1, ROSE), 40402)
+            assert list(store) == []
+            store.add(ROSE_PLANT)
+            bodies: list[Any] = [ROSE, {"name": "Rosa"}, {"name": "Rosa"}, {"name": "", "tag": ""}]
+            for body in bodies:
+                response = update(client, 1, body)
+                assert response.status_code == 200
+                assert list(store) == [Plant(**{"id": 1, **body})]
+            store.remove(1)
+
+
+@only(mariadb)
+def test_update_if_the_driver_of_a_site_counts_only_changes(place: Place) -> None:
+    """An equal plant replaces a plant also if the site's driver counts only rows that change."""
+    engine = create_engine(place.site_url, connect_args={"client_flag": 0})
+    store = SQLStore(engine)
+    for id in (0, -(2**63), 2**63 - 1):
+        with pytest.raises(KeyError):
+            store.replace(Plant(id, "x"))
+        store.add(Plant(id, "x"))
+        store.replace(Plant(id, "x"))
+        assert store.get(id) == Plant(id, "x")
+    with pytest.raises(StoreMisconfigured, match="larger than max_allowed_packet"):
+        store.replace(Plant(0, "x" * (1 << 25)))
+    engine.dispose()
+
+
+@only(*SERVERS)
+def test_update_that_a_constraint_refuses(place: Place, engine: Engine) -> None:
+    """If a constraint of a site refuses an update, it is StoreMisconfigured; nothing changes."""
+    store = SQLStore(engine)
+    store.add(ROSE_PLANT)
+    execute(engine, "ALTER TABLE plants ADD CONSTRAINT named CHECK (name <> '')")
+    with pytest.raises(StoreMisconfigured):
+        store.replace(Plant(1, ""))
+    assert list(store) == [ROSE_PLANT]
+    execute(engine, "DROP TABLE plants")
+
+
+# A request with each fault of a body, in the order in which they are found.
+FAULTS: dict[int, dict[str, Any]] = {
+    40001: {"data": b"x" * 100_000},
+    41301: {"data": b"x" * 100_000, "content_type": "application/json"},
+    40002: {"data": b'{"id": 1, "name": "\xff"', "content_type": "application/json"},
+    40003: {"json": {"id": 1, "name": 5, "tag": None}},
+}
+
+
+@pytest.mark.parametrize("number", FAULTS)
+def test_body_of_an_update_has_the_rules_of_a_create(
+    client: FlaskClient, store: MemoryStore, number: int
+) -> None:
+    """A wrong body of an update gets the Error of a create, also if there is no such plant."""
+    expected = check_error(client.post("/plants", headers=BEARER, **FAULTS[number]), number)
+    for id in (1, 3, "x"):
+        response = client.put(f"/plants/{id}", headers=BEARER, **FAULTS[number])
+        assert check_error(response, number) == expected
+    check_error(client.put("/plants/1", **FAULTS[number]), 40101)
+    assert list(store) == [ROSE_PLANT, LILY]
+
+
+def test_preflight_request_lists_put(client: FlaskClient) -> None:
+    """The preflight request of a browser needs no token, and gets the methods of the path."""
+    response = client.options("/plants/1", headers={"Access-Control-Request-Method": "PUT"})
+    assert {*response.headers["Allow"].split(", ")} == {"DELETE", "GET", "HEAD", "OPTIONS", "PUT"}
+
+
+def test_plant_changed_is_sent(
+    client: FlaskClient, store: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """plant_changed has the application, the new plant and the client's name, after the change.
+
+    The log has a line at INFO. Neither is there for a refused request.
+    """
+    calls = []
+
+    def receiver(sender: Flask, plant: Plant, client: str, **_: Any) -> None:
+        calls.append((sender, plant, client, store.get(1)))
+
+    with plant_changed.connected_to(receiver), caplog.at_level(logging.INFO):
+        requests: list[tuple[object, Any]] = [(1, {"name": "Rosa"}), (3, ROSE), (1, {})]
+        assert [update(client, *request).status_code for request in requests] == [200, 404, 400]
+    assert calls == [(client.application, ROSA, "token-1", ROSA)]
+    (line,) = [record for record in caplog.records if record.name == "plantstore.changed"]
+    assert line.getMessage().startswith("Plant 1 was changed (client: 'token-1', address: ")
+
+
+def test_store_that_cannot_execute_an_update(store: MemoryStore) -> None:
+    """Updates are 50302 with several processes, and 50301 while the store is unavailable."""
+
+    class Unavailable(MemoryStore):
+        def replace(self, plant: Plant) -> None:
+            raise StoreUnavailable("no route to host")
+
+    client = make_site(store=Unavailable(), operations=["update"]).test_client()
+    check_error(update(client, 1, ROSE), 50301)
+    several = {"environ_overrides": {"wsgi.multiprocess": True}}
+    check_error(update(client, 1, ROSE, **several), 50302)
+
+
+class Unchangeable(MemoryStore):
+    """A store of a package that was written before there were updates."""
+
+    replace = Store.replace
+
+
+def test_store_without_replace(store: MemoryStore) -> None:
+    """A store without replace has all other operations; update is refused when it is embedded."""
+    with pytest.raises(ValueError, match="^this store cannot change plants: leave out the "):
+        make_blueprint(store=Unchangeable(), operations=["create", "update"])
+    others = [name for name in ALL if name != "update"]
+    client = make_site(store=Unchangeable(), operations=others).test_client()
+    assert create(client, ROSE).status_code == 200
+    with pytest.raises(NotImplementedError, match="^this store cannot change plants$"):
+        Unchangeable().replace(ROSA)
+    with pytest.raises(pytest.skip.Exception):
+        StoreContract().test_replace_changes_one_plant(Unchangeable())
+
+
+def test_proxy_of_a_store_with_updates(site: Flask, store: MemoryStore) -> None:
+    """A proxy of a store is accepted, although its methods are known only during a request."""
+    store.add(ROSE_PLANT)
+    site.extensions["store"] = store
+    proxy = LocalProxy(lambda: current_app.extensions["store"])
+    client = make_site(site, store=proxy, operations=["update"], name="proxied").test_client()
+    assert update(client, 1, {"name": "Rosa"}).status_code == 200
+    assert list(store) == [ROSA]
+
+
+def test_unchangeable_store_of_another_package(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The service, `plantstore check` and `plantstore change` say that a store has no replace."""
+    source = f"""from {__name__} import Unchangeable
+
+class Shared(Unchangeable):
+    one_process = False
+
+def open(url):
+    return Shared()
+"""
+    install(monkeypatch, tmp_path, "plantstore-shelf", "shelf", source)
+    monkeypatch.setenv("PLANTSTORE_TOKENS", TOKEN)
+    monkeypatch.setenv("PLANTSTORE_OPERATIONS", "create update")
+    fault = "PLANTSTORE_STORE: this store cannot change plants: leave out the operation update"
+    assert f"error  {fault}\n" in run("check", "--store", "shelf://").stdout
+    monkeypatch.setenv("PLANTSTORE_OPERATIONS", "create")
+    assert "error" not in run("check", "--store", "shelf://").stdout
+    result = run("change", "1", "--name", "Rosa", "--store", "shelf://")
+    assert result.exit_code == 2
+    assert result.stderr.endswith("\nError: this store cannot change plants.\n")
+
+
+def test_change_command(run: Run) -> None:
+    """`plantstore change` replaces a plant: without --tag, it has no tag afterwards."""
+    assert run("add", "-1", "Rose", "--tag", "garden").exit_code == 0
+    for tag, shown in ((["--tag", "früh"], ',"tag":"früh"'), ([], "")):
+        assert run("change", "-1", "--name", "Rosa", *tag).exit_code == 0
+        assert run("show", "-1").output == f'{{"id":-1,"name":"Rosa"{shown}}}\n'
+    for arguments, message in (
+        (["2", "--name", "Rosa"], "Error: there is no plant 2.\n"),
+        (["-1"], "Error: Missing option '--name'.\n"),
+        (["-1", "--name", "a\0"], "Error: name: Must not contain U+0000.\n"),
+    ):
+        result = run("change", *arguments)
+        assert result.exit_code != 0
+        assert result.stderr.endswith(message)
+    assert run("count").output == "1\n"
