@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from .auth import VerifyToken
-from .blueprint import check_operations, check_store
+from .blueprint import OPERATIONS, check_operations, check_store
 from .body import DEFAULT_MAX_BODY
 from .log import check_format
 from .stores.base import Store
@@ -66,7 +66,7 @@ MAX_BODY = Setting(
 )
 SERVED_OPERATIONS = Setting(
     "PLANTSTORE_OPERATIONS",
-    "the served operations, with commas or spaces: `create`, `read`, `list`, `update`, `delete`",
+    f"the served operations, with commas or spaces: {', '.join(map('`{}`'.format, OPERATIONS))}",
     "create",
     lambda value: check_operations(words(value)),
 )

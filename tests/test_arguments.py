@@ -11,6 +11,7 @@ from flask_sqlalchemy import SQLAlchemy
 from werkzeug.local import LocalProxy
 
 from plantstore import Client, MemoryStore, SQLStore, StaticTokens, create_app, create_blueprint
+from plantstore.blueprint import OPERATIONS
 from tests.support.sites import BEARER, ROSE
 
 
@@ -76,7 +77,7 @@ def test_functions_and_proxies_are_accepted(verifier: str) -> None:
     assert (response.status_code, len(site.extensions["store"])) == (200, 1)
 
 
-ALLOWED = "operations must have one or more of create, read, list, update, delete, and nothing else"
+ALLOWED = f"operations must have one or more of {', '.join(OPERATIONS)}, and nothing else"
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from plantstore.blueprint import OPERATIONS
 from tests.conformance.running import schemathesis
 from tests.support.serving import ROOT
 
 pytestmark = pytest.mark.conformance
 
-ALL = "create,read,list,update,delete"
+ALL = ",".join(OPERATIONS)
 
 
 @pytest.mark.parametrize(("operations", "examples"), [("create", 2000), (ALL, 500)])

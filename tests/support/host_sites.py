@@ -23,6 +23,7 @@ from plantstore import (
     StaticTokens,
     StoreMisconfigured,
     StoreUnavailable,
+    blueprint,
 )
 from tests.support.sites import BEARER, ROSE, TOKEN, make_blueprint
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 # The operations of the embedded store.
-OPERATIONS = ["create", "read", "list", "update", "delete"]
+OPERATIONS = [*blueprint.OPERATIONS]
 # A token that has no right to create.
 READER = "r3ader"
 # The largest request body of the embedded store, in bytes.

@@ -5,6 +5,7 @@ from typing import Any
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
+from plantstore.blueprint import OPERATIONS
 from plantstore.schemas import error_schema
 from tests.support.sites import BEARER
 
@@ -33,7 +34,7 @@ def send(client: FlaskClient, body: Any, path: str = "/plants", **options: Any) 
     return client.post(path, data=body, headers=headers, **options)
 
 
-ALL = ("create", "read", "list", "update", "delete")
+ALL = (*OPERATIONS,)
 
 
 def get(client: FlaskClient, path: str, **options: Any) -> TestResponse:

@@ -33,7 +33,7 @@ def test_line_of_a_token(line: str, client: str, expires: str | None) -> None:
     ("line", "client", "operations"),
     [
         ("t operations=create", "line-1", ("create",)),
-        ("t kiosk operations=create,read,list,update,delete,metrics", "kiosk", RIGHTS),
+        (f"t kiosk operations={','.join(RIGHTS)}", "kiosk", RIGHTS),
         ("t kiosk operations=read,create,read # comment", "kiosk", ("read", "create")),
         ("t kiosk operations=read expires=2027-01-31", "kiosk", ("read",)),
         ("t the kiosk expires=2027-01-31 operations=read", "the kiosk", ("read",)),
