@@ -33,22 +33,24 @@ ERROR_PAGE = "docs/errors.md"
 TEXT = (ROOT / ERROR_PAGE).read_text()
 # The errors that no request of a client causes by itself.
 FAULTS = {50001, 50301, 50302, 50303, 50304}
+# The errors of the server. A status without a counter, such as 40300, is also one of the site.
+OF_SERVER = {number for number, _ in _REFUSALS.values()} - {40300}
 
 
 @pytest.mark.server
 @pytest.mark.skipif(shutil.which("curl") is None, reason="apt-get install curl")
 def test_examples_of_requests(tmp_path: Path) -> None:
     """Each command of the two pages, in this order, has the response that follows it."""
-    *settings, program = shlex.split(block("http-serve", QUICK_START))
+    _, *settings, program = shlex.split(block("http-serve", QUICK_START))
     assert program == ".venv/bin/gunicorn"
     environment = dict(setting.split("=", 1) for setting in settings)
     (tmp_path / "tokens.txt").write_text(block("http-tokens", ERROR_PAGE))
     environment["PLANTSTORE_TOKENS_FILE"] = str(tmp_path / "tokens.txt")
     variables = block("http-variables", QUICK_START)
     pages = (ROOT / QUICK_START).read_text() + TEXT
-    blocks = re.findall(r"^```console\n(.*?)^```$", pages, re.MULTILINE | re.DOTALL)
-    examples = re.findall(r"^\$ (.*)\n((?:[^$].*\n)+)", "".join(blocks), re.MULTILINE)
-    assert len(examples) == "".join(blocks).count("$ curl ") + 1 == 21
+    blocks = "".join(re.findall(r"^```console\n(.*?)^```$", pages, re.MULTILINE | re.DOTALL))
+    examples = re.findall(r"^\$ ((?:.*\\\n)*.*)\n((?:[^$].*\n)+)", blocks, re.MULTILINE)
+    assert len(examples) == blocks.count("$ curl ") + 1 == 21
     with Gunicorn(**environment) as service:
         variables = variables.replace(":8000", f":{service.port}")
         for command, expected in examples:
@@ -57,10 +59,10 @@ def test_examples_of_requests(tmp_path: Path) -> None:
 
 def test_every_error_has_advice_and_an_example() -> None:
     """Each error has a heading, its status and advice, and if a client causes it, an example."""
+    message, _ = ERRORS[40004]
+    assert json.loads(block("an-error", ERROR_PAGE)) == {"error": 40004, "message": message}
     sections = re.split(r"^### Error ", TEXT, flags=re.MULTILINE)[1:]
-    # A status without a counter is also that of a refusal by the site, such as 40300.
-    of_server = {number for number, _ in _REFUSALS.values()} - {40300}
-    assert [int(section[:5]) for section in sections] == sorted(ERRORS.keys() | of_server)
+    assert [int(section[:5]) for section in sections] == sorted(ERRORS.keys() | OF_SERVER)
     for section in sections:
         number = int(section[:5])
         assert re.match(rf"{number}\n\n{number // 100}: ", section)
@@ -72,8 +74,16 @@ def test_every_error_has_advice_and_an_example() -> None:
         assert (f'\n{{"error":{number},' in section) == by_client
 
 
-# What happens to a request of the Python client instead of a usual response.
+def test_order_of_the_checks() -> None:
+    """The table of the checks has each error of a create request once; 50001 can be anywhere."""
+    table = re.findall(r"^\| .*\? \| (\d.*) \|$", TEXT, re.MULTILINE)
+    numbers = [int(number) for row in table for number in row.split(", ")]
+    assert sorted([*numbers, 40006, 40402, 50001]) == sorted(ERRORS.keys() | OF_SERVER)
+
+
+# What happens to a request of a client instead of a usual response.
 Fault = Callable[["WSGIApplication", "WSGIEnvironment"], Response]
+served: Fault = Response.from_app
 
 
 def unavailable(site: "WSGIApplication", environ: "WSGIEnvironment") -> Response:
@@ -99,18 +109,22 @@ def moved(site: "WSGIApplication", environ: "WSGIEnvironment") -> Response:
     return Response("Moved", 301, {"Location": environ["REQUEST_URI"]})
 
 
-@pytest.fixture
-def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Return the list of the seconds that the client has waited. It waits for no real time."""
-    waits: list[float] = []
-    monkeypatch.setattr("time.sleep", waits.append)
-    return waits
+def other_page(site: "WSGIApplication", environ: "WSGIEnvironment") -> Response:
+    """Respond with 200 as a page that is not the service."""
+    return Response("{}", 200, content_type="application/json")
 
 
 @contextmanager
-def serving(application: "WSGIApplication") -> Iterator[str]:
-    """Serve an application on a free port, and provide its URL."""
-    server = make_server("127.0.0.1", 0, application)
+def serving(store: MemoryStore, *faults: Fault) -> Iterator[str]:
+    """Serve a store, and provide its URL. Each of the first requests has one of the faults."""
+    site = make_site(store=store, operations=["create", "read", "list"])
+    remaining = iter(faults)
+
+    def serve(environ: "WSGIEnvironment", respond: "StartResponse") -> Any:
+        fault = next(remaining, served)
+        return fault(site, environ)(environ, respond)
+
+    server = make_server("127.0.0.1", 0, serve)
     thread = Thread(target=server.serve_forever, args=[0.01])
     thread.start()
     try:
@@ -120,97 +134,108 @@ def serving(application: "WSGIApplication") -> Iterator[str]:
         thread.join(LIMIT)
 
 
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the clients use no proxy of this machine."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Return the list of the seconds that a client has waited. It waits for no real time."""
+    waits: list[float] = []
+    monkeypatch.setattr("time.sleep", waits.append)
+    return waits
+
+
 @contextmanager
-def client(store: MemoryStore, *faults: Fault) -> Iterator[dict[str, Any]]:
-    """Serve a store, and provide the names that the client of docs/errors.md defines.
-
-    :param faults: what happens to the first requests, one for each.
-    """
-    site = make_site(store=store, url_prefix="/garden", operations=["create", "read", "list"])
-    remaining = iter(faults)
-
-    def serve(environ: "WSGIEnvironment", respond: "StartResponse") -> Any:
-        fault = next(remaining, Response.from_app)
-        return fault(site, environ)(environ, respond)
-
+def client(
+    store: MemoryStore, *faults: Fault, library: str = "requests"
+) -> Iterator[dict[str, Any]]:
+    """Serve a store, and provide the names that the client of docs/errors.md defines."""
     names: dict[str, Any] = {}
-    with serving(serve) as url:
-        code = block("http-client", ERROR_PAGE).replace("http://127.0.0.1:8000", f"{url}/garden")
-        exec(code, names)
-        # A proxy or a file .netrc of this machine is not used.
-        names["session"].trust_env = False
+    with serving(store, *faults) as url:
+        code = block("http-client", ERROR_PAGE).replace("http://127.0.0.1:8000", url)
+        exec(code + block("http-read", ERROR_PAGE), names)
         with names["session"]:
-            yield names
+            if library == "requests":
+                yield names
+            else:
+                pytest.importorskip("httpx")
+                exec(block("httpx-client", ERROR_PAGE), names)
+                with names["client"]:
+                    yield names
 
 
-@pytest.mark.server
-@pytest.mark.skipif(shutil.which("node") is None, reason="apt-get install nodejs")
+both = pytest.mark.parametrize("library", ["requests", "httpx"])
+
+
+@both
 @pytest.mark.parametrize(
-    ("name", "command", "plant"),
+    ("faults", "result", "expected"),
     [
-        ("python-create", [sys.executable, "-c"], Plant(3, "Fern")),
-        ("javascript-create", ["node", "--input-type=module", "--eval"], Plant(4, "Lily")),
-    ],
-)
-def test_programs_of_the_quick_start(
-    store: MemoryStore, name: str, command: list[str], plant: Plant
-) -> None:
-    """The programs of the quick start create a plant, and then print the Error of a duplicate."""
-    with serving(make_site(store=store)) as url:
-        code = block(name, QUICK_START).replace("http://127.0.0.1:8000", url)
-        for printed in (f"created: {plant.name}", f"40004 {ERRORS[40004][0]}"):
-            done = subprocess.run(
-                [*command, code], capture_output=True, text=True, timeout=LIMIT, check=False
-            )
-            assert (done.stdout, done.stderr) == (f"{printed}\n", "")
-    assert list(store) == [plant]
-
-
-def test_example_of_an_error() -> None:
-    """The Error that the page begins with is the one of a duplicate."""
-    message, _ = ERRORS[40004]
-    assert json.loads(block("an-error", ERROR_PAGE)) == {"error": 40004, "message": message}
-
-
-@pytest.mark.parametrize(
-    ("faults", "expected"),
-    [
-        ([], []),
-        ([unavailable], [7]),
-        ([bad_gateway], []),
-        ([lost], []),
-        ([unavailable, lost, bad_gateway, lost, unavailable], [7, 2, 4, 8, 7]),
-        # The last attempt of the creation gets 40004, and the first one of reading is lost.
-        ([lost, lost, Response.from_app, lost], [2]),
+        ([], "created", {"requests": [], "httpx": []}),
+        ([unavailable], "created", {"requests": [7], "httpx": [7]}),
+        ([bad_gateway], "exists", {"requests": [], "httpx": [1]}),
+        (
+            [unavailable, lost, bad_gateway, lost, unavailable],
+            "exists",
+            {"requests": [7, 2, 4, 8, 7], "httpx": [7, 2, 4, 8, 7]},
+        ),
     ],
 )
 def test_client_creates_a_plant_once(
-    store: MemoryStore, waits: list[float], faults: list[Fault], expected: list[float]
+    store: MemoryStore,
+    waits: list[float],
+    library: str,
+    faults: list[Fault],
+    result: str,
+    expected: dict[str, list[float]],
 ) -> None:
-    """The Python client creates a plant once, also if the service fails or a response is lost."""
-    with client(store, *faults) as names:
-        names["create"](ROSE)
+    """A client creates a plant once, also if the service fails or a response is lost.
+
+    It waits as long as Retry-After says, and longer after each failure otherwise.
+    """
+    with client(store, *faults, library=library) as names:
+        assert names["create"](ROSE) == result
+        assert names["create"](ROSE) == "exists"
     assert list(store) == [ROSE_PLANT]
-    assert waits == expected
+    assert waits == expected[library]
+
+
+@both
+@pytest.mark.parametrize(
+    ("fault", "repeated"),
+    [(unavailable, [5]), (lost, [4, 5]), (moved, [0]), (other_page, [0])],
+)
+def test_client_gives_up(
+    store: MemoryStore, waits: list[float], library: str, fault: Fault, repeated: list[int]
+) -> None:
+    """A client raises an exception after six failures, and at once if the URL is wrong."""
+    with client(store, *[fault] * 6, library=library) as names:
+        kind = names["requests"].RequestException
+        with pytest.raises(kind if library == "requests" else names["httpx"].HTTPError):
+            names["create"](ROSE)
+    assert len(waits) in repeated  # requests repeats the first lost response at once.
 
 
 def test_client_creates_many_plants_once(
     store: MemoryStore, waits: list[float], tmp_path: Path
 ) -> None:
-    """The program for many plants, when it is started again, creates each plant once.
+    """The client, when it is started again, creates each plant once, and then proves it.
 
     An empty tag is no tag, and spaces after a comma are not read, as in `plantstore import`.
     """
     source, plan = tmp_path / "plants.csv", tmp_path / "plan.jsonl"
     lines = [f'plant {id}, "{"indoor" * (id % 2)}"\n' for id in range(20)]
     source.write_text("\ufeffname, tag\n" + "".join(lines))
-    served: Fault = Response.from_app
-    fault: Fault = lost
-    with client(store, *[served, fault] * 5, *[fault] * 6) as names:
-        exec(block("http-many", ERROR_PAGE), names)
+    with client(store, *[served, lost] * 5, *[lost] * 6) as names:
+        names["make_plan"](source, plan)
         with pytest.raises(names["requests"].RequestException):
-            names["create_all"](source, plan)
-        names["create_all"](source, plan)
+            names["send"](plan)
+        names["make_plan"](source, plan)
+        assert names["send"](plan) == {"exists": 6, "created": 14}
+        assert names["send"](plan) == {"exists": 20}
     assert {plant.name: plant.tag for plant in store} == {
         f"plant {id}": "indoor" if id % 2 else None for id in range(20)
     }
@@ -218,41 +243,79 @@ def test_client_creates_many_plants_once(
     assert {plant["id"] for plant in planned} == {plant.id for plant in store}
 
 
-@pytest.mark.parametrize("faults", [[], [unavailable], [lost]])
-@pytest.mark.parametrize("other", [{"name": "Fern"}, {"tag": None}])
-def test_client_reports_that_an_id_is_taken(
-    store: MemoryStore, waits: list[float], faults: list[Fault], other: dict[str, Any]
-) -> None:
-    """The Python client raises 40004 with its message if another plant has the id."""
-    stored = ROSE_PLANT._replace(**other)
-    store.add(stored)
-    message = f"40004.*{ERRORS[40004][0]}"
-    with (
-        client(store, *faults) as names,
-        pytest.raises(names["requests"].HTTPError, match=message),
-    ):
-        names["create"](ROSE)
-    assert list(store) == [stored]
-
-
-@pytest.mark.parametrize(
-    ("fault", "error"),
-    [(unavailable, "RetryError"), (lost, "ConnectionError"), (moved, "HTTPError")],
-)
-def test_client_gives_up(store: MemoryStore, waits: list[float], fault: Fault, error: str) -> None:
-    """The Python client raises an error after six attempts, or at once after a redirect."""
-    with client(store, *[fault] * 6) as names:
-        kind = getattr(names["requests"], error, None) or names["requests"].exceptions.RetryError
-        with pytest.raises(kind):
-            names["create"](ROSE)
-    assert len(waits) <= 5
+@pytest.mark.parametrize("other", [{}, {"name": "Fern"}, {"tag": None}])
+def test_client_says_whose_plant_it_is(store: MemoryStore, other: dict[str, Any]) -> None:
+    """The function is_stored says whether the plant with this id is the one that was sent."""
+    store.add(ROSE_PLANT._replace(**other))
+    with client(store) as names:
+        assert names["create"](ROSE) == "exists"
+        assert names["is_stored"](ROSE) == (other == {})
+        with pytest.raises(names["requests"].HTTPError, match="40402"):
+            names["is_stored"](ROSE | {"id": 2})
 
 
 @pytest.mark.parametrize("number", [0, 100, 250])
 def test_client_reads_all_pages(store: MemoryStore, waits: list[float], number: int) -> None:
-    """The Python client reads each plant of all pages once, also if a response is lost."""
+    """The client reads each plant of all pages once, also if a response is lost."""
     stored = [LILY._replace(id=id) for id in range(number)]
     for plant in stored:
         store.add(plant)
-    with client(store, Response.from_app, lost, Response.from_app, lost) as names:
+    with client(store, served, lost, served, lost) as names:
         assert [*names["plants"]()] == [plant.members() for plant in stored]
+
+
+NODE = pytest.mark.skipif(shutil.which("node") is None, reason="apt-get install nodejs")
+JAVASCRIPT = ["node", "--input-type=module", "--eval"]
+
+
+def execute(command: list[str], code: str, folder: Path) -> tuple[str, str]:
+    """Execute a program; return what it has printed, and its last error."""
+    done = subprocess.run(
+        [*command, code], cwd=folder, capture_output=True, text=True, timeout=LIMIT, check=False
+    )
+    return done.stdout, "".join(re.findall(r"^\w*Error: .*", done.stderr, re.MULTILINE))
+
+
+@pytest.mark.server
+@pytest.mark.parametrize(
+    ("name", "command", "plant"),
+    [
+        ("python-create", [sys.executable, "-c"], Plant(3, "Fern")),
+        pytest.param("javascript-create", JAVASCRIPT, Plant(4, "Lily"), marks=NODE),
+    ],
+)
+def test_programs_of_the_quick_start(
+    store: MemoryStore, tmp_path: Path, name: str, command: list[str], plant: Plant
+) -> None:
+    """The programs of the quick start create a plant, and then print the Error of a duplicate."""
+    with serving(store) as url:
+        code = block(name, QUICK_START).replace("http://127.0.0.1:8000", url)
+        for printed in (f"created: {plant.name}", f"40004 {ERRORS[40004][0]}"):
+            assert execute(command, code, tmp_path) == (f"{printed}\n", "")
+    assert list(store) == [plant]
+
+
+@NODE
+@pytest.mark.server
+@pytest.mark.parametrize(
+    ("faults", "printed", "error"),
+    [
+        ([unavailable, lost, bad_gateway, lost, unavailable], "{ exists: 1, created: 1 }\n", ""),
+        ([lost] * 6, "", "TypeError: fetch failed"),
+        ([unavailable] * 6, "", "Error: 503 "),
+        ([moved], "", "Error: 301 Moved"),
+        ([other_page], "", "Error: 200 {}"),
+    ],
+)
+def test_client_in_javascript(
+    store: MemoryStore, tmp_path: Path, faults: list[Fault], printed: str, error: str
+) -> None:
+    """The JavaScript client creates each plant once, and ends with an error after six failures."""
+    (tmp_path / "plan.jsonl").write_text(f"{json.dumps(ROSE)}\n{json.dumps(LILY.members())}\n")
+    code = block("javascript-client", ERROR_PAGE)
+    code = code.replace("* 1000;", "* 1;")  # It waits for milliseconds instead of seconds.
+    with serving(store, *faults) as url:
+        code = code.replace("http://127.0.0.1:8000", url)
+        assert execute(JAVASCRIPT, code, tmp_path) == (printed, error)
+        if not error:
+            assert execute(JAVASCRIPT, code, tmp_path) == ("{ exists: 2 }\n", "")
