@@ -17,13 +17,14 @@ import pytest
 from werkzeug import Response
 from werkzeug.serving import make_server
 
-from plantstore import MemoryStore, Plant
+from plantstore import MemoryStore, Plant, create_app
 from plantstore.errors import ERRORS
 from plantstore.server.worker._refusals import _REFUSALS
 from tests.support.fresh import run
 from tests.support.readme import block
+from tests.support.responses import check_error
 from tests.support.serving import LIMIT, ROOT, Gunicorn
-from tests.support.sites import LILY, ROSE, ROSE_PLANT, make_site
+from tests.support.sites import LILY, ROSE, ROSE_PLANT, TOKEN, make_site
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -79,6 +80,18 @@ def test_order_of_the_checks() -> None:
     table = re.findall(r"^\| .*\? \| (\d.*) \|$", TEXT, re.MULTILINE)
     numbers = [int(number) for row in table for number in row.split(", ")]
     assert sorted([*numbers, 40006, 40402, 50001]) == sorted(ERRORS.keys() | OF_SERVER)
+
+
+@pytest.mark.parametrize("page", ["", "https://plants.example/docs/errors.html"])
+def test_links_to_the_page_of_errors(monkeypatch: pytest.MonkeyPatch, page: str) -> None:
+    """If the documents are published, 40401 and the OpenAPI document lead to the page of errors."""
+    for module in ("app", "openapi.document"):
+        monkeypatch.setattr(f"plantstore.{module}.ERRORS_PAGE", page)
+    client = create_app({"PLANTSTORE_TOKENS": TOKEN}).test_client()
+    message = check_error(client.get("/plants/1"), 40401)
+    assert message.endswith(f" See {page}#error-40401" if page else "POST /plants.")
+    link = json.loads(client.get("/openapi.json").data).get("externalDocs")
+    assert link == ({"description": "Errors and retries", "url": page} if page else None)
 
 
 # What happens to a request of a client instead of a usual response.
