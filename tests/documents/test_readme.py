@@ -107,7 +107,7 @@ def test_deployment_commands(folder: Path) -> None:
 
 @pytest.mark.install
 def test_nursery_commands(folder: Path) -> None:
-    """The example starts with the command of docs/nursery.md, and contains its six lines."""
+    """The example starts with the command of docs/whole-site.md, and contains its six lines."""
     lines = recipe("nursery")
     assert len(lines.splitlines()) == 6
     source = (ROOT / "examples" / "nursery" / "app.py").read_text()
