@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from flask import Flask
-from flask.testing import FlaskClient
 from flask_login import LoginManager
 from joserfc import jwt
 from joserfc.jwk import ECKey
@@ -38,8 +37,11 @@ RECIPES = [
     "docs/embedding.md",
     *(f"docs/recipes-{name}.md" for name in ("database", "clients", "pages", "rare")),
     "docs/testing.md",
+    "docs/whole-site.md",
 ]
 DOCUMENT = "".join((ROOT / file).read_text() for file in RECIPES)
+READER = {"Authorization": "Bearer r3ad"}
+PLANTS = "/garden/plants"
 
 
 def test_every_code_block_is_tested() -> None:
@@ -51,19 +53,17 @@ def test_every_code_block_is_tested() -> None:
         assert f'recipe("{name}")' in tests
 
 
-def test_embedding_recipe() -> None:
-    """The recipe embeds the store at /garden/plants. The README has the same lines."""
+def test_embedding_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recipe embeds the store at /garden/plants, whatever the environment of the service is.
+
+    The README has the same lines.
+    """
     assert recipe("embedding") == block("embedding")
+    for name in ("TOKENS", "TOKENS_FILE", "STORE", "MAX_BODY"):
+        monkeypatch.setenv(f"PLANTSTORE_{name}", "0")
     site = run_recipes()
     assert create_rose(site["app"]).status_code == 200
     assert [*site["store"]] == [ROSE_PLANT]
-
-
-def test_environment_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The settings of the standalone service have no effect in a host site."""
-    for name in ("TOKENS", "TOKENS_FILE", "STORE", "MAX_BODY"):
-        monkeypatch.setenv(f"PLANTSTORE_{name}", "0")
-    assert create_rose(run_recipes()["app"]).status_code == 200
 
 
 def test_request_ids_recipe(caplog: pytest.LogCaptureFixture) -> None:
@@ -71,35 +71,47 @@ def test_request_ids_recipe(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "plantstore")
     site = run_recipes(recipe("request-ids"), recipe("csrf"))["app"]
     site.add_url_rule("/form", "form", lambda: "sent", methods=["POST"])
-    client = site.test_client()
-    own = {"X-Request-ID": "of-the-client"}
+    client, own = site.test_client(), {"X-Request-ID": "of-the-client"}
     responses = [
-        client.post("/garden/plants", json=ROSE, headers=BEARER | own),
-        client.post("/garden/plants", json=ROSE, headers=BEARER),
-        client.post("/garden/plants", headers=own),
-        client.put("/garden/plants", headers=BEARER),
-        client.options("/garden/plants"),
+        client.post(PLANTS, json=ROSE, headers=BEARER | own),
+        client.post(PLANTS, json=ROSE, headers=BEARER),
+        client.post(PLANTS, headers=own),
+        client.put(PLANTS, headers=BEARER),
+        client.options(PLANTS),
         client.get("/garden/plantz"),
         client.post("/form"),
     ]
     statuses = [response.status_code for response in responses]
     assert statuses == [200, 400, 401, 405, 200, 404, 400]
-    ids = []
-    for response in responses:
-        (id,) = response.headers.getlist("X-Request-ID")
-        assert re.fullmatch("[0-9a-f]{32}", id)
-        ids.append(id)
-    assert len({*ids}) == len(ids)
+    ids = [id for response in responses for id in response.headers.getlist("X-Request-ID")]
+    assert len(ids) == len({*ids}) == len(responses)
+    assert all(re.fullmatch("[0-9a-f]{32}", id) for id in ids)
     logged = [vars(record)["plantstore_request_id"] for record in caplog.records]
     assert logged == ids[:3]
 
 
 def test_method_not_allowed_recipe() -> None:
     """A method that no operation has gets a 405 in JSON, with Allow."""
-    client = run_recipes(recipe("method-not-allowed"))["app"].test_client()
-    response = client.put("/garden/plants", headers=BEARER)
+    response = run_recipes(recipe("method-not-allowed"))["app"].test_client().put(PLANTS)
     check_error(response, 40501)
     assert {*response.headers["Allow"].split(", ")} == {"OPTIONS", "POST"}
+
+
+@pytest.mark.parametrize("recommended", [False, True])
+def test_page_for_every_path(recommended: bool) -> None:
+    """A page for every path swallows a mistyped one; with the line of the guide, it is 40400."""
+    (line,) = re.findall(r"`(garden\.add_url_rule.*)`", DOCUMENT)
+    registration = f"from flask import abort\n{line * recommended}\n"
+    registration += 'app.register_blueprint(garden, url_prefix="/garden")\n'
+    site = run_recipes(registration=registration)["app"]
+    site.add_url_rule("/<path:page>", "page", lambda page: page, methods=["GET", "POST"])
+    assert create_rose(site).status_code == 200
+    assert site.test_client().get("/pages/x").text == "pages/x"
+    response = create_rose(site, "/garden/plant")
+    if recommended:
+        check_error(response, 40400)
+    else:
+        assert response.text == "garden/plant"
 
 
 # What a site with the default configuration of Python's logging does with three requests.
@@ -112,19 +124,30 @@ client.post("/garden/plants", json={"id": 1, "name": "Rose"}, headers=headers)
 """
 # The configuration of a site that has a handler for all loggers.
 BASIC_CONFIG = "import logging\nlogging.basicConfig()\n"
+DICT_CONFIG = recipe("log-config")
+LOGGERS = '        "loggers": {"plantstore": {"level": "INFO"}},\n'
+KEEP = '        "disable_existing_loggers": False,\n'
+ROOT_INFO = DICT_CONFIG.replace('["stderr"]}', '["stderr"], "level": "INFO"}')
 
 
 @pytest.mark.parametrize(
-    ("config", "lines"),
+    ("config", "times"),
     [
         ("", 0),
-        (recipe("log"), 3),
-        (BASIC_CONFIG + re.sub(".*addHandler.*", "", recipe("log")), 3),
-        (BASIC_CONFIG + recipe("log"), 6),
+        (recipe("log"), 1),
+        (BASIC_CONFIG + re.sub(".*addHandler.*", "", recipe("log")), 1),
+        (BASIC_CONFIG + recipe("log"), 2),
+        (DICT_CONFIG, 1),
+        (ROOT_INFO.replace(LOGGERS, ""), 1),
+        (ROOT_INFO.replace(KEEP, ""), 1),
+        (ROOT_INFO.replace(KEEP, "").replace(LOGGERS, ""), 0),
     ],
 )
-def test_log_recipe(config: str, lines: int) -> None:
-    """The recipe shows each new plant and each refused request; with another handler, twice."""
+def test_log_recipes(config: str, times: int) -> None:
+    """The recipes show each new plant and each refused request; with another handler, twice.
+
+    A dictConfig that neither names the logger nor keeps all loggers hides the lines.
+    """
     # Another process: pytest configures the logging of its own.
     done = subprocess.run(
         [sys.executable, "-c", site_code(config, THREE_REQUESTS)],
@@ -134,26 +157,15 @@ def test_log_recipe(config: str, lines: int) -> None:
         timeout=LIMIT,
         check=True,
     )
-    shown = done.stderr.splitlines()
-    assert len(shown) == lines
+    assert len(done.stderr.splitlines()) == times * 3
     for text in ("40101: Send ", "Plant 1 was added (", "40004: A plant "):
-        assert len([line for line in shown if text in line]) == lines / 3
+        assert done.stderr.count(text) == times
 
 
 def test_signal_recipe(capsys: pytest.CaptureFixture[str]) -> None:
     """The recipe's receiver is called for each new plant of its site."""
-    site = run_recipes(recipe("signal"))
-    assert create_rose(site["app"]).status_code == 200
+    create_rose(run_recipes(recipe("signal"))["app"])
     assert capsys.readouterr().out == "token-1 added Rose\n"
-
-
-def test_csrf_recipe() -> None:
-    """The site's forms require a CSRF token, and the store's clients need none."""
-    site = run_recipes(recipe("csrf"))["app"]
-    site.add_url_rule("/form", "form", lambda: "sent", methods=["POST"])
-    client = site.test_client()
-    assert b"CSRF token is missing" in client.post("/form").data
-    assert client.post("/garden/plants", json=ROSE, headers=BEARER).status_code == 200
 
 
 @pytest.mark.parametrize("origin", ["https://shop.example", "https://other.example"])
@@ -166,47 +178,43 @@ def test_cors_recipe(origin: str) -> None:
     client = site.test_client()
     assert "Access-Control-Allow-Origin" not in client.get("/gardens", headers=headers).headers
     responses = [
-        client.options("/garden/plants", headers=headers),
-        client.post("/garden/plants", json=ROSE, headers=BEARER | {"Origin": origin}),
-        client.post("/garden/plants", json=ROSE, headers={"Origin": origin}),
+        client.options(PLANTS, headers=headers),
+        client.post(PLANTS, json=ROSE, headers=BEARER | {"Origin": origin}),
+        client.post(PLANTS, json=ROSE, headers={"Origin": origin}),
     ]
     assert [response.status_code for response in responses] == [200, 200, 401]
     allowed = {response.headers.get("Access-Control-Allow-Origin") for response in responses}
     assert allowed == {origin if "shop" in origin else None}
     if "shop" in origin:
-        allowed_headers = responses[0].headers["Access-Control-Allow-Headers"]
-        assert {*allowed_headers.split(", ")} == {"authorization", "content-type"}
-        assert "POST" in responses[0].headers["Access-Control-Allow-Methods"]
-        exposed = responses[1].headers["Access-Control-Expose-Headers"]
-        assert {*exposed.split(", ")} == {"Link", "Retry-After", "X-Request-ID"}
+        preflight, created, _ = (response.headers for response in responses)
+        sent = {*preflight["Access-Control-Allow-Headers"].split(", ")}
+        assert sent == {"authorization", "content-type"}
+        assert "POST" in preflight["Access-Control-Allow-Methods"]
+        readable = {*created["Access-Control-Expose-Headers"].split(", ")}
+        assert readable == {"Link", "Retry-After", "X-Request-ID"}
 
 
 def test_rate_limit_recipe() -> None:
-    """Above the rate limit the response is 42900 with Retry-After.
-
-    Pages and preflight requests are not limited.
-    """
+    """Above the rate limit the response is 42900 with Retry-After, but not to other methods."""
     site = run_recipes(recipe("limiter"))["app"]
     site.add_url_rule("/", "home", lambda: "home")
     client = site.test_client()
     for id in range(100):
         new = {"id": id, "name": ""}
-        assert client.post("/garden/plants", json=new, headers=BEARER).status_code == 200
-    response = client.post("/garden/plants", json={"id": 100, "name": ""}, headers=BEARER)
+        assert client.post(PLANTS, json=new, headers=BEARER).status_code == 200
+    response = client.post(PLANTS, json={"id": 100, "name": ""}, headers=BEARER)
     assert "100 per 1 minute" in check_error(response, 42900)
     assert 0 < int(response.headers["Retry-After"]) <= 60
-    assert client.get("/").status_code == client.options("/garden/plants").status_code == 200
+    assert client.get("/").status_code == client.options(PLANTS).status_code == 200
 
 
 # The ways to register the blueprint: code that replaces lines of the embedding recipe.
-CREATE_HERBS = """
+HERBS = """
 garden = create_blueprint(store=store, verify_token=StaticTokens(["s3cret"]), name="herbs")
 """
-RENAME = """
-app.register_blueprint(garden, url_prefix="/garden", name="other")
-"""
+RENAME = 'app.register_blueprint(garden, url_prefix="/garden", name="other")\n'
 NEST = """
-from flask import Blueprint
+from flask import Blueprint, current_app
 inner = Blueprint("inner", "inner")
 inner.register_blueprint(garden, url_prefix="/garden")
 inner.add_url_rule("/inner", "plantstore", lambda: "private")
@@ -214,13 +222,15 @@ parent = Blueprint("parent", "parent")
 parent.register_blueprint(inner)
 app.register_blueprint(parent)
 """
-REGISTRATIONS: list[dict[str, str]] = [
-    {},
-    {"garden": CREATE_HERBS},
-    {"registration": RENAME},
-    {"registration": NEST},
-    {"garden": CREATE_HERBS, "registration": NEST},
-]
+HOOK = recipe("login")
+# The hook of a parent blueprint, before the blueprint is registered.
+PARENT_HOOK = HOOK.replace("@app", "@parent").replace("app.", "current_app.")
+NEST_WITH_HOOK = NEST.replace("app.register", f"{PARENT_HOOK}\n\napp.register")
+HEALTH = """
+from plantstore import create_health_blueprint
+health = create_health_blueprint(store=store)
+app.register_blueprint(health)
+"""
 
 
 def add_login(site: Flask) -> None:
@@ -232,148 +242,71 @@ def add_login(site: Flask) -> None:
         site.add_url_rule(f"/{name}", name, lambda: "private")
 
 
-@pytest.mark.parametrize("registration", REGISTRATIONS)
-def test_login_recipe(registration: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    ("replaced", "private"),
+    [
+        ({}, ["/home", "/plantstore", "/other"]),
+        ({"garden": HERBS}, ["/home", "/plantstore", "/other"]),
+        ({"registration": RENAME}, ["/home", "/plantstore", "/other"]),
+        ({"registration": NEST}, ["/home", "/plantstore", "/other", "/inner"]),
+        ({"garden": HERBS, "registration": NEST}, ["/home", "/plantstore", "/other", "/inner"]),
+        ({"registration": NEST_WITH_HOOK}, ["/inner"]),
+    ],
+)
+def test_login_recipe(replaced: dict[str, str], private: list[str]) -> None:
     """A before_request hook redirects visitors to the login page, and clients of the store never.
 
     This does not depend on the name of the blueprint, nor on the blueprints around it. A path or
     method that no page has gets the 404 or 405 of the site.
     """
-    site = run_recipes(recipe("login"), **registration)["app"]
+    site = run_recipes("" if "/home" not in private else HOOK, **replaced)["app"]
     add_login(site)
     client = site.test_client()
     assert create_rose(site).status_code == 200
-    check_error(client.post("/garden/plants", json=ROSE), 40101)
-    assert client.get("/garden/plants", headers=BEARER).status_code == 405
-    assert client.options("/garden/plants").status_code == 200
-    for path in ("/home", "/plantstore", "/other"):
+    check_error(client.post(PLANTS, json=ROSE), 40101)
+    assert client.get(PLANTS, headers=BEARER).status_code == 405
+    assert client.options(PLANTS).status_code == 200
+    for path in private:
         assert client.get(path, headers=BEARER).location == "/login"
     assert client.get("/login").data == b"Log in."
     for path in ("/garden/plantz", "/garden/plants/", "/garden", "/nothing"):
         assert client.post(path, json=ROSE, headers=BEARER).status_code == 404
         assert client.get(path).status_code == 404
     assert client.post("/home").status_code == 405
-    if "inner" in registration.get("registration", ""):
-        assert client.get("/inner").location == "/login"
-
-
-def test_login_recipe_in_a_parent_blueprint() -> None:
-    """The hook of a parent blueprint exempts the store, and no other page of the parent."""
-    hook = recipe("login").replace("@app", "@parent").replace("app.", "current_app.")
-    site = run_recipes(
-        "from flask import current_app",
-        registration=NEST.replace("app.register", f"{hook}\n\napp.register"),
-    )["app"]
-    add_login(site)
-    assert create_rose(site).status_code == 200
-    assert site.test_client().get("/inner", headers=BEARER).location == "/login"
-
-
-READER = {"Authorization": "Bearer r3ad"}
-
-
-def test_rights_recipe() -> None:
-    """A client without the right to an operation gets 40301, and the other one has every right."""
-    client = run_recipes(garden=recipe("rights"))["app"].test_client()
-    check_error(client.post("/garden/plants", json=ROSE, headers=READER), 40301)
-    assert client.post("/garden/plants", json=ROSE, headers=BEARER).status_code == 200
-    check_error(client.delete("/garden/plants/1", headers=READER), 40301)
-    assert client.get("/garden/plants/1", headers=READER).status_code == 200
-    assert client.get("/garden/plants", headers=READER).status_code == 200
-    assert client.delete("/garden/plants/1", headers=BEARER).status_code == 204
-
-
-def test_own_rule_recipe() -> None:
-    """Every client can read and list; one that is not a writer gets 40300 for the rest."""
-    names = run_recipes(garden=recipe("own-rule"))
-    client = names["app"].test_client()
-    check_error(client.post("/garden/plants", json=ROSE, headers=READER), 40300)
-    assert len(names["store"]) == 0
-    assert create_rose(names["app"]).status_code == 200
-    check_error(client.delete("/garden/plants/1", headers=READER), 40300)
-    assert [*names["store"]] == [ROSE_PLANT]
-    for headers in (READER, BEARER):
-        for path in ("/garden/plants", "/garden/plants/1"):
-            assert client.get(path, headers=headers).status_code == 200
-            assert client.head(path, headers=headers).status_code == 200
-    assert client.delete("/garden/plants/1", headers=BEARER).status_code == 204
-
-
-def test_own_rule_recipe_without_a_token() -> None:
-    """Without a token, OPTIONS is answered, and every operation is 40101."""
-    client = run_recipes(garden=recipe("own-rule"))["app"].test_client()
-    for path in ("/garden/plants", "/garden/plants/1"):
-        assert client.options(path).status_code == 200
-        check_error(client.get(path), 40101)
 
 
 @pytest.mark.parametrize(
-    ("size", "max_body", "error"),
-    [(16000, 10**6, None), (17000, 10**6, 41301), (9000, 10**4, None), (11000, 10**4, 41301)],
+    ("hook", "status"), [(HOOK, 302), (HOOK.replace("is garden", "in (garden, health)"), 200)]
 )
-def test_body_size_recipe(size: int, max_body: int, error: int | None) -> None:
-    """The lower one of max_body and the site's MAX_CONTENT_LENGTH applies: above it, 41301."""
-    arguments = 'store=store, verify_token=StaticTokens(["s3cret"])'
-    garden = f"garden = create_blueprint({arguments}, max_body={max_body})\n"
-    names = run_recipes(recipe("body-size"), garden=garden)
-    new = {"id": 1, "name": "x" * size}
-    response = names["app"].test_client().post("/garden/plants", json=new, headers=BEARER)
-    if error is None:
-        assert response.status_code == 200
-    else:
-        check_error(response, error)
-    assert len(names["store"]) == (error is None)
+def test_login_recipe_with_health(hook: str, status: int) -> None:
+    """A login hook that exempts both blueprints lets the probes pass."""
+    site = run_recipes(HEALTH, hook)["app"]
+    add_login(site)
+    assert site.test_client().get("/healthz").status_code == status
+
+
+@pytest.mark.parametrize(
+    ("garden", "error"), [(recipe("rights"), 40301), (recipe("own-rule"), 40300)]
+)
+def test_recipes_for_rights(garden: str, error: int) -> None:
+    """A client without the right to change plants gets an Error, and can read; no client: 40101."""
+    names = run_recipes(garden=garden)
+    client = names["app"].test_client()
+    check_error(client.post(PLANTS, json=ROSE, headers=READER), error)
+    assert create_rose(names["app"]).status_code == 200
+    check_error(client.delete(f"{PLANTS}/1", headers=READER), error)
+    assert [*names["store"]] == [ROSE_PLANT]
+    for path in (PLANTS, f"{PLANTS}/1"):
+        for headers in (READER, BEARER):
+            assert client.get(path, headers=headers).status_code == 200
+            assert client.head(path, headers=headers).status_code == 200
+        check_error(client.get(path), 40101)
+        assert client.options(path).status_code == 200
+    assert client.delete(f"{PLANTS}/1", headers=BEARER).status_code == 204
 
 
 @pytest.fixture
 def pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Return the site of the recipe for pages that show plants."""
-    monkeypatch.chdir(tmp_path)
-    write_template()
-    return run_recipes(recipe("pages"))
-
-
-def test_pages_list_every_plant_once(pages: dict[str, Any]) -> None:
-    """The pages list every plant once, in the order of the ids, for any value of after."""
-    check_pages(pages)
-
-
-def test_page_of_one_plant(pages: dict[str, Any]) -> None:
-    """The page of a plant shows it; for any other id, the response is 404."""
-    client = pages["app"].test_client()
-    for plant in (Plant(1, "Rose", "früh"), Plant(-(2**63), "Lily")):
-        pages["store"].add(plant)
-        assert " ".join(client.get(f"/plants/{plant.id}").text.split()).endswith(
-            f"{plant.name} {plant.tag or ''}".strip() + " </li> </ul>"
-        )
-    for id in ("2", "-1", str(10**30), "x"):
-        assert client.get(f"/plants/{id}").status_code == 404
-
-
-def test_pages_escape_html(pages: dict[str, Any]) -> None:
-    """HTML in a name or a tag is shown as text."""
-    pages["store"].add(Plant(1, "<b>Rose</b>", '"&<script>'))
-    for path in ("/plants", "/plants/1"):
-        page = pages["app"].test_client().get(path).text
-        assert "&lt;b&gt;Rose&lt;/b&gt; &#34;&amp;&lt;script&gt;" in page
-
-
-def test_pages_without_a_database(pages: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """While the store is unavailable, the pages ask the visitor to try again later."""
-
-    def fail(*_: Any) -> None:
-        raise StoreUnavailable("down")
-
-    monkeypatch.setattr(MemoryStore, "get", fail)
-    monkeypatch.setattr(MemoryStore, "iterate", fail)
-    pages["store"].add(ROSE_PLANT)
-    for path in ("/plants", "/plants/1"):
-        response = pages["app"].test_client().get(path)
-        assert (response.status_code, "Try again later" in response.text) == (503, True)
-
-
-@pytest.fixture
-def form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Return the site of the recipes for pages and for the form."""
     monkeypatch.chdir(tmp_path)
     write_template()
@@ -381,95 +314,123 @@ def form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return run_recipes(recipe("pages"), recipe("form"))
 
 
-@pytest.mark.parametrize("tag", ["früh", ""])
-def test_form_adds_a_plant(form: dict[str, Any], tag: str) -> None:
-    """The form adds a plant, without a tag if the field is empty, and redirects to the list."""
-    client = form["app"].test_client()
-    assert client.get("/plants/new").text.count("<input") == 3
-    response = client.post("/plants/new", data={"id": "1", "name": "Rose", "tag": tag})
-    assert (response.status_code, response.location) == (302, "/plants")
-    assert [*form["store"]] == [Plant(1, "Rose", tag or None)]
+def test_pages_list_every_plant_once(pages: dict[str, Any]) -> None:
+    """The pages list every plant once, in the order of the ids, for any value of after."""
+    check_pages(pages)
+
+
+@pytest.mark.parametrize(
+    ("plant", "shown"),
+    [
+        (ROSE_PLANT, "Rose früh"),
+        (Plant(-(2**63), "Lily"), "Lily"),
+        (Plant(7, "<b>Rose</b>", '"&<script>'), "&lt;b&gt;Rose&lt;/b&gt; &#34;&amp;&lt;script&gt;"),
+    ],
+)
+def test_page_of_one_plant(pages: dict[str, Any], plant: Plant, shown: str) -> None:
+    """The page of a plant shows it, and HTML as text; for any other id, the response is 404."""
+    pages["store"].add(plant)
+    client = pages["app"].test_client()
+    for path in (f"/plants/{plant.id}", "/plants"):
+        page = " ".join(client.get(path).text.split())
+        assert f"</a> {shown} </li> </ul>" in page
+    for id in ("2", "-1", str(10**30), "x"):
+        assert client.get(f"/plants/{id}").status_code == 404
 
 
 NEW = {"id": "7", "name": "Lily", "tag": "white"}
-EXISTS = "A plant with this id already exists."
+
+
+def test_pages_without_a_database(
+    pages: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """While the store is unavailable, each page says so, and the form keeps its fields."""
+
+    def fail(*_: Any) -> None:
+        raise StoreUnavailable("down")
+
+    for method in ("add", "get", "iterate"):
+        monkeypatch.setattr(MemoryStore, method, fail)
+    client = pages["app"].test_client()
+    form = client.post("/plants/new", data=NEW)
+    assert 'value="Lily"' in form.text
+    for response in (form, client.get("/plants"), client.get("/plants/1")):
+        assert (response.status_code, "Try again later" in response.text) == (503, True)
+    assert caplog.messages[0] == "The form could not add a plant: down"
+
+
+@pytest.mark.parametrize("tag", ["früh", ""])
+def test_form_adds_a_plant(pages: dict[str, Any], tag: str) -> None:
+    """The form adds a plant, without a tag if the field is empty, and redirects to the list."""
+    client = pages["app"].test_client()
+    assert client.get("/plants/new").text.count("<input") == 3
+    response = client.post("/plants/new", data={"id": "1", "name": "Rose", "tag": tag})
+    assert (response.status_code, response.location) == (302, "/plants")
+    assert [*pages["store"]] == [Plant(1, "Rose", tag or None)]
+
+
+INTEGER = "id: Must be an integer"
+RANGE = "id: Must be between -2^63 and 2^63-1."
 NUL = "Must not contain U+0000."
 
 
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"id": "1"}, EXISTS),
+        ({"id": "1"}, "A plant with this id already exists."),
         ({"name": "a\0b"}, f"name: {NUL}"),
         ({"tag": "\0"}, f"tag: {NUL}"),
-        ({"id": "seven"}, "id: Must be an integer"),
-        ({"id": ""}, "id: Must be an integer"),
-        ({"id": "7.0"}, "id: Must be an integer"),
-        ({"id": "9" * 5000}, "id: Must be an integer"),
-        ({"id": str(2**63)}, "id: Must be between -2^63 and 2^63-1."),
-        ({"id": str(-(2**63) - 1)}, "id: Must be between -2^63 and 2^63-1."),
-        ({"id": str(2**63), "name": "\0"}, f"2^63-1. name: {NUL}"),
+        ({"id": ""}, INTEGER),
+        ({"id": "7.0"}, INTEGER),
+        ({"id": "9" * 5000}, INTEGER),
+        ({"id": str(2**63)}, RANGE),
+        ({"id": str(-(2**63) - 1), "name": "\0"}, f"{RANGE} name: {NUL}"),
     ],
 )
 def test_form_says_what_is_wrong(
-    form: dict[str, Any], fields: dict[str, str], message: str
+    pages: dict[str, Any], fields: dict[str, str], message: str
 ) -> None:
     """The form shows each fault and what the visitor has entered, and the plant is not stored."""
-    form["store"].add(ROSE_PLANT)
-    response = form["app"].test_client().post("/plants/new", data=NEW | fields)
+    pages["store"].add(ROSE_PLANT)
+    response = pages["app"].test_client().post("/plants/new", data=NEW | fields)
     assert response.status_code == 400
     page = html.unescape(response.text)
-    assert message in page
-    for value in (NEW | fields).values():
-        assert f'value="{value}"' in page
-    assert [*form["store"]] == [ROSE_PLANT]
+    for shown in (message, *(f'value="{value}"' for value in (NEW | fields).values())):
+        assert shown in page
+    assert [*pages["store"]] == [ROSE_PLANT]
 
 
-def test_form_without_a_database(
-    form: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """While the store is unavailable, the form keeps its fields, and the log has the reason."""
+def test_form_with_csrf_protection(pages: dict[str, Any]) -> None:
+    """With Flask-WTF and the guide's line, only the page's own form can add a plant.
 
-    def fail(*_: Any) -> None:
-        raise StoreUnavailable("down")
-
-    monkeypatch.setattr(MemoryStore, "add", fail)
-    response = form["app"].test_client().post("/plants/new", data=NEW)
-    assert (response.status_code, "Try again later" in response.text) == (503, True)
-    assert 'value="Lily"' in response.text
-    assert caplog.messages == ["The form could not add a plant: down"]
-
-
-def test_form_with_csrf_protection(form: dict[str, Any]) -> None:
-    """With Flask-WTF and the guide's line, only the page's own form can add a plant."""
+    The store's clients need no CSRF token.
+    """
     (line,) = re.findall("`(<input.*csrf_token.*>)`", DOCUMENT)
-    Path("templates/new_plant.html").write_text(
-        recipe("form-template").replace("<button>", f"{line}<button>")
-    )
+    template = recipe("form-template").replace("<button>", f"{line}<button>")
+    Path("templates/new_plant.html").write_text(template)
     names = run_recipes(recipe("csrf"), recipe("pages"), recipe("form"))
     client = names["app"].test_client()
-    assert client.post("/plants/new", data=NEW).status_code == 400
-    assert len(names["store"]) == 0
+    assert b"CSRF token is missing" in client.post("/plants/new", data=NEW).data
+    assert create_rose(names["app"]).status_code == 200
     token = re.search('name="csrf_token" value="(.*)"', client.get("/plants/new").text)
     assert token is not None
     response = client.post("/plants/new", data=NEW | {"csrf_token": token[1]})
     assert response.status_code == 302
-    assert [*names["store"]] == [Plant(7, "Lily", "white")]
-
-
-HOST_MATCHING = 'app = Flask("shop", host_matching=True, static_host="www.example")\n'
+    assert [*names["store"]] == [ROSE_PLANT, Plant(7, "Lily", "white")]
 
 
 @pytest.mark.parametrize("host", ["api.example", "api.example:8000", "<host>"])
 def test_host_recipe(host: str) -> None:
     """With host_matching, the store is at this host, and the pages of the site stay at theirs."""
-    registration = recipe("host").replace("api.example", host)
-    site = run_recipes(app=HOST_MATCHING, registration=registration)["app"]
+    site = run_recipes(
+        app='app = Flask("shop", host_matching=True, static_host="www.example")\n',
+        registration=recipe("host").replace("api.example", host),
+    )["app"]
     site.add_url_rule("/", "home", lambda: "home", host="www.example")
     site.add_url_rule("/later", "later", lambda: "later")
     client, url = site.test_client(), f"http://{host}".replace("<host>", "any.example")
     assert create_rose(site, base_url=url).status_code == 200
-    assert client.get("/garden/plants", base_url=url, headers=BEARER).status_code == 405
+    assert client.get(PLANTS, base_url=url, headers=BEARER).status_code == 405
     for path in ("/", "/later", "/static/x"):
         assert client.get(path, base_url=url).status_code == 404
     assert client.get("/", base_url="http://www.example").data == b"home"
@@ -490,25 +451,17 @@ def test_subdomain() -> None:
 
 def test_several_recipe() -> None:
     """Each plant store of a site has its own plants and tokens."""
-    names = run_recipes(recipe("several"))
-    site = names["app"]
+    site = run_recipes(recipe("several"))["app"]
+    oak = {"Authorization": "Bearer 0ak"}
     assert create_rose(site).status_code == 200
     check_error(create_rose(site, "/trees/plants"), 40102)
-    oak = {"Authorization": "Bearer 0ak"}
     assert site.test_client().post("/trees/plants", json=ROSE, headers=oak).status_code == 200
-    check_error(site.test_client().post("/garden/plants", json=ROSE, headers=oak), 40102)
 
 
 def test_one_process_recipe() -> None:
     """With the recipe, a memory store is served although the server claims several processes."""
-    names = run_recipes(recipe("one-process"))
-    several = {"wsgi.multiprocess": True}
-    assert create_rose(names["app"], environ_overrides=several).status_code == 200
-    assert [*names["store"]] == [ROSE_PLANT]
-
-
-# Claims that the site accepts; the time of each is in seconds from now.
-VALID_CLAIMS = {"sub": "Flora", "aud": "garden", "exp": 3600}
+    site = run_recipes(recipe("one-process"))["app"]
+    assert create_rose(site, environ_overrides={"wsgi.multiprocess": True}).status_code == 200
 
 
 @pytest.fixture(scope="module")
@@ -518,87 +471,74 @@ def key() -> ECKey:
 
 
 @pytest.fixture
-def site_with_tokens(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: ECKey
-) -> tuple[FlaskClient, MemoryStore]:
-    """Return a client of a site that verifies JSON Web Tokens, and the site's store."""
+def with_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: ECKey) -> dict[str, Any]:
+    """Return the site of the recipe for JSON Web Tokens."""
     monkeypatch.chdir(tmp_path)
     Path("issuer.pem").write_bytes(key.as_pem(private=False))
-    names = run_recipes(garden=recipe("tokens") + VERIFY_TOKEN_PASSED)
-    return names["app"].test_client(), names["store"]
+    return run_recipes(garden=recipe("tokens") + VERIFY_TOKEN_PASSED)
 
 
-def bearer(claims: dict[str, Any], key: ECKey) -> dict[str, str]:
-    """Return an Authorization header with a signed token of these claims."""
+def signed(key: ECKey, **claims: Any) -> str:
+    """Return a token that is valid for an hour, with other claims; without those that are None."""
     # The time counts from the request on, however long ago pytest collected the tests.
     now = int(time.time())
-    claims = {
-        name: now + value if name in {"exp", "nbf"} and isinstance(value, int) else value
-        for name, value in claims.items()
-    }
-    return {"Authorization": f"Bearer {jwt.encode({'alg': 'ES256'}, claims, key)}"}
+    claims = {"sub": "Flora", "aud": "garden", "exp": 3600} | claims
+    for name in {"exp", "nbf"} & {*claims}:
+        if isinstance(claims[name], int):
+            claims[name] += now
+    kept = {name: value for name, value in claims.items() if value is not None}
+    return jwt.encode({"alg": "ES256"}, kept, key)
 
 
+def create_with(names: dict[str, Any], token: str) -> Any:
+    """Return the response to a create request with this token."""
+    headers = {"Authorization": f"Bearer {token}"}
+    return names["app"].test_client().post(PLANTS, json=ROSE, headers=headers)
+
+
+@pytest.mark.parametrize("audience", ["garden", ["shop", "garden"]])
 def test_valid_jwt_is_accepted(
-    site_with_tokens: tuple[FlaskClient, MemoryStore], key: ECKey, caplog: pytest.LogCaptureFixture
+    with_tokens: dict[str, Any], key: ECKey, caplog: pytest.LogCaptureFixture, audience: Any
 ) -> None:
     """A signed JSON Web Token for this audience is accepted until it expires."""
-    client, store = site_with_tokens
     caplog.set_level("INFO", "plantstore")
-    for id, audience in enumerate(["garden", ["shop", "garden"]]):
-        claims = VALID_CLAIMS | {"aud": audience}
-        new = {"id": id, "name": "Rose"}
-        response = client.post("/garden/plants", json=new, headers=bearer(claims, key))
-        assert response.status_code == 200
-    assert caplog.messages[0].startswith("Plant 0 was added (client: 'Flora', ")
+    assert create_with(with_tokens, signed(key, aud=audience)).status_code == 200
+    assert caplog.messages[0].startswith("Plant 1 was added (client: 'Flora', ")
 
 
 @pytest.mark.parametrize(
     "claims",
     [
-        {"exp": -1},
-        {"exp": None},
-        {"exp": "later"},
-        {"aud": "shop"},
-        {"aud": ["shop"]},
-        {"aud": None},
-        {"sub": None},
-        {"sub": 7},
+        *({"exp": exp} for exp in (-1, None, "later")),
+        *({"aud": audience} for audience in ("shop", ["shop"], None)),
+        *({"sub": subject} for subject in (None, 7)),
         {"nbf": 3600},
     ],
 )
 def test_jwt_with_invalid_claims_is_unauthorized(
-    site_with_tokens: tuple[FlaskClient, MemoryStore], key: ECKey, claims: dict[str, Any]
+    with_tokens: dict[str, Any], key: ECKey, claims: dict[str, Any]
 ) -> None:
     """An expired token, one for another audience, and one without a required claim are 40102."""
-    client, store = site_with_tokens
-    faulty = {name: value for name, value in (VALID_CLAIMS | claims).items() if value is not None}
-    check_error(client.post("/garden/plants", json=ROSE, headers=bearer(faulty, key)), 40102)
-    assert len(store) == 0
+    check_error(create_with(with_tokens, signed(key, **claims)), 40102)
+    assert len(with_tokens["store"]) == 0
 
 
-def test_forged_jwt_is_unauthorized(
-    site_with_tokens: tuple[FlaskClient, MemoryStore], key: ECKey
-) -> None:
+def test_forged_jwt_is_unauthorized(with_tokens: dict[str, Any], key: ECKey) -> None:
     """A token without a valid signature, by this key and algorithm, is 40102."""
-    client, store = site_with_tokens
-    good = bearer(VALID_CLAIMS, key)["Authorization"]
-    header, payload, signature = good.split(".")
+    header, payload, signature = signed(key).split(".")
     # Signed with HMAC, with the public key as the secret.
-    signed = f"eyJhbGciOiJIUzI1NiJ9.{payload}"
-    digest = hmac.digest(key.as_pem(private=False), signed.encode(), "sha256")
+    by_hmac = f"eyJhbGciOiJIUzI1NiJ9.{payload}"
+    digest = hmac.digest(key.as_pem(private=False), by_hmac.encode(), "sha256")
     forged = [
-        bearer(VALID_CLAIMS, ECKey.generate_key("P-256"))["Authorization"],
-        f"Bearer {signed}.{urlsafe_b64encode(digest).decode().rstrip('=')}",
-        f"Bearer eyJhbGciOiJub25lIn0.{payload}.",
+        signed(ECKey.generate_key("P-256")),
+        f"{by_hmac}.{urlsafe_b64encode(digest).decode().rstrip('=')}",
+        f"eyJhbGciOiJub25lIn0.{payload}.",
         f"{header}.{payload}.",
         f"{header}.{payload}",
         f"{header}.{payload[:-4]}.{signature}",
-        "Bearer .",
-        "Bearer ....",
-        "Bearer e30.e30.e30",
+        "....",
+        "e30.e30.e30",
     ]
-    for authorization in forged:
-        headers = {"Authorization": authorization}
-        check_error(client.post("/garden/plants", json=ROSE, headers=headers), 40102)
-    assert len(store) == 0
+    for token in forged:
+        check_error(create_with(with_tokens, token), 40102)
+    assert len(with_tokens["store"]) == 0

@@ -13,20 +13,19 @@ import pytest
 from flask import Flask
 from sqlalchemy import text
 
-from tests.support.readme import (
-    VERIFY_TOKEN_PASSED,
-    check_pages,
-    create_rose,
-    recipe,
-    run_recipes,
-    site_code,
-    write_template,
-)
+from tests.support.readme import VERIFY_TOKEN_PASSED, create_rose, recipe, run_recipes, site_code
 from tests.support.responses import check_error
 from tests.support.serving import ROOT
 from tests.support.sites import ROSE, ROSE_PLANT
 
 RunSite = Callable[..., dict[str, Any]]
+DATABASE = recipe("database")
+USERS = recipe("users") + VERIFY_TOKEN_PASSED
+# An application whose store does not wait for a locked file.
+SHORT_TIMEOUT = """
+app = Flask("shop")
+app.config["SQLALCHEMY_ENGINE_OPTIONS"] = {"connect_args": {"timeout": 0.1}}
+"""
 
 
 @pytest.fixture
@@ -35,9 +34,12 @@ def run_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunSit
     monkeypatch.chdir(tmp_path)
     sites = []
 
-    def run_site(*recipes: str, **replaced: str) -> dict[str, Any]:
-        names = run_recipes(*recipes, **{"store": recipe("database"), **replaced})
+    def run_site(*recipes: str, tables: bool = True, **replaced: str) -> dict[str, Any]:
+        names = run_recipes(*recipes, **{"store": DATABASE, **replaced})
         sites.append(names)
+        if tables:
+            with names["app"].app_context():
+                names["db"].create_all()
         return names
 
     yield run_site
@@ -47,33 +49,10 @@ def run_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunSit
             names["db"].engine.dispose()
 
 
-def create_tables(names: dict[str, Any]) -> None:
-    """Create the tables of a site."""
-    with names["app"].app_context():
-        names["db"].create_all()
-
-
 def read(names: dict[str, Any], query: str) -> list[tuple[Any, ...]]:
     """Return the rows of a query of the site's own database."""
     with names["app"].app_context():
         return [tuple(row) for row in names["db"].session.execute(text(query))]
-
-
-def test_database_recipe(run_site: RunSite) -> None:
-    """The plants are in the site's database, in a table that db.create_all() creates."""
-    names = run_site()
-    create_tables(names)
-    assert create_rose(names["app"]).status_code == 200
-    assert read(names, "SELECT id, name, tag FROM plants") == [tuple(ROSE_PLANT)]
-
-
-def test_database_without_metadata(run_site: RunSite) -> None:
-    """Without metadata, the store creates the table at first use, and the site does not."""
-    names = run_site(store=recipe("database").replace(", db.metadata", ""))
-    create_tables(names)
-    assert create_rose(names["app"]).status_code == 200
-    assert not names["db"].metadata.tables
-    assert read(names, "SELECT id, name, tag FROM plants") == [tuple(ROSE_PLANT)]
 
 
 def test_migration_recipe(
@@ -83,7 +62,7 @@ def test_migration_recipe(
 
     After the migration they succeed, without a restart. It leaves nothing to migrate.
     """
-    names = run_site()
+    names = run_site(tables=False)
     for _ in range(2):
         check_error(create_rose(names["app"]), 50303)
     messages = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
@@ -91,7 +70,7 @@ def test_migration_recipe(
     for message in messages:
         assert "table plants: it does not exist" in message
         assert "flask db upgrade" in message
-    Path("shop.py").write_text(site_code(store=recipe("database")))
+    Path("shop.py").write_text(site_code(store=DATABASE))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("FLASK_APP", "shop")
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
@@ -107,8 +86,6 @@ class User(db.Model):
     id = db.Column(db.Integer, primary_key=True)
     name = db.Column(db.String(80), unique=True, nullable=False)
 """
-
-
 # Executes the code of a site, migrates its database, and does the same with the other codes.
 MIGRATE = """
 import json, logging, sys
@@ -116,8 +93,7 @@ from pathlib import Path
 from flask_migrate import init, migrate, upgrade
 
 logger = logging.getLogger("plantstore")
-codes = json.load(sys.stdin)
-for number, code in enumerate(codes):
+for number, code in enumerate(json.load(sys.stdin)):
     names = {"__name__": "shop"}
     exec(code, names)
     with names["app"].app_context():
@@ -139,12 +115,10 @@ def test_migration_of_existing_users(tmp_path: Path) -> None:
 
     A migration in the process of the site disables the logger.
     """
-    users = recipe("users") + VERIFY_TOKEN_PASSED
-    without_index = users.replace("index=True, ", "")
     codes = [
-        site_code(store=recipe("database") + USER),
-        site_code(store=recipe("database"), garden=without_index),
-        site_code(store=recipe("database"), garden=users),
+        site_code(store=DATABASE + USER),
+        site_code(store=DATABASE, garden=USERS.replace("index=True, ", "")),
+        site_code(store=DATABASE, garden=USERS),
     ]
     done = subprocess.run(
         [sys.executable, "-c", MIGRATE],
@@ -160,55 +134,47 @@ def test_migration_of_existing_users(tmp_path: Path) -> None:
     assert results == expected, done.stderr
 
 
-# The database recipe without its store.
-DATABASE = recipe("database").partition("with ")[0]
-# A table of the site with the name of the store's default table.
-MODEL = """
+# The database recipe with a table of the site, whose name is that of the store's default table.
+WITH_TABLE = f"""
+{DATABASE.partition("with ")[0]}
 class Plant(db.Model):
     __tablename__ = "plants"
     id = db.Column(db.Integer, primary_key=True)
+
+{recipe("table")}
 """
 
 
 def test_table_recipe(run_site: RunSite) -> None:
     """With a table name of its own, the store does not touch the site's table plants."""
-    names = run_site(store=DATABASE + MODEL + recipe("table"))
-    create_tables(names)
+    names = run_site(store=WITH_TABLE)
     assert create_rose(names["app"]).status_code == 200
     assert read(names, "SELECT id, name, tag FROM garden_plants") == [tuple(ROSE_PLANT)]
     assert read(names, "SELECT * FROM plants") == []
 
 
-def test_model_before_the_store_is_refused(run_site: RunSite) -> None:
-    """A store with the table name of a model raises ValueError, which names the table."""
-    with pytest.raises(ValueError, match="plants"):
-        run_site(store=recipe("database").replace("with ", f"{MODEL}\n\nwith "))
+def test_database_in_memory(run_site: RunSite) -> None:
+    """In an SQLite database in memory, an add also commits what the site has written before."""
+    names = run_site(store=WITH_TABLE.replace("sqlite:///site.db", "sqlite://"))
+    with names["app"].app_context():
+        names["db"].session.add(names["Plant"](id=1))
+        names["db"].session.flush()
+        names["store"].add(ROSE_PLANT)
+        names["db"].session.rollback()
+    for table in ("plants", "garden_plants"):
+        assert read(names, f"SELECT id FROM {table}") == [(1,)]
 
 
-# A site with small settings, so that a test need not wait.
-SMALL_POOL = {"pool_size": 1, "max_overflow": 0, "pool_timeout": 0.1}
-SHORT_TIMEOUT = {"connect_args": {"timeout": 0.1}}
+def test_locked_recipe(run_site: RunSite, caplog: pytest.LogCaptureFixture) -> None:
+    """A hook that commits does not lock the SQLite file for the store.
 
-
-def site_with(options: dict[str, Any]) -> str:
-    """Return the line that creates the application, with these options of its engine."""
-    return f'app = Flask("shop")\napp.config["SQLALCHEMY_ENGINE_OPTIONS"] = {options}\n'
-
-
-def test_locked_recipe(run_site: RunSite) -> None:
-    """A hook that commits does not lock the SQLite file for the store."""
-    names = run_site(recipe("locked"), app=site_with(SHORT_TIMEOUT))
-    create_tables(names)
+    After one that does not commit, a create gets 50301, and the log names the cause.
+    """
+    names = run_site(recipe("locked"), app=SHORT_TIMEOUT)
     assert create_rose(names["app"]).status_code == 200
     assert read(names, "SELECT path FROM visit") == [("/garden/plants",)]
-
-
-def test_hook_without_a_commit(run_site: RunSite, caplog: pytest.LogCaptureFixture) -> None:
-    """After a hook that does not commit, a create gets 50301, and the log names the cause."""
     hook = recipe("locked").replace("session.commit()", "session.flush()")
-    names = run_site(hook, app=site_with(SHORT_TIMEOUT))
-    create_tables(names)
-    check_error(create_rose(names["app"]), 50301)
+    check_error(create_rose(run_site(hook, app=SHORT_TIMEOUT)["app"]), 50301)
     assert "database is locked" in caplog.text
     assert "commit" in caplog.text
 
@@ -231,41 +197,15 @@ with app.app_context():
 @pytest.mark.parametrize(("code", "status"), [("", 503), (recipe("end-read"), 200)])
 def test_read_that_locks_the_file(run_site: RunSite, code: str, status: int) -> None:
     """With the BEGIN recipe of SQLAlchemy, a read in verify_token must end before the add."""
-    app = site_with(SHORT_TIMEOUT)
     users = recipe("users") + code + VERIFY_TOKEN_PASSED
-    names = run_site(app=app, store=recipe("database") + BEGIN, garden=users)
-    assert create_as(names, new_user(names, "Flora")) == status
+    names = run_site(app=SHORT_TIMEOUT, store=DATABASE + BEGIN, garden=users)
+    assert create_as(names, new_user(names)) == status
 
 
-def test_store_does_not_wait_for_the_pool_of_the_site(run_site: RunSite) -> None:
-    """A verify_token that uses db.session is safe, however small the pool of the site is."""
-    own_users = recipe("users") + VERIFY_TOKEN_PASSED
-    names = run_site(app=site_with(SMALL_POOL), garden=own_users)
-    assert create_as(names, new_user(names, "Flora")) == 200
-
-
-def test_database_in_memory(run_site: RunSite) -> None:
-    """The store shares the only connection of an SQLite database in memory.
-
-    So an add also commits what the site has written before.
-    """
-    in_memory = DATABASE.replace("sqlite:///site.db", "sqlite://")
-    names = run_site(store=in_memory + MODEL + recipe("table"))
-    create_tables(names)
+def new_user(names: dict[str, Any]) -> str:
+    """Create a user of the site, Flora, and another one; return a new token of Flora."""
     with names["app"].app_context():
-        names["db"].session.add(names["Plant"](id=1))
-        names["db"].session.flush()
-        names["store"].add(ROSE_PLANT)
-        names["db"].session.rollback()
-    for table in ("plants", "garden_plants"):
-        assert read(names, f"SELECT id FROM {table}") == [(1,)]
-
-
-def new_user(names: dict[str, Any], name: str) -> str:
-    """Create the tables and a user of the site; return a new token of this user."""
-    create_tables(names)
-    with names["app"].app_context():
-        user = names["User"](name=name)
+        user = names["User"](name="Flora")
         names["db"].session.add_all([user, names["User"](name="no token")])
         token: str = names["new_token"](user)
     return token
@@ -278,26 +218,23 @@ def create_as(names: dict[str, Any], token: str) -> int:
     return int(client.post("/garden/plants", json=ROSE, headers=headers).status_code)
 
 
-# A hook that sends the name of the user in a header of the response.
-USER_HEADER = """
+# A hook that notes the name of the user of each request.
+NOTE_USER = """
+seen = []
 @app.after_request
-def add_header(response):
+def note_user(response):
     user = plantstore_user()
-    if user is not None:
-        response.headers["X-User"] = user.name
+    seen.append(user and user.name)
     return response
 """
 
 
 def test_users_recipe(run_site: RunSite) -> None:
     """A token of a user is accepted, and the site's hooks find the user. Others get 40102."""
-    names = run_site(USER_HEADER, garden=recipe("users") + VERIFY_TOKEN_PASSED)
-    token = new_user(names, "Flora")
-    client = names["app"].test_client()
-    response = client.post(
-        "/garden/plants", json=ROSE, headers={"Authorization": f"Bearer {token}"}
-    )
-    assert (response.status_code, response.headers["X-User"]) == (200, "Flora")
+    names = run_site(NOTE_USER, garden=USERS)
+    token = new_user(names)
+    assert create_as(names, token) == 200
+    assert names["seen"] == ["Flora"]
     ((digest,),) = read(names, "SELECT token_digest FROM user WHERE name = 'Flora'")
     for wrong in (digest, token[:-1], f"{token}x", "None", "s3cret"):
         assert create_as(names, wrong) == 401
@@ -306,37 +243,24 @@ def test_users_recipe(run_site: RunSite) -> None:
 
 def test_users_that_cannot_be_read(run_site: RunSite) -> None:
     """If the users cannot be read, a client gets 50301, and sends the request again later."""
-    names = run_site(garden=recipe("users") + VERIFY_TOKEN_PASSED)
+    names = run_site(garden=USERS, tables=False)
     assert create_as(names, "s3cret") == 503
-    create_tables(names)
-    assert create_as(names, "s3cret") == 401
-
-
-def test_pages_recipe_with_a_database(run_site: RunSite) -> None:
-    """The pages that work with every store work with the site's database."""
-    names = run_site(recipe("pages"))
-    write_template()
-    create_tables(names)
-    check_pages(names)
 
 
 @pytest.mark.parametrize("url", ["sqlite:///site.db", "sqlite://"])
-def test_factory_recipe(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_factory_recipe(url: str, tmp_path: Path) -> None:
     """Each application of the factory has a store of its own, and shares it with its pages."""
     names: dict[str, Any] = {"__name__": "shop"}
     exec(recipe("factory"), names)
-    for number in range(3):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        monkeypatch.chdir(folder)
-        app: Flask = names["create_app"]({"SQLALCHEMY_DATABASE_URI": url})
-        with app.app_context():
+    for number in range(2):
+        instance = tmp_path / str(number)
+        names["Flask"] = lambda name, path=str(instance): Flask(name, instance_path=path)
+        app = names["create_app"]({"SQLALCHEMY_DATABASE_URI": url})
+        with app.app_context(), app.extensions["plants"] as store:
             names["db"].create_all()
-        assert create_rose(app).status_code == 200
-        check_error(create_rose(app), 40004)
-        store = app.extensions["plants"]
-        assert [*store] == [ROSE_PLANT]
-        assert Path("instance/site.db").exists() == (url != "sqlite://")
-        store.close()
+            assert create_rose(app).status_code == 200
+            check_error(create_rose(app), 40004)
+            assert [*store] == [ROSE_PLANT]
+        assert (instance / "site.db").exists() == (url != "sqlite://")
         with app.app_context():
             names["db"].engine.dispose()

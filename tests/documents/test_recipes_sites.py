@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from configparser import RawConfigParser
@@ -9,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flask_login import LoginManager
 from flask_smorest import Api
 
 from plantstore import StoreUnavailable
-from tests.support.readme import create_rose, recipe, run_recipes, site_code
+from tests.support.fresh import copy_project, run
+from tests.support.readme import create_rose, recipe, run_recipes
 from tests.support.responses import check_error
 from tests.support.serving import LIMIT, ROOT
 from tests.support.sites import LILY, ROSE, ROSE_PLANT
@@ -37,40 +38,6 @@ def test_minimum_versions() -> None:
     }
 
 
-TWO_REQUESTS = """
-client = app.test_client()
-client.post("/garden/plants")
-client.post(
-    "/garden/plants", json={"id": 1, "name": "Rose"}, headers={"Authorization": "Bearer s3cret"}
-)
-"""
-LOGGERS = '        "loggers": {"plantstore": {"level": "INFO"}},\n'
-KEEP = '        "disable_existing_loggers": False,\n'
-ROOT_LEVEL = '"root": {"handlers": ["stderr"], "level": "INFO"}'
-
-
-@pytest.mark.parametrize(
-    ("omitted", "shown"),
-    [([], True), ([LOGGERS], True), ([KEEP], True), ([KEEP, LOGGERS], False)],
-)
-def test_log_config_recipe(omitted: list[str], shown: bool) -> None:
-    """A dictConfig that neither names the logger nor keeps all loggers hides the lines."""
-    config = recipe("log-config")
-    for line in omitted:
-        config = config.replace(line, "")
-    config = config.replace('"root": {"handlers": ["stderr"]}', ROOT_LEVEL)
-    done = subprocess.run(
-        [sys.executable, "-c", site_code(config, TWO_REQUESTS)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-        check=True,
-    )
-    for text in ("40101: Send ", "Plant 1 was added ("):
-        assert (text in done.stderr) == shown
-
-
 def test_talisman_recipe() -> None:
     """Talisman redirects clients to HTTPS, but not the probes of a load balancer."""
     site = run_recipes(recipe("talisman"))["app"]
@@ -81,94 +48,93 @@ def test_talisman_recipe() -> None:
         assert client.get(path).status_code == 200
 
 
-def test_login_recipe_with_health() -> None:
-    """A login hook that exempts both blueprints lets the probes pass."""
-    health = "from plantstore import create_health_blueprint\n" + (
-        "health = create_health_blueprint(store=store)\napp.register_blueprint(health)\n"
-    )
-    hook = recipe("login")
-    for code, status in ((hook, 302), (hook.replace("is garden", "in (garden, health)"), 200)):
-        site = run_recipes(health, code)["app"]
-        LoginManager(site).user_loader(lambda id: None)
-        site.add_url_rule("/login", "login", lambda: "Log in.")
-        assert site.test_client().get("/healthz").status_code == status
-
-
 def test_tenants_recipe() -> None:
     """Each tenant has plants and tokens of its own; an unknown one gets 40400."""
     names = run_recipes(registration=recipe("tenants"), garden="")
-    client, tenants = names["app"].test_client(), names["tenants"]
-    north, south = ({"Authorization": f"Bearer {token}"} for token in ("n0rth", "s0uth"))
-    url = "/gardens/{}/plants"
-    assert client.post(url.format("north"), json=ROSE, headers=north).status_code == 200
-    check_error(client.post(url.format("south"), json=ROSE, headers=north), 40102)
-    assert client.post(url.format("south"), json=ROSE, headers=south).status_code == 200
-    check_error(client.post(url.format("west"), json=ROSE, headers=north), 40400)
-    check_error(client.post(url.format("west"), json=ROSE), 40101)
-    assert [list(store) for store, _ in tenants.values()] == [[ROSE_PLANT], [ROSE_PLANT]]
+    client = names["app"].test_client()
+
+    def create(tenant: str, token: str) -> Any:
+        headers = {"Authorization": f"Bearer {token}"}
+        return client.post(f"/gardens/{tenant}/plants", json=ROSE, headers=headers)
+
+    assert create("north", "n0rth").status_code == 200
+    check_error(create("south", "n0rth"), 40102)
+    assert create("south", "s0uth").status_code == 200
+    check_error(create("west", "n0rth"), 40400)
+    check_error(client.post("/gardens/west/plants", json=ROSE), 40101)
+    stores = [[*store] for store, _ in names["tenants"].values()]
+    assert stores == [[ROSE_PLANT], [ROSE_PLANT]]
 
 
-def test_smorest_recipe() -> None:
-    """The application registers the blueprint; the Api of flask-smorest refuses it."""
-    site = run_recipes(registration=recipe("smorest"))["app"]
-    assert create_rose(site).status_code == 200
+def test_api_of_smorest() -> None:
+    """The Api of flask-smorest refuses the blueprint, as the guide says."""
     names = run_recipes(registration="")
     names["app"].config.update(API_TITLE="Shop", API_VERSION="1", OPENAPI_VERSION="3.1.0")
     with pytest.raises(AttributeError, match="register_views_in_doc"):
         Api(names["app"]).register_blueprint(names["garden"])
 
 
-@pytest.fixture
-def sqlite3_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Return the site of the sqlite3 recipe, with a page that writes and then calls the store."""
-    monkeypatch.chdir(tmp_path)
+def test_sqlite3_recipe(tmp_path: Path) -> None:
+    """The store and a site with sqlite3 share a file, whose journal stays as the site made it.
+
+    While the site has not committed a write, the store raises StoreUnavailable; then it adds.
+    """
     app = f'app = Flask("shop", instance_path={str(tmp_path)!r})\n'
     names = run_recipes(app=app, store=recipe("sqlite3"))
-    with names["app"].app_context():
-        names["get_db"]().execute("CREATE TABLE visit (path TEXT)")
-    return names
-
-
-def test_sqlite3_recipe(sqlite3_site: dict[str, Any]) -> None:
-    """The store and a site with sqlite3 share a file, whose journal stays as the site made it."""
-    assert create_rose(sqlite3_site["app"]).status_code == 200
-    with sqlite3_site["app"].app_context():
-        db = sqlite3_site["get_db"]()
+    with names["app"].app_context(), names["store"] as store:
+        db = names["get_db"]()
+        db.execute("CREATE TABLE visit (path TEXT)")
+        store.add(ROSE_PLANT)
         assert db.execute("SELECT * FROM plants").fetchall() == [tuple(ROSE_PLANT)]
         assert db.execute("PRAGMA journal_mode").fetchone() == ("delete",)
-    sqlite3_site["store"].close()
-
-
-def test_sqlite3_write_without_a_commit(sqlite3_site: dict[str, Any]) -> None:
-    """While the site has not committed a write, the store raises StoreUnavailable; then it adds."""
-    store = sqlite3_site["store"]
-    with sqlite3_site["app"].app_context():
-        db = sqlite3_site["get_db"]()
         db.execute("INSERT INTO visit VALUES ('/')")
         with pytest.raises(StoreUnavailable, match="open transaction|not responded in time"):
             store.add(LILY)
         db.commit()
         store.add(LILY)
-    assert list(store) == [LILY]
-    store.close()
+        assert list(store) == [ROSE_PLANT, LILY]
 
 
-def test_alchemical_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+ALCHEMICAL = """
+from alchemical.flask import Alchemical
+from plantstore import SQLStore
+from sqlalchemy.orm import Mapped, mapped_column
+
+app.config["ALCHEMICAL_DATABASE_URL"] = "sqlite:///site.db"
+db = Alchemical(app)
+
+class Visitor(db.Model):
+    id: Mapped[int] = mapped_column(primary_key=True)
+"""
+
+
+def test_store_of_a_site_with_alchemical(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The plants are in the database of a site with Alchemical, in a table that it creates."""
     monkeypatch.chdir(tmp_path)
-    names = run_recipes(store=recipe("alchemical"))
-    with names["app"].app_context():
+    text = (ROOT / "docs" / "recipes-database.md").read_text()
+    (line,) = re.findall(r"`(store = SQLStore\(db\.get_engine.*)`", text)
+    names = run_recipes(store=f"{ALCHEMICAL}\n{line}\n")
+    with names["app"].app_context(), names["store"] as store:
         names["db"].create_all()
-    assert create_rose(names["app"]).status_code == 200
-    assert list(names["store"]) == [ROSE_PLANT]
-    names["store"].close()
+        assert create_rose(names["app"]).status_code == 200
+        assert list(store) == [ROSE_PLANT]
     names["db"].get_engine().dispose()
 
 
-def test_testing_recipe(tmp_path: Path) -> None:
-    """The tests of the page pass on the site of the factory recipe, with warnings as errors."""
-    (tmp_path / "shop.py").write_text(recipe("factory"))
-    tests = recipe("testing") + "\n\n" + recipe("testing-failure")
+EXEMPT = "    csrf.exempt(garden)\n"
+
+
+@pytest.mark.parametrize(
+    ("site", "tests", "result"),
+    [
+        (recipe("factory"), recipe("testing") + "\n\n" + recipe("testing-failure"), "2 passed"),
+        (recipe("site"), recipe("site-test"), "1 passed"),
+        (recipe("site").replace(EXEMPT, ""), recipe("site-test"), "assert 400 == 200"),
+    ],
+)
+def test_recipes_for_tests(tmp_path: Path, site: str, tests: str, result: str) -> None:
+    """The tests of the guide pass, with warnings as errors, and find a forgotten csrf.exempt."""
+    (tmp_path / "shop.py").write_text(site)
     (tmp_path / "test_shop.py").write_text(tests)
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", "."],
@@ -179,4 +145,27 @@ def test_testing_recipe(tmp_path: Path) -> None:
         timeout=LIMIT,
         check=False,
     )
-    assert "3 passed" in done.stdout, done.stdout
+    assert result in done.stdout, done.stdout
+
+
+def test_whole_site_in_production(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole site keeps its plants in its database, and a migration can find their table."""
+    names: dict[str, Any] = {"__name__": "shop"}
+    exec(recipe("site"), names)
+    names["create_app"]({"SECRET_KEY": "x", "SQLALCHEMY_DATABASE_URI": "sqlite://"})
+    assert {*names["db"].metadata.tables} == {"user", "plants"}
+
+
+@pytest.mark.install
+def test_install_recipe_with_frozen_versions(tmp_path: Path) -> None:
+    """The installation changes no version of a site, whose requirements may have extras."""
+    project = copy_project(tmp_path)
+    pinned = "'flask[async]==3.1.0' Werkzeug==3.1.0"
+    install = recipe("install-frozen").strip().replace(" plantstore", f" -q {project}")
+    said = run(
+        f"{shlex.quote(sys.executable)} -m venv env && PATH=env/bin:$PATH"
+        f" && pip install -q {pinned} && {install} && pip freeze",
+        tmp_path,
+    )
+    for name in ("Flask==3.1.0", "Werkzeug==3.1.0", "plantstore @ "):
+        assert name in said
