@@ -43,20 +43,19 @@ def test_commands_that_replace_a_token(tmp_path: Path) -> None:
     assert (reader.client, reader.operations) == ("reader", ("read",))
 
 
-def test_example_of_a_file_of_tokens() -> None:
-    """The example of a file of tokens is valid."""
-    tokens = read_tokens(recipe("file"))
-    clients = [(token.client, token.operations) for token in tokens]
-    assert clients == [
-        ("kiosk", None),
-        ("Flora of the greenhouse", None),
-        ("shop", ("read", "list")),
-    ]
-
-
-def test_example_of_a_line_of_the_log() -> None:
-    """The example of a line of the log has its format."""
+def test_examples_of_files() -> None:
+    """The examples of a file of tokens and of a line of the log have their formats."""
+    clients = [(token.client, token.operations) for token in read_tokens(recipe("file"))]
+    other = ("Flora of the greenhouse", None)
+    assert clients == [("kiosk", None), other, ("shop", ("read", "list"))]
     assert LINE.fullmatch(recipe("log-line").rstrip("\n"))
+
+
+def test_commands_for_plants(tmp_path: Path) -> None:
+    """The commands of docs/command-line.md administer plants, and copy them to another store."""
+    assert run(commands("command-line"), tmp_path).splitlines()[-1] == "1\tMonstera\tindoor"
+    stores = "OLD_STORE=sqlite:///plants.db NEW_STORE=sqlite:///new.db"
+    assert run(f"{stores}\n{commands('pipe')}", tmp_path) == "1 added\n"
 
 
 def fill(store: Store) -> None:
@@ -85,42 +84,28 @@ def test_back_up_and_restore_sqlite(tmp_path: Path) -> None:
         assert list(store) == PLANTS
 
 
-def back_up_and_restore(place: Place, engine: str, before: str, folder: Path) -> None:
-    """Check the commands for a database server, which has other plants after the backup.
-
-    :param engine: the end of the names of the blocks.
-    :param before: a command that sets the environment.
-    """
+@only(postgresql, mariadb)
+def test_back_up_and_restore_a_server(place: Place, tmp_path: Path) -> None:
+    """The commands back up a table of a database server that is in use, and restore it."""
+    url = make_url(place.url)
+    if url.drivername.startswith("postgresql"):
+        kind, variables = "postgresql", f"PATH={postgresql_programs()}{os.pathsep}{PATH}"
+        variables += f" PGHOST={url.host} PGPORT={url.port} PGUSER={url.username}"
+        variables += f" PGDATABASE={url.database}"
+    else:
+        kind, variables = "mariadb", f"HOME='{tmp_path}'"
+        options = f"[client]\nhost={url.host}\nport={url.port}\nuser={url.username}\n"
+        (tmp_path / ".my.cnf").write_text(options)
     with open_store(place.url) as store:
         fill(store)
-        run(f"{before}\n{commands(f'backup-{engine}')}", folder)
+        run(f"export {variables}\n{commands(f'backup-{kind}')}", tmp_path)
         change(store)
-    run(f"{before}\n{commands(f'restore-{engine}')}", folder)
+    run(f"export {variables}\n{commands(f'restore-{kind}')}", tmp_path)
     with open_store(place.url) as store:
         assert list(store) == PLANTS
         change(store)
-
-
-@only(postgresql)
-def test_back_up_and_restore_postgresql(place: Place, tmp_path: Path) -> None:
-    """The commands back up a table of PostgreSQL that is in use, and restore it."""
-    url = make_url(place.url)
-    path = os.pathsep.join([str(postgresql_programs()), PATH])
-    before = (
-        f"export PATH='{path}' PGHOST={url.host} PGPORT={url.port} PGUSER={url.username}"
-        f" PGDATABASE={url.database}"
-    )
-    back_up_and_restore(place, "postgresql", before, tmp_path)
-
-
-@only(mariadb)
-def test_back_up_and_restore_mariadb(place: Place, tmp_path: Path) -> None:
-    """The commands back up a table of MariaDB that is in use, and restore it."""
-    url = make_url(place.url)
-    options = f"[client]\nhost={url.host}\nport={url.port}\nuser={url.username}\n"
-    (tmp_path / ".my.cnf").write_text(options)
-    back_up_and_restore(place, "mariadb", f"export HOME='{tmp_path}'", tmp_path)
-    assert (tmp_path / "plants.sql").read_text().splitlines()[-1].startswith("-- Dump completed")
+    if kind == "mariadb":
+        assert "-- Dump completed" in (tmp_path / "plants.sql").read_text().splitlines()[-1]
 
 
 def test_move_plants_to_another_database(place: Place, tmp_path: Path) -> None:

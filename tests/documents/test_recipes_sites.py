@@ -10,14 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flask_smorest import Api
 
 from plantstore import StoreUnavailable
 from tests.support.fresh import copy_project, run
 from tests.support.readme import create_rose, recipe, run_recipes
-from tests.support.responses import check_error
 from tests.support.serving import LIMIT, ROOT
-from tests.support.sites import LILY, ROSE, ROSE_PLANT
+from tests.support.sites import LILY, ROSE_PLANT
 
 
 def test_minimum_versions() -> None:
@@ -36,42 +34,6 @@ def test_minimum_versions() -> None:
         **{name.lower(): version for name, version in versions.items()},
         "werkzeug": versions["flask"],
     }
-
-
-def test_talisman_recipe() -> None:
-    """Talisman redirects clients to HTTPS, but not the probes of a load balancer."""
-    site = run_recipes(recipe("talisman"))["app"]
-    client = site.test_client()
-    assert create_rose(site).location == "https://localhost/garden/plants"
-    assert create_rose(site, base_url="https://localhost").status_code == 200
-    for path in ("/healthz", "/readyz"):
-        assert client.get(path).status_code == 200
-
-
-def test_tenants_recipe() -> None:
-    """Each tenant has plants and tokens of its own; an unknown one gets 40400."""
-    names = run_recipes(registration=recipe("tenants"), garden="")
-    client = names["app"].test_client()
-
-    def create(tenant: str, token: str) -> Any:
-        headers = {"Authorization": f"Bearer {token}"}
-        return client.post(f"/gardens/{tenant}/plants", json=ROSE, headers=headers)
-
-    assert create("north", "n0rth").status_code == 200
-    check_error(create("south", "n0rth"), 40102)
-    assert create("south", "s0uth").status_code == 200
-    check_error(create("west", "n0rth"), 40400)
-    check_error(client.post("/gardens/west/plants", json=ROSE), 40101)
-    stores = [[*store] for store, _ in names["tenants"].values()]
-    assert stores == [[ROSE_PLANT], [ROSE_PLANT]]
-
-
-def test_api_of_smorest() -> None:
-    """The Api of flask-smorest refuses the blueprint, as the guide says."""
-    names = run_recipes(registration="")
-    names["app"].config.update(API_TITLE="Shop", API_VERSION="1", OPENAPI_VERSION="3.1.0")
-    with pytest.raises(AttributeError, match="register_views_in_doc"):
-        Api(names["app"]).register_blueprint(names["garden"])
 
 
 def test_sqlite3_recipe(tmp_path: Path) -> None:
