@@ -11,65 +11,51 @@ from plantstore import __version__
 from tests.support.fresh import run
 from tests.support.serving import LIMIT, ROOT
 
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
+SCRIPT = (ROOT / ".ci" / "run").read_text()
+WORKFLOWS = ROOT / ".github" / "workflows"
 
-def steps() -> set[str]:
-    """Return the names of the steps of tox."""
+
+def test_steps() -> None:
+    """CONTRIBUTING.md, the workflow and .ci/run have every step; drills run at the end."""
     config = RawConfigParser()
     config.read(ROOT / "setup.cfg")
-    return set(re.split(r",\s*", config["tox:tox"]["env_list"]))
-
-
-def test_steps_of_contributors() -> None:
-    """CONTRIBUTING.md has a table of all steps."""
-    rows = re.findall(r"^\| (`.*?`) \|", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
-    assert set(re.findall(r"`(\w+)`", " ".join(rows))) == steps()
-
-
-def test_steps_of_continuous_integration() -> None:
-    """.ci/run and the workflow run every step; .ci/run has the README's command as ``fast``."""
-    script = (ROOT / ".ci" / "run").read_text()
-    (names,) = re.findall(r"^for name in (.*); do$", script, re.MULTILINE)
-    assert {*names.split(), "fast", "drills"} == steps()
-    assert "tox run -q -e drills" in script
-    workflow = (ROOT / ".github" / "workflows" / "tests.yml").read_text()
-    assert set(re.findall(r"^ {10}- (\w+)$", workflow, re.MULTILINE)) == steps()
-
-
-def run_steps(*steps: str) -> list[str]:
-    """Run .ci/run with other steps, which must fail; return the lines of its output."""
-    script = (ROOT / ".ci" / "run").read_text().partition("rm -rf .venv ")[0]
-    command = ["bash", "-c", "\n".join([script, *steps]), ".ci/run"]
-    done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT, check=False
-    )
-    assert (done.returncode, done.stderr) == (1, "")
-    return done.stdout.splitlines()
+    steps = {*re.split(r",\s*", config["tox:tox"]["env_list"])}
+    rows = re.findall(r"^\| (`.*?`) \|", CONTRIBUTING, re.MULTILINE)
+    assert {*re.findall(r"`(\w+)`", " ".join(rows))} == steps
+    (names,) = re.findall(r"^for name in (.*); do$", SCRIPT, re.MULTILINE)
+    assert {*names.split(), "fast", "drills"} == steps
+    assert "tox run -q -e drills" in SCRIPT
+    workflow = (WORKFLOWS / "tests.yml").read_text()
+    assert {*re.findall(r"^ {10}- (\w+)$", workflow, re.MULTILINE)} == steps
 
 
 @pytest.mark.parametrize("command", ["false", "echo 1 passed, 1 skipped"])
 def test_failed_step_of_continuous_integration(command: str) -> None:
     """.ci/run ends at the first step that fails or skips a test, and says how to run it alone."""
-    lines = run_steps("step one true", f"step two {command}", "step three true")
+    steps = ["step one true", f"step two {command}", "step three true"]
+    script = "\n".join([SCRIPT.partition("rm -rf .venv ")[0], *steps])
+    done = subprocess.run(
+        ["bash", "-c", script, ".ci/run"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (1, "")
+    lines = done.stdout.splitlines()
     assert lines[-1] == f"This step failed. To run it alone: {command}"
     assert [line for line in lines if line.startswith("== t")] == ["== two"]
 
 
-CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
-
-
-@pytest.mark.parametrize("name", re.findall(r"`([\w./]+(?:\.\w+|/))`", CONTRIBUTING))
-def test_files_of_contributors(name: str) -> None:
-    """Each file and folder that CONTRIBUTING.md names exists; what a step makes is ignored."""
-    is_made = name in {"dist/", "v0.1.0"}
-    assert is_made or any((ROOT / folder / name).exists() for folder in ("", "plantstore"))
-
-
-@pytest.mark.parametrize(
-    ("name", "file"), re.findall(r"`(\w+)`\s+(?:of|in)\s+`(.*?)`", CONTRIBUTING)
-)
-def test_names_in_files_of_contributors(name: str, file: str) -> None:
-    """Each name that CONTRIBUTING.md says to be in a file is there."""
-    assert re.search(rf"\b{name}\b", (ROOT / "plantstore" / file).read_text())
+def test_files_of_contributors() -> None:
+    """Each file that CONTRIBUTING.md names exists, and has the names that it says to be there."""
+    for name in re.findall(r"`([\w./]+(?:\.\w+|/))`", CONTRIBUTING):
+        is_made = name in {"dist/", "v0.1.0"}
+        assert is_made or any((ROOT / folder / name).exists() for folder in ("", "plantstore"))
+    for name, file in re.findall(r"`(\w+)`\s+(?:of|in)\s+`(.*?)`", CONTRIBUTING):
+        assert re.search(rf"\b{name}\b", (ROOT / "plantstore" / file).read_text())
 
 
 def test_version_of_the_change_log() -> None:
@@ -81,18 +67,12 @@ def test_version_of_the_change_log() -> None:
     assert date.fromisoformat(heading[2])
 
 
-@pytest.mark.parametrize(
-    ("tag", "published"),
-    [(f"v{__version__}", True), (f"v{__version__}0", False), ("v9.0.0", False), ("v", False)],
-)
-def test_tag_of_a_release(tag: str, published: bool) -> None:
+@pytest.mark.parametrize("tag", [f"v{__version__}", f"v{__version__}0", "v9.0.0", "v"])
+def test_tag_of_a_release(tag: str) -> None:
     """A tag publishes the package only if it is the version, and after all steps."""
-    workflow = (ROOT / ".github" / "workflows" / "release.yml").read_text()
-    check = re.search(r"run: (grep .*)$", workflow, re.MULTILINE)
-    assert check is not None
-    command = f"GITHUB_REF_NAME={tag}; {check[1]} && echo published || true"
-    assert run(command, ROOT) == ("published\n" if published else "")
-    assert re.findall(r"^  (\w+):\n    needs: (\w+)$", workflow, re.MULTILINE) == [
-        ("steps", "version"),
-        ("publish", "steps"),
-    ]
+    workflow = (WORKFLOWS / "release.yml").read_text()
+    (check,) = re.findall(r"run: (grep .*)$", workflow, re.MULTILINE)
+    command = f"GITHUB_REF_NAME={tag}; {check} && echo published || true"
+    assert run(command, ROOT) == "published\n" * (tag == f"v{__version__}")
+    needs = re.findall(r"^  (\w+):\n    needs: (\w+)$", workflow, re.MULTILINE)
+    assert needs == [("steps", "version"), ("publish", "steps")]

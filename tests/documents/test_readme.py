@@ -96,8 +96,9 @@ def serving(command: str, folder: Path) -> Iterator[int]:
 
 
 def test_test_command_is_the_command_of_ci() -> None:
-    """Continuous integration runs the README's test command word for word."""
+    """Continuous integration runs the README's test command, which CONTRIBUTING.md has, too."""
     test = block("test")
+    assert test in (ROOT / "CONTRIBUTING.md").read_text()
     assert re.fullmatch(r"python3 .*pytest\n", test)
     assert "grep -m 1 '^python3 .*pytest$' README.md" in (ROOT / ".ci" / "run").read_text()
 

@@ -77,7 +77,7 @@ def test_migration_recipe(
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("FLASK_APP", "shop")
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    migrate = f"{recipe('migration').strip()} && flask db check"
+    migrate = recipe("migration").strip() + " && flask db check"
     for code, command in (
         (site_code(store=DATABASE + USER), f"flask db init && {migrate}"),
         (site_code(store=DATABASE, garden=USERS), migrate),

@@ -13,7 +13,7 @@ import pytest
 
 from plantstore import StoreUnavailable
 from tests.support.fresh import copy_project, run
-from tests.support.readme import create_rose, recipe, run_recipes
+from tests.support.readme import recipe, run_recipes
 from tests.support.serving import LIMIT, ROOT
 from tests.support.sites import LILY, ROSE_PLANT
 
@@ -55,32 +55,6 @@ def test_sqlite3_recipe(tmp_path: Path) -> None:
         db.commit()
         store.add(LILY)
         assert list(store) == [ROSE_PLANT, LILY]
-
-
-ALCHEMICAL = """
-from alchemical.flask import Alchemical
-from plantstore import SQLStore
-from sqlalchemy.orm import Mapped, mapped_column
-
-app.config["ALCHEMICAL_DATABASE_URL"] = "sqlite:///site.db"
-db = Alchemical(app)
-
-class Visitor(db.Model):
-    id: Mapped[int] = mapped_column(primary_key=True)
-"""
-
-
-def test_store_of_a_site_with_alchemical(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The plants are in the database of a site with Alchemical, in a table that it creates."""
-    monkeypatch.chdir(tmp_path)
-    text = (ROOT / "docs" / "recipes-database.md").read_text()
-    (line,) = re.findall(r"`(store = SQLStore\(db\.get_engine.*)`", text)
-    names = run_recipes(store=f"{ALCHEMICAL}\n{line}\n")
-    with names["app"].app_context(), names["store"] as store:
-        names["db"].create_all()
-        assert create_rose(names["app"]).status_code == 200
-        assert list(store) == [ROSE_PLANT]
-    names["db"].get_engine().dispose()
 
 
 EXEMPT = "    csrf.exempt(garden)\n"
