@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from socket import SHUT_RDWR
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from werkzeug import Response
@@ -25,9 +25,6 @@ from tests.support.readme import block
 from tests.support.responses import check_error
 from tests.support.serving import LIMIT, ROOT, Gunicorn
 from tests.support.sites import LILY, ROSE, ROSE_PLANT, TOKEN, make_site
-
-if TYPE_CHECKING:
-    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 QUICK_START = "docs/quick-start.md"
 ERROR_PAGE = "docs/errors.md"
@@ -97,16 +94,16 @@ def test_links_to_the_page_of_errors(monkeypatch: pytest.MonkeyPatch, page: str)
 
 
 # What happens to a request of a client instead of a usual response.
-Fault = Callable[["WSGIApplication", "WSGIEnvironment"], Response]
+Fault = Callable[[Any, Any], Response]
 
 
-def bad_gateway(site: "WSGIApplication", environ: "WSGIEnvironment") -> Response:
+def bad_gateway(site: Any, environ: Any) -> Response:
     """Execute the request, and respond as a proxy that has lost the response."""
     Response.from_app(site, environ)
     return Response("<h1>Bad Gateway</h1>", 502)
 
 
-def lost(site: "WSGIApplication", environ: "WSGIEnvironment") -> Response:
+def lost(site: Any, environ: Any) -> Response:
     """Execute the request, and close the connection before the response."""
     response = Response.from_app(site, environ)
     environ["werkzeug.socket"].shutdown(SHUT_RDWR)
@@ -130,7 +127,7 @@ def serving(store: MemoryStore, *faults: str) -> Iterator[str]:
     site = make_site(store=store, operations=["create", "read", "list"])
     remaining = iter(faults)
 
-    def serve(environ: "WSGIEnvironment", respond: "StartResponse") -> Any:
+    def serve(environ: Any, respond: Any) -> Any:
         fault = FAULTS[next(remaining, "served")]
         return fault(site, environ)(environ, respond)
 

@@ -6,15 +6,25 @@ import shlex
 import sys
 from pathlib import Path
 
-from sqlalchemy import make_url
+import pytest
+from sqlalchemy import create_engine, make_url, text
 
-from plantstore import Plant, Store, open_store
+from plantstore import Plant, Store, StoreMisconfigured, open_store
 from plantstore.tokens.lines import read_tokens
-from tests.support.databases import PATH, Place, mariadb, only, postgresql, postgresql_programs
+from tests.support.databases import (
+    PATH,
+    OpenPlace,
+    Place,
+    mariadb,
+    only,
+    postgresql,
+    postgresql_programs,
+)
 from tests.support.fresh import run
 from tests.support.log import LINE
 from tests.support.readme import recipe
 from tests.support.serving import ROOT
+from tests.support.sites import ROSE_PLANT
 
 # A plant with a character outside of the Basic Multilingual Plane, as a test of the programs.
 PLANTS = [Plant(-1, "🌵\n\\'\t"), Plant(2, "Lily", "white")]
@@ -115,3 +125,37 @@ def test_move_plants_to_another_database(place: Place, tmp_path: Path) -> None:
     run(f"NEW_STORE='{place.url}'\n{commands('move')}", tmp_path)
     with open_store(place.url) as store:
         assert list(store) == PLANTS
+
+
+def execute(place: Place, statements: str) -> None:
+    """Execute statements as the superuser of a server."""
+    engine = create_engine(place.site_url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        for statement in filter(str.strip, statements.split(";\n")):
+            connection.execute(text(statement))
+    engine.dispose()
+
+
+@pytest.mark.database
+@pytest.mark.parametrize("start", [postgresql, mariadb])
+def test_statements_that_prepare_a_server(start: OpenPlace) -> None:
+    """After the statements of the page, the first plant creates the table.
+
+    In a PostgreSQL database of another owner, this needs the permission that the page names.
+    """
+    with start() as place:
+        execute(place, recipe(f"prepare-{start.__name__}"))
+        url = make_url(place.url).set(username="plantstore", password="secret")
+        own, other = (
+            url.set(database=name).render_as_string(hide_password=False)
+            for name in ("plantstore", url.database)
+        )
+        with open_store(own) as store:
+            store.add(ROSE_PLANT)
+            assert list(store) == [ROSE_PLANT]
+        if start is postgresql:
+            with open_store(other) as store:
+                with pytest.raises(StoreMisconfigured, match="permission denied for schema public"):
+                    store.add(ROSE_PLANT)
+                execute(place, "GRANT CREATE ON SCHEMA public TO plantstore")
+                store.add(ROSE_PLANT)

@@ -2,9 +2,12 @@
 
 import os
 import re
+import shlex
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
+from configparser import RawConfigParser
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -72,6 +75,21 @@ def test_nursery_commands(folder: Path) -> None:
         assert "Monstera" in run(f"curl -s http://127.0.0.1:{port}/", folder)
 
 
+@pytest.mark.install
+def test_install_recipe_with_frozen_versions(tmp_path: Path) -> None:
+    """The installation changes no version of a site, whose requirements may have extras."""
+    project = copy_project(tmp_path)
+    pinned = "'flask[async]==3.1.0' Werkzeug==3.1.0"
+    install = recipe("install-frozen").strip().replace(" plantstore", f" -q {project}")
+    said = run(
+        f"{shlex.quote(sys.executable)} -m venv env && PATH=env/bin:$PATH"
+        f" && pip install -q {pinned} && {install} && pip freeze",
+        tmp_path,
+    )
+    for name in ("Flask==3.1.0", "Werkzeug==3.1.0", "plantstore @ "):
+        assert name in said
+
+
 @contextmanager
 def serving(command: str, folder: Path) -> Iterator[int]:
     """Run a command that serves, unchanged but on a free port; provide the port."""
@@ -120,3 +138,21 @@ def test_table_of_settings_is_complete() -> None:
         (setting.name, setting.meaning.strip("`"), setting.default or "none")
         for setting in SETTINGS
     ]
+
+
+def test_minimum_versions() -> None:
+    """The table of versions names those of setup.cfg."""
+    text = (ROOT / "docs" / "embedding.md").read_text()
+    table = dict(re.findall(r"^\| ([\w]+)[^|]* \| ([\d.]+) \|", text, re.MULTILINE))
+    setup = RawConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    options, extras = setup["options"], setup["options.extras_require"]
+    required = " ".join([options["install_requires"], extras["sqlite"]])
+    versions = dict(
+        re.findall(r"(\w+)>=([\d.]+)", f"Python{options['python_requires']} {required}")
+    )
+    # Werkzeug comes with Flask, whose version 3.0.0 needs at least this one.
+    assert {name.lower(): version for name, version in table.items()} == {
+        **{name.lower(): version for name, version in versions.items()},
+        "werkzeug": versions["flask"],
+    }

@@ -67,7 +67,7 @@ def check(site: Flask, requests: str) -> None:
     for line in requests.split(", "):
         method, url, *tokens, expected = line.split()
         headers = [("Authorization", f"Bearer {token}") for token in tokens]
-        body = {"json": ROSE} if method == "POST" else {}
+        body: Any = {"json": ROSE} if method == "POST" else {}
         response = site.test_client().open(url, method=method, headers=headers, **body)
         data = response.get_json(silent=True) if response.status_code >= 400 else None
         assert (line, data["error"] if data else response.status_code) == (line, int(expected))
@@ -260,7 +260,6 @@ ROOT_INFO = recipe("log-config").replace('["stderr"]}', '["stderr"], "level": "I
         (recipe("log"), 1),
         (BASIC_CONFIG + re.sub(".*addHandler.*", "", recipe("log")), 1),
         (BASIC_CONFIG + recipe("log"), 2),
-        (recipe("log-config"), 1),
         (ROOT_INFO.replace(LOGGERS, ""), 1),
         (ROOT_INFO.replace(KEEP, ""), 1),
         (ROOT_INFO.replace(KEEP, "").replace(LOGGERS, ""), 0),
@@ -298,16 +297,14 @@ def test_cors_recipe(origin: str) -> None:
     asked["Access-Control-Request-Headers"] = "authorization, content-type"
     client = run_recipes(recipe("cors"))["app"].test_client()
     assert "Access-Control-Allow-Origin" not in client.get("/gardens", headers=asked).headers
-    responses = [
-        client.options("/garden/plants", headers=asked),
-        client.post("/garden/plants", json=ROSE, headers=BEARER | {"Origin": origin}),
-        client.post("/garden/plants", json=ROSE, headers={"Origin": origin}),
-    ]
-    assert [response.status_code for response in responses] == [200, 200, 401]
-    allowed = {response.headers.get("Access-Control-Allow-Origin") for response in responses}
+    preflight, created, refused = (
+        client.options("/garden/plants", headers=asked).headers,
+        client.post("/garden/plants", json=ROSE, headers=BEARER | asked).headers,
+        client.post("/garden/plants", json=ROSE, headers=asked).headers,
+    )
+    allowed = {headers.get("Access-Control-Allow-Origin") for headers in (preflight, refused)}
     assert allowed == {origin if "shop" in origin else None}
     if "shop" in origin:
-        preflight, created = responses[0].headers, responses[1].headers
         assert preflight["Access-Control-Allow-Headers"] == "authorization, content-type"
         assert "POST" in preflight["Access-Control-Allow-Methods"]
         readable = created["Access-Control-Expose-Headers"]
@@ -441,12 +438,11 @@ def key() -> ECKey:
 
 
 @pytest.fixture
-def with_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: ECKey) -> Flask:
-    """Return the site of the recipe for JSON Web Tokens."""
+def verify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: ECKey) -> Any:
+    """Return the token check of the recipe for JSON Web Tokens."""
     monkeypatch.chdir(tmp_path)
     Path("issuer.pem").write_bytes(key.as_pem(private=False))
-    site: Flask = run_recipes(garden=recipe("tokens") + VERIFY_TOKEN_PASSED)["app"]
-    return site
+    return run_recipes(garden=recipe("tokens") + VERIFY_TOKEN_PASSED)["verify_token"]
 
 
 def signed(key: ECKey, **claims: Any) -> str:
@@ -459,30 +455,22 @@ def signed(key: ECKey, **claims: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    ("claims", "response"),
+    ("claims", "client"),
     [
-        *(({"aud": audience}, 200) for audience in ("garden", ["shop", "garden"])),
-        *(({"aud": audience}, 40102) for audience in ("shop", ["shop"], None)),
-        *(({"exp": time}, 40102) for time in (1, "later", None)),
-        *(({"sub": subject}, 40102) for subject in (7, None)),
-        ({"nbf": "hour"}, 40102),
+        *(({"aud": audience}, "Flora") for audience in ("garden", ["shop", "garden"])),
+        *(({"aud": audience}, None) for audience in ("shop", ["shop"], None)),
+        *(({"exp": time}, None) for time in (1, "later", None)),
+        *(({"sub": subject}, None) for subject in (7, None)),
+        ({"nbf": "hour"}, None),
     ],
 )
-def test_claims_of_a_jwt(
-    with_tokens: Flask,
-    key: ECKey,
-    caplog: pytest.LogCaptureFixture,
-    claims: dict[str, Any],
-    response: int,
-) -> None:
-    """A JSON Web Token for this audience is accepted; one that lacks a claim or expired is not."""
-    caplog.set_level("INFO", "plantstore")
-    check(with_tokens, f"POST /garden/plants {signed(key, **claims)} {response}")
-    assert ("(client: 'Flora', " in caplog.text) == (response == 200)
+def test_claims_of_a_jwt(verify: Any, key: ECKey, claims: dict[str, Any], client: Any) -> None:
+    """A token for this audience is accepted; one that lacks a claim or has expired is not."""
+    assert verify(signed(key, **claims)) == client
 
 
-def test_forged_jwt_is_unauthorized(with_tokens: Flask, key: ECKey) -> None:
-    """A token without a valid signature, by this key and algorithm, is 40102."""
+def test_forged_jwt(verify: Any, key: ECKey) -> None:
+    """A token without a valid signature, by this key and algorithm, is not accepted."""
     header, payload, signature = signed(key).split(".")
     # Signed with HMAC, with the public key as the secret.
     by_hmac = f"eyJhbGciOiJIUzI1NiJ9.{payload}"
@@ -495,6 +483,5 @@ def test_forged_jwt_is_unauthorized(with_tokens: Flask, key: ECKey) -> None:
         f"{header}.{payload}",
         f"{header}.{payload[:-4]}.{signature}",
         "....",
-        "e30.e30.e30",
     ):
-        check(with_tokens, f"POST /garden/plants {forged} 40102")
+        assert verify(forged) is None

@@ -1,4 +1,4 @@
-"""The recipes for site owners that need a database."""
+"""The recipes for site owners that need a database, and the tests of the guide."""
 
 import os
 import subprocess
@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flask import Flask
 from sqlalchemy import text
 
+from plantstore import StoreUnavailable
 from tests.support.readme import VERIFY_TOKEN_PASSED, create_rose, recipe, run_recipes, site_code
 from tests.support.responses import check_error
-from tests.support.serving import ROOT
-from tests.support.sites import ROSE, ROSE_PLANT
+from tests.support.serving import LIMIT, ROOT
+from tests.support.sites import LILY, ROSE, ROSE_PLANT
 
 RunSite = Callable[..., dict[str, Any]]
 DATABASE = recipe("database")
@@ -108,18 +108,6 @@ def test_table_recipe(run_site: RunSite) -> None:
     assert read(names, "SELECT * FROM plants") == []
 
 
-def test_database_in_memory(run_site: RunSite) -> None:
-    """In an SQLite database in memory, an add also commits what the site has written before."""
-    names = run_site(store=WITH_TABLE.replace("sqlite:///site.db", "sqlite://"))
-    with names["app"].app_context():
-        names["db"].session.add(names["Plant"](id=1))
-        names["db"].session.flush()
-        names["store"].add(ROSE_PLANT)
-        names["db"].session.rollback()
-    for table in ("plants", "garden_plants"):
-        assert read(names, f"SELECT id FROM {table}") == [(1,)]
-
-
 def test_locked_recipe(run_site: RunSite, caplog: pytest.LogCaptureFixture) -> None:
     """A hook that commits does not lock the SQLite file for the store.
 
@@ -137,15 +125,10 @@ def test_locked_recipe(run_site: RunSite, caplog: pytest.LogCaptureFixture) -> N
 # The listeners of SQLAlchemy's documentation by which a read begins a transaction, too.
 BEGIN = """
 from sqlalchemy import event
-
 with app.app_context():
-    @event.listens_for(db.engine, "connect")
-    def connect(connection, record):
-        connection.isolation_level = None
-
-    @event.listens_for(db.engine, "begin")
-    def begin(connection):
-        connection.exec_driver_sql("BEGIN")
+    no_level = lambda connection, _: setattr(connection, "isolation_level", None)
+    event.listen(db.engine, "connect", no_level)
+    event.listen(db.engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
 """
 
 
@@ -202,20 +185,57 @@ def test_users_that_cannot_be_read(run_site: RunSite) -> None:
     assert create_as(names, "s3cret") == 503
 
 
-@pytest.mark.parametrize("url", ["sqlite:///site.db", "sqlite://"])
-def test_factory_recipe(url: str, tmp_path: Path) -> None:
-    """Each application of the factory has a store of its own, and shares it with its pages."""
+def test_sqlite3_recipe(tmp_path: Path) -> None:
+    """The store and a site with sqlite3 share a file, whose journal stays as the site made it.
+
+    While the site has not committed a write, the store raises StoreUnavailable; then it adds.
+    """
+    app = f'app = Flask("shop", instance_path={str(tmp_path)!r})\n'
+    names = run_recipes(app=app, store=recipe("sqlite3"))
+    with names["app"].app_context(), names["store"] as store:
+        db = names["get_db"]()
+        db.execute("CREATE TABLE visit (path TEXT)")
+        store.add(ROSE_PLANT)
+        assert db.execute("SELECT * FROM plants").fetchall() == [tuple(ROSE_PLANT)]
+        assert db.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+        db.execute("INSERT INTO visit VALUES ('/')")
+        with pytest.raises(StoreUnavailable, match="open transaction|not responded in time"):
+            store.add(LILY)
+        db.commit()
+        store.add(LILY)
+        assert list(store) == [ROSE_PLANT, LILY]
+
+
+EXEMPT = "    csrf.exempt(garden)\n"
+
+
+@pytest.mark.parametrize(
+    ("site", "tests", "result"),
+    [
+        (recipe("factory"), recipe("testing") + "\n\n" + recipe("testing-failure"), "2 passed"),
+        (recipe("site"), recipe("site-test"), "1 passed"),
+        (recipe("site").replace(EXEMPT, ""), recipe("site-test"), "assert 400 == 200"),
+    ],
+)
+def test_recipes_for_tests(tmp_path: Path, site: str, tests: str, result: str) -> None:
+    """The tests of the guide pass, with warnings as errors, and find a forgotten csrf.exempt."""
+    (tmp_path / "shop.py").write_text(site)
+    (tmp_path / "test_shop.py").write_text(tests)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", "."],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+    assert result in done.stdout, done.stdout
+
+
+def test_whole_site_in_production(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole site keeps its plants in its database, and a migration can find their table."""
     names: dict[str, Any] = {"__name__": "shop"}
-    exec(recipe("factory"), names)
-    for number in range(2):
-        instance = tmp_path / str(number)
-        names["Flask"] = lambda name, path=str(instance): Flask(name, instance_path=path)
-        app = names["create_app"]({"SQLALCHEMY_DATABASE_URI": url})
-        with app.app_context(), app.extensions["plants"] as store:
-            names["db"].create_all()
-            assert create_rose(app).status_code == 200
-            check_error(create_rose(app), 40004)
-            assert [*store] == [ROSE_PLANT]
-        assert (instance / "site.db").exists() == (url != "sqlite://")
-        with app.app_context():
-            names["db"].engine.dispose()
+    exec(recipe("site"), names)
+    names["create_app"]({"SECRET_KEY": "x", "SQLALCHEMY_DATABASE_URI": "sqlite://"})
+    assert {*names["db"].metadata.tables} == {"user", "plants"}

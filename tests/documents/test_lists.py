@@ -1,14 +1,45 @@
-"""The page that explains the lines of the log."""
+"""The pages that list what the package has: the API, the modules and the lines of the log."""
 
 import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import plantstore
+import plantstore.testing
 from plantstore.errors import ERRORS
+from tests.support.readme import block
 from tests.support.serving import ROOT
 
-PAGE = (ROOT / "docs" / "troubleshooting.md").read_text()
+API = (ROOT / "docs" / "api.md").read_text()
+TROUBLESHOOTING = (ROOT / "docs" / "troubleshooting.md").read_text()
+
+
+def test_api_has_every_public_name() -> None:
+    """docs/api.md describes each public name of the package and of plantstore.testing."""
+    names = re.findall(r"^\.\. auto\w+:: plantstore\.(\w+)$", API, re.MULTILINE)
+    assert sorted(names) == sorted([*plantstore.__all__, "testing"])
+    (suites,) = re.findall(r"^\.\. automodule:: .*\n   :members: (.*)$", API, re.MULTILINE)
+    assert sorted(suites.split(", ")) == plantstore.testing.__all__
+
+
+def described() -> Iterator[str]:
+    """Yield the paths of the modules in the tree of the document."""
+    folders: list[str] = []
+    for line in block("tree", "docs/architecture.md").splitlines():
+        depth = (len(line) - len(line.lstrip())) // 2
+        name = line.split()[0]
+        folders[depth:] = [name.rstrip("/")]
+        if not name.endswith("/"):
+            yield "/".join(folders)
+
+
+def test_tree_of_the_document_is_that_of_the_package() -> None:
+    """The tree in docs/architecture.md lists exactly the modules of the package."""
+    found = [str(module.relative_to(ROOT)) for module in (ROOT / "plantstore").rglob("*.py")]
+    assert sorted(described()) == sorted(found)
+
+
 # The methods of a logger whose lines an operator should act on, and an exception with a reason.
 CALLS = {"warning", "error", "exception", "StoreUnavailable"}
 
@@ -49,11 +80,11 @@ def test_every_line_of_the_log_is_explained() -> None:
         if text
     }
     assert len(found) > 25
-    assert [text for text in found if text not in PAGE.lower()] == []
+    assert [text for text in found if text not in TROUBLESHOOTING.lower()] == []
 
 
 def test_every_5xx_is_explained() -> None:
     """The page has each error 5xx of the service that the log names, with its reason."""
     for number in ERRORS:
         if number > 50000 and number % 100:
-            assert f"`{number}: " in PAGE
+            assert f"`{number}: " in TROUBLESHOOTING
