@@ -57,7 +57,13 @@ def test_examples_of_requests(tmp_path: Path) -> None:
 
 
 def test_every_error_has_advice_and_an_example() -> None:
-    """Each error has a heading, its status and advice, and if a client causes it, an example."""
+    """Each error has a heading, its status and advice, and if a client causes it, an example.
+
+    The table of the checks has each error of a create request but 50001 once.
+    """
+    table = re.findall(r"^\| .*\? \| (\d.*) \|$", TEXT, re.MULTILINE)
+    numbers = [int(number) for row in table for number in row.split(", ")]
+    assert sorted([*numbers, 40006, 40402, 50001]) == sorted(ERRORS.keys() | OF_SERVER)
     message, _ = ERRORS[40004]
     assert json.loads(block("an-error", ERROR_PAGE)) == {"error": 40004, "message": message}
     sections = re.split(r"^### Error ", TEXT, flags=re.MULTILINE)[1:]
@@ -72,13 +78,6 @@ def test_every_error_has_advice_and_an_example() -> None:
         assert ("Retry-After" in again) == ("Retry-After" in ERRORS.get(number, ("", {}))[1])
         by_client = number % 100 != 0 and number not in OF_SERVICE
         assert (f'\n{{"error":{number},' in section) == by_client
-
-
-def test_order_of_the_checks() -> None:
-    """The table of the checks has each error of a create request once; 50001 can be anywhere."""
-    table = re.findall(r"^\| .*\? \| (\d.*) \|$", TEXT, re.MULTILINE)
-    numbers = [int(number) for row in table for number in row.split(", ")]
-    assert sorted([*numbers, 40006, 40402, 50001]) == sorted(ERRORS.keys() | OF_SERVER)
 
 
 @pytest.mark.parametrize("page", ["", "https://plants.example/docs/errors.html"])
@@ -226,8 +225,6 @@ def test_client_creates_many_plants_once(
     assert {plant.name: plant.tag for plant in store} == {
         f"plant {id}": "indoor" if id % 2 else None for id in range(20)
     }
-    planned = [json.loads(line) for line in plan.read_text().splitlines()]
-    assert {plant["id"] for plant in planned} == {plant.id for plant in store}
 
 
 @pytest.mark.parametrize("other", [{}, {"name": "Fern"}, {"tag": None}])

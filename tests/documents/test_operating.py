@@ -127,15 +127,6 @@ def test_move_plants_to_another_database(place: Place, tmp_path: Path) -> None:
         assert list(store) == PLANTS
 
 
-def execute(place: Place, statements: str) -> None:
-    """Execute statements as the superuser of a server."""
-    engine = create_engine(place.site_url, isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
-        for statement in filter(str.strip, statements.split(";\n")):
-            connection.execute(text(statement))
-    engine.dispose()
-
-
 @pytest.mark.database
 @pytest.mark.parametrize("start", [postgresql, mariadb])
 def test_statements_that_prepare_a_server(start: OpenPlace) -> None:
@@ -144,7 +135,10 @@ def test_statements_that_prepare_a_server(start: OpenPlace) -> None:
     In a PostgreSQL database of another owner, this needs the permission that the page names.
     """
     with start() as place:
-        execute(place, recipe(f"prepare-{start.__name__}"))
+        engine = create_engine(place.site_url, isolation_level="AUTOCOMMIT")
+        with engine.connect() as superuser:
+            for statement in recipe(f"prepare-{start.__name__}").split(";\n")[:-1]:
+                superuser.execute(text(statement))
         url = make_url(place.url).set(username="plantstore", password="secret")
         own, other = (
             url.set(database=name).render_as_string(hide_password=False)
@@ -157,5 +151,7 @@ def test_statements_that_prepare_a_server(start: OpenPlace) -> None:
             with open_store(other) as store:
                 with pytest.raises(StoreMisconfigured, match="permission denied for schema public"):
                     store.add(ROSE_PLANT)
-                execute(place, "GRANT CREATE ON SCHEMA public TO plantstore")
+                with engine.connect() as superuser:
+                    superuser.execute(text("GRANT CREATE ON SCHEMA public TO plantstore"))
                 store.add(ROSE_PLANT)
+        engine.dispose()
