@@ -1,9 +1,11 @@
 """The configuration of Sphinx for the documentation as a site: ``tox -e docs`` builds it."""
 
+import re
+from pathlib import Path
 from typing import Any
 
-from docutils.nodes import Element
-from sphinx.addnodes import pending_xref
+from docutils.nodes import Element, document, section
+from sphinx.addnodes import index, pending_xref
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
@@ -26,11 +28,24 @@ nitpick_ignore_regex = [(r"py:.*", r"(?!plantstore)[\w.]+")]
 # What a program may use of it is what a flask.Blueprint has.
 nitpick_ignore = [("py:class", "plantstore.blueprint.OperationsBlueprint")]
 html_theme = "furo"
-html_title = "plantstore"
+html_title = f"plantstore {version}"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
+html_js_files = [("copy.js", {"defer": "defer"})]
 html_show_copyright = False
 html_show_sourcelink = False
 html_copy_source = False
 html_extra_path = ["start"]
+# A page has a link to its source as soon as setup.py has the address of the repository.
+(repository,) = re.findall(
+    '^REPOSITORY = "(.*)"$', Path(__file__, "../../setup.py").resolve().read_text(), re.M
+)
+if repository:
+    html_theme_options = {
+        "source_repository": repository,
+        "source_branch": "main",
+        "source_directory": "",
+    }
 
 
 def find_public_name(
@@ -45,7 +60,15 @@ def find_public_name(
     )
 
 
+def index_errors(app: Sphinx, page: document) -> None:
+    """Let a search for 50301 or 503 find headings: otherwise, Sphinx ignores numbers."""
+    for part in page.findall(section):
+        for number in re.findall(r"\b[45]\d{4}\b", part[0].astext()):
+            part += index(entries=[("single", number, part["ids"][0], "main", None)])
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Connect the function above."""
+    """Connect the functions above."""
     app.connect("missing-reference", find_public_name)
+    app.connect("doctree-read", index_errors)
     return {"parallel_read_safe": True}

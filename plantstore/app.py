@@ -12,7 +12,7 @@ from werkzeug.routing import Map
 
 from .auth import VerifyToken
 from .blueprint import OPERATIONS, TWO_SLASHES, create_blueprint
-from .errors import ERRORS, ErrorResponse, service_failed
+from .errors import ERRORS, ERRORS_PAGE, ErrorResponse, service_failed
 from .observability.addresses import behind_proxies
 from .observability.health import create_health_blueprint
 from .openapi.blueprint import create_docs_blueprint
@@ -112,7 +112,8 @@ def _handle_routing_errors(app: Flask, operations: Collection[str]) -> None:
     """Respond with an Error where no blueprint does."""
     served = [OPERATIONS[name] for name in operations]
     requests = ", ".join(f"{operation.method} {operation.path}" for operation in served)
-    not_found = f"{ERRORS[40401][0]} The service has {requests}."
+    see = f" See {ERRORS_PAGE}#error-40401" if ERRORS_PAGE else ""
+    not_found = f"{ERRORS[40401][0]} The service has {requests}.{see}"
     handle = app.register_error_handler
     handle(BadRequest, lambda error: ErrorResponse(40005))
     handle(NotFound, lambda error: ErrorResponse(40401, not_found))

@@ -6,6 +6,7 @@ from importlib.resources import files
 from typing import Any
 
 from ..blueprint import OPERATIONS
+from ..errors import ERRORS_PAGE
 
 # The responses that each operation has.
 _COMMON = ("401", "403", "405", "500", "503", "default")
@@ -28,6 +29,8 @@ def make_document(operations: Collection[str] = ("create",)) -> dict[str, Any]:
         document["paths"].get(operation.path, {}).pop(operation.method.lower(), None)
         created.get("links", {}).pop(name, None)
     document["paths"] = {path: item for path, item in document["paths"].items() if item}
+    if ERRORS_PAGE:
+        document["externalDocs"] = {"description": "Errors and retries", "url": ERRORS_PAGE}
     return document
 
 

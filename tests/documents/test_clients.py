@@ -7,32 +7,32 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from socket import SHUT_RDWR
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from werkzeug import Response
 from werkzeug.serving import make_server
 
-from plantstore import MemoryStore, Plant
+from plantstore import MemoryStore, Plant, create_app
 from plantstore.errors import ERRORS
 from plantstore.server.worker._refusals import _REFUSALS
 from tests.support.fresh import run
 from tests.support.readme import block
+from tests.support.responses import check_error
 from tests.support.serving import LIMIT, ROOT, Gunicorn
-from tests.support.sites import LILY, ROSE, ROSE_PLANT, make_site
-
-if TYPE_CHECKING:
-    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+from tests.support.sites import LILY, ROSE, ROSE_PLANT, TOKEN, make_site
 
 QUICK_START = "docs/quick-start.md"
 ERROR_PAGE = "docs/errors.md"
 TEXT = (ROOT / ERROR_PAGE).read_text()
 # The errors that no request of a client causes by itself.
-FAULTS = {50001, 50301, 50302, 50303, 50304}
+OF_SERVICE = {50001, 50301, 50302, 50303, 50304}
+# The errors of the server. A status without a counter, such as 40300, is also one of the site.
+OF_SERVER = {number for number, _ in _REFUSALS.values()} - {40300}
 
 
 @pytest.mark.server
@@ -42,13 +42,14 @@ def test_examples_of_requests(tmp_path: Path) -> None:
     *settings, program = shlex.split(block("http-serve", QUICK_START))
     assert program == ".venv/bin/gunicorn"
     environment = dict(setting.split("=", 1) for setting in settings)
-    (tmp_path / "tokens.txt").write_text(block("http-tokens", ERROR_PAGE))
+    (tokens,) = re.findall("`(.* operations=read,list)`", TEXT)
+    (tmp_path / "tokens.txt").write_text(tokens)
     environment["PLANTSTORE_TOKENS_FILE"] = str(tmp_path / "tokens.txt")
     variables = block("http-variables", QUICK_START)
     pages = (ROOT / QUICK_START).read_text() + TEXT
-    blocks = re.findall(r"^```console\n(.*?)^```$", pages, re.MULTILINE | re.DOTALL)
-    examples = re.findall(r"^\$ (.*)\n((?:[^$].*\n)+)", "".join(blocks), re.MULTILINE)
-    assert len(examples) == "".join(blocks).count("$ curl ") + 1 == 23
+    blocks = "".join(re.findall(r"^```console\n(.*?)^```$", pages, re.MULTILINE | re.DOTALL))
+    examples = re.findall(r"^\$ ((?:.*\\\n)*.*)\n((?:[^$].*\n)+)", blocks, re.MULTILINE)
+    assert len(examples) == blocks.count("$ curl ") + 1 == 21
     with Gunicorn(**environment) as service:
         variables = variables.replace(":8000", f":{service.port}")
         for command, expected in examples:
@@ -56,61 +57,80 @@ def test_examples_of_requests(tmp_path: Path) -> None:
 
 
 def test_every_error_has_advice_and_an_example() -> None:
-    """Each error has a heading, its status and advice, and if a client causes it, an example."""
+    """Each error has a heading, its status and advice, and if a client causes it, an example.
+
+    The table of the checks has each error of a create request but 50001 once.
+    """
+    table = re.findall(r"^\| .*\? \| (\d.*) \|$", TEXT, re.MULTILINE)
+    numbers = [int(number) for row in table for number in row.split(", ")]
+    assert sorted([*numbers, 40006, 40402, 50001]) == sorted(ERRORS.keys() | OF_SERVER)
+    message, _ = ERRORS[40004]
+    assert json.loads(block("an-error", ERROR_PAGE)) == {"error": 40004, "message": message}
     sections = re.split(r"^### Error ", TEXT, flags=re.MULTILINE)[1:]
-    # A status without a counter is also that of a refusal by the site, such as 40300.
-    of_server = {number for number, _ in _REFUSALS.values()} - {40300}
-    assert [int(section[:5]) for section in sections] == sorted(ERRORS.keys() | of_server)
+    assert [int(section[:5]) for section in sections] == sorted(ERRORS.keys() | OF_SERVER)
     for section in sections:
         number = int(section[:5])
         assert re.match(rf"{number}\n\n{number // 100}: ", section)
         (again,) = re.findall(
-            "^Send it again: (no|once|(?:only if|after) .*?)[.] [A-Z]", section, re.M
+            r"\*\*Send it again: (no|once|(?:only if|after) .*?)[.]\*\* [A-Z]",
+            " ".join(section.split()),
         )
         assert ("Retry-After" in again) == ("Retry-After" in ERRORS.get(number, ("", {}))[1])
-        by_client = number % 100 != 0 and number not in FAULTS
+        by_client = number % 100 != 0 and number not in OF_SERVICE
         assert (f'\n{{"error":{number},' in section) == by_client
 
 
-# What happens to a request of the Python client instead of a usual response.
-Fault = Callable[["WSGIApplication", "WSGIEnvironment"], Response]
+@pytest.mark.parametrize("page", ["", "https://plants.example/docs/errors.html"])
+def test_links_to_the_page_of_errors(monkeypatch: pytest.MonkeyPatch, page: str) -> None:
+    """If the documents are published, 40401 and the OpenAPI document lead to the page of errors."""
+    for module in ("app", "openapi.document"):
+        monkeypatch.setattr(f"plantstore.{module}.ERRORS_PAGE", page)
+    client = create_app({"PLANTSTORE_TOKENS": TOKEN}).test_client()
+    message = check_error(client.get("/plants/1"), 40401)
+    assert message.endswith(f" See {page}#error-40401" if page else "POST /plants.")
+    link = json.loads(client.get("/openapi.json").data).get("externalDocs")
+    assert link == ({"description": "Errors and retries", "url": page} if page else None)
 
 
-def unavailable(site: "WSGIApplication", environ: "WSGIEnvironment") -> Response:
-    """Respond with 503 and Retry-After, without the service."""
-    return Response(status=503, headers={"Retry-After": "7"})
+# What happens to a request of a client instead of a usual response.
+Fault = Callable[[Any, Any], Response]
 
 
-def bad_gateway(site: "WSGIApplication", environ: "WSGIEnvironment") -> Response:
+def bad_gateway(site: Any, environ: Any) -> Response:
     """Execute the request, and respond as a proxy that has lost the response."""
     Response.from_app(site, environ)
     return Response("<h1>Bad Gateway</h1>", 502)
 
 
-def lost(site: "WSGIApplication", environ: "WSGIEnvironment") -> Response:
+def lost(site: Any, environ: Any) -> Response:
     """Execute the request, and close the connection before the response."""
     response = Response.from_app(site, environ)
     environ["werkzeug.socket"].shutdown(SHUT_RDWR)
     return response
 
 
-def moved(site: "WSGIApplication", environ: "WSGIEnvironment") -> Response:
-    """Redirect the client to the same URL."""
-    return Response("Moved", 301, {"Location": environ["REQUEST_URI"]})
-
-
-@pytest.fixture
-def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Return the list of the seconds that the client has waited. It waits for no real time."""
-    waits: list[float] = []
-    monkeypatch.setattr("time.sleep", waits.append)
-    return waits
+FAULTS: dict[str, Fault] = {
+    "served": Response.from_app,
+    "unavailable": lambda *_: Response(status=503, headers={"Retry-After": "7"}),
+    "moved": lambda _, environ: Response("Moved", 301, {"Location": environ["REQUEST_URI"]}),
+    "other page": lambda *_: Response("{}", content_type="application/json"),
+    "bad gateway": bad_gateway,
+    "lost": lost,
+}
+MANY = ["unavailable", "lost", "bad gateway", "lost", "unavailable"]
 
 
 @contextmanager
-def serving(application: "WSGIApplication") -> Iterator[str]:
-    """Serve an application on a free port, and provide its URL."""
-    server = make_server("127.0.0.1", 0, application)
+def serving(store: MemoryStore, *faults: str) -> Iterator[str]:
+    """Serve a store, and provide its URL. Each of the first requests has one of the faults."""
+    site = make_site(store=store, operations=["create", "read", "list"])
+    remaining = iter(faults)
+
+    def serve(environ: Any, respond: Any) -> Any:
+        fault = FAULTS[next(remaining, "served")]
+        return fault(site, environ)(environ, respond)
+
+    server = make_server("127.0.0.1", 0, serve)
     thread = Thread(target=server.serve_forever, args=[0.01])
     thread.start()
     try:
@@ -120,139 +140,168 @@ def serving(application: "WSGIApplication") -> Iterator[str]:
         thread.join(LIMIT)
 
 
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Return the list of the seconds that a client has waited. It waits for no real time."""
+    waits: list[float] = []
+    monkeypatch.setattr("time.sleep", waits.append)
+    # A proxy of this machine is not used.
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    return waits
+
+
 @contextmanager
-def client(store: MemoryStore, *faults: Fault) -> Iterator[dict[str, Any]]:
-    """Serve a store, and provide the names that the client of docs/errors.md defines.
-
-    :param faults: what happens to the first requests, one for each.
-    """
-    site = make_site(store=store, url_prefix="/garden", operations=["create", "read", "list"])
-    remaining = iter(faults)
-
-    def serve(environ: "WSGIEnvironment", respond: "StartResponse") -> Any:
-        fault = next(remaining, Response.from_app)
-        return fault(site, environ)(environ, respond)
-
+def client(store: MemoryStore, *faults: str, httpx: bool = False) -> Iterator[dict[str, Any]]:
+    """Serve a store, and provide the names that the clients of docs/errors.md define."""
     names: dict[str, Any] = {}
-    with serving(serve) as url:
-        code = block("http-client", ERROR_PAGE).replace("http://127.0.0.1:8000", f"{url}/garden")
-        exec(code, names)
-        # A proxy or a file .netrc of this machine is not used.
-        names["session"].trust_env = False
-        with names["session"]:
+    with serving(store, *faults) as url:
+        code = block("http-client", ERROR_PAGE).replace("http://127.0.0.1:8000", url)
+        exec(code + block("http-read", ERROR_PAGE), names)
+        with names["session"], ExitStack() as stack:
+            if httpx:
+                pytest.importorskip("httpx")
+                exec(block("httpx-client", ERROR_PAGE), names)
+                stack.enter_context(names["client"])
             yield names
 
 
-@pytest.mark.server
-@pytest.mark.skipif(shutil.which("node") is None, reason="apt-get install nodejs")
+@pytest.mark.parametrize("httpx", [False, True])
 @pytest.mark.parametrize(
-    ("name", "command", "plant"),
+    ("faults", "result", "waited"),
     [
-        ("python-create", [sys.executable, "-c"], Plant(3, "Fern")),
-        ("javascript-create", ["node", "--input-type=module", "--eval"], Plant(4, "Lily")),
-    ],
-)
-def test_programs_of_the_quick_start(
-    store: MemoryStore, name: str, command: list[str], plant: Plant
-) -> None:
-    """The programs of the quick start create a plant, and then print the Error of a duplicate."""
-    with serving(make_site(store=store)) as url:
-        code = block(name, QUICK_START).replace("http://127.0.0.1:8000", url)
-        for printed in (f"created: {plant.name}", f"40004 {ERRORS[40004][0]}"):
-            done = subprocess.run(
-                [*command, code], capture_output=True, text=True, timeout=LIMIT, check=False
-            )
-            assert (done.stdout, done.stderr) == (f"{printed}\n", "")
-    assert list(store) == [plant]
-
-
-def test_example_of_an_error() -> None:
-    """The Error that the page begins with is the one of a duplicate."""
-    message, _ = ERRORS[40004]
-    assert json.loads(block("an-error", ERROR_PAGE)) == {"error": 40004, "message": message}
-
-
-@pytest.mark.parametrize(
-    ("faults", "expected"),
-    [
-        ([], []),
-        ([unavailable], [7]),
-        ([bad_gateway], []),
-        ([lost], []),
-        ([unavailable, lost, bad_gateway, lost, unavailable], [7, 2, 4, 8, 7]),
-        # The last attempt of the creation gets 40004, and the first one of reading is lost.
-        ([lost, lost, Response.from_app, lost], [2]),
+        ([], "created", [[], []]),
+        (["unavailable"], "created", [[7], [7]]),
+        (["bad gateway"], "exists", [[], [1]]),
+        (MANY, "exists", [[7, 2, 4, 8, 7], [7, 2, 4, 8, 7]]),
+        (["unavailable"] * 6, "503", [[7] * 5, [7] * 5]),
+        (["lost"] * 6, "[Cc]onnect", [[2, 4, 8, 16], [1, 2, 4, 8, 16]]),
+        (["moved"], "301: Moved", [[], []]),
+        (["other page"], "200: {}", [[], []]),
     ],
 )
 def test_client_creates_a_plant_once(
-    store: MemoryStore, waits: list[float], faults: list[Fault], expected: list[float]
+    store: MemoryStore,
+    waits: list[float],
+    faults: list[str],
+    result: str,
+    waited: list[list[float]],
+    httpx: bool,
 ) -> None:
-    """The Python client creates a plant once, also if the service fails or a response is lost."""
-    with client(store, *faults) as names:
+    """A client creates a plant once, also if the service fails or a response is lost.
+
+    It waits as long as Retry-After says, and longer after each failure otherwise. It raises an
+    exception after six failures, and at once if the URL is wrong.
+    """
+    with client(store, *faults, httpx=httpx) as names:
+        failures = OSError, RuntimeError, getattr(names.get("httpx"), "HTTPError", OSError)
+        try:
+            outcome = names["create"](ROSE)
+        except failures as error:
+            outcome = str(error)
+        assert re.search(result, outcome)
+        assert waits == waited[httpx]
         names["create"](ROSE)
+        assert names["create"](ROSE) == "exists"
     assert list(store) == [ROSE_PLANT]
-    assert waits == expected
 
 
 def test_client_creates_many_plants_once(
     store: MemoryStore, waits: list[float], tmp_path: Path
 ) -> None:
-    """The program for many plants, when it is started again, creates each plant once.
+    """The client, when it is started again, creates each plant once, and then proves it.
 
     An empty tag is no tag, and spaces after a comma are not read, as in `plantstore import`.
     """
     source, plan = tmp_path / "plants.csv", tmp_path / "plan.jsonl"
     lines = [f'plant {id}, "{"indoor" * (id % 2)}"\n' for id in range(20)]
     source.write_text("\ufeffname, tag\n" + "".join(lines))
-    served: Fault = Response.from_app
-    fault: Fault = lost
-    with client(store, *[served, fault] * 5, *[fault] * 6) as names:
-        exec(block("http-many", ERROR_PAGE), names)
+    with client(store, *["served", "lost"] * 5, *["lost"] * 6) as names:
+        names["make_plan"](source, plan)
         with pytest.raises(names["requests"].RequestException):
-            names["create_all"](source, plan)
-        names["create_all"](source, plan)
+            names["send"](plan)
+        names["make_plan"](source, plan)
+        assert names["send"](plan) == {"exists": 6, "created": 14}
+        assert names["send"](plan) == {"exists": 20}
     assert {plant.name: plant.tag for plant in store} == {
         f"plant {id}": "indoor" if id % 2 else None for id in range(20)
     }
-    planned = [json.loads(line) for line in plan.read_text().splitlines()]
-    assert {plant["id"] for plant in planned} == {plant.id for plant in store}
 
 
-@pytest.mark.parametrize("faults", [[], [unavailable], [lost]])
-@pytest.mark.parametrize("other", [{"name": "Fern"}, {"tag": None}])
-def test_client_reports_that_an_id_is_taken(
-    store: MemoryStore, waits: list[float], faults: list[Fault], other: dict[str, Any]
-) -> None:
-    """The Python client raises 40004 with its message if another plant has the id."""
-    stored = ROSE_PLANT._replace(**other)
-    store.add(stored)
-    message = f"40004.*{ERRORS[40004][0]}"
-    with (
-        client(store, *faults) as names,
-        pytest.raises(names["requests"].HTTPError, match=message),
-    ):
-        names["create"](ROSE)
-    assert list(store) == [stored]
-
-
-@pytest.mark.parametrize(
-    ("fault", "error"),
-    [(unavailable, "RetryError"), (lost, "ConnectionError"), (moved, "HTTPError")],
-)
-def test_client_gives_up(store: MemoryStore, waits: list[float], fault: Fault, error: str) -> None:
-    """The Python client raises an error after six attempts, or at once after a redirect."""
-    with client(store, *[fault] * 6) as names:
-        kind = getattr(names["requests"], error, None) or names["requests"].exceptions.RetryError
-        with pytest.raises(kind):
-            names["create"](ROSE)
-    assert len(waits) <= 5
+@pytest.mark.parametrize("other", [{}, {"name": "Fern"}, {"tag": None}])
+def test_client_says_whose_plant_it_is(store: MemoryStore, other: dict[str, Any]) -> None:
+    """The function is_stored says whether the plant with this id is the one that was sent."""
+    store.add(ROSE_PLANT._replace(**other))
+    with client(store) as names:
+        assert names["create"](ROSE) == "exists"
+        assert names["is_stored"](ROSE) == (other == {})
+        with pytest.raises(RuntimeError, match="404: .*40402"):
+            names["is_stored"](ROSE | {"id": 2})
 
 
 @pytest.mark.parametrize("number", [0, 100, 250])
 def test_client_reads_all_pages(store: MemoryStore, waits: list[float], number: int) -> None:
-    """The Python client reads each plant of all pages once, also if a response is lost."""
+    """The client reads each plant of all pages once, also if a response is lost."""
     stored = [LILY._replace(id=id) for id in range(number)]
     for plant in stored:
         store.add(plant)
-    with client(store, Response.from_app, lost, Response.from_app, lost) as names:
+    with client(store, "served", "lost", "served", "lost") as names:
         assert [*names["plants"]()] == [plant.members() for plant in stored]
+
+
+JAVASCRIPT = ["node", "--input-type=module", "--eval"]
+needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="apt-get install nodejs")
+
+
+def execute(command: list[str], code: str, folder: Path) -> tuple[str, str]:
+    """Execute a program; return what it has printed, and its last error."""
+    done = subprocess.run(
+        [*command, code], cwd=folder, capture_output=True, text=True, timeout=LIMIT, check=False
+    )
+    return done.stdout, "".join(re.findall(r"^\w*Error: .*", done.stderr, re.MULTILINE))
+
+
+@needs_node
+@pytest.mark.server
+@pytest.mark.parametrize(
+    ("name", "command", "plant"),
+    [
+        ("python-create", [sys.executable, "-c"], Plant(3, "Fern")),
+        ("javascript-create", JAVASCRIPT, Plant(4, "Lily")),
+    ],
+)
+def test_programs_of_the_quick_start(
+    store: MemoryStore, tmp_path: Path, name: str, command: list[str], plant: Plant
+) -> None:
+    """The programs of the quick start create a plant, and then print the Error of a duplicate."""
+    with serving(store) as url:
+        code = block(name, QUICK_START).replace("http://127.0.0.1:8000", url)
+        for printed in (f"created: {plant.name}", f"40004 {ERRORS[40004][0]}"):
+            assert execute(command, code, tmp_path) == (f"{printed}\n", "")
+    assert list(store) == [plant]
+
+
+@needs_node
+@pytest.mark.server
+@pytest.mark.parametrize(
+    ("faults", "printed", "error"),
+    [
+        (MANY, "exists\ncreated\n", ""),
+        (["lost"] * 6, "", "TypeError: fetch failed"),
+        (["unavailable"] * 6, "", "Error: 503 "),
+        (["moved"], "", "Error: 301 Moved"),
+        (["other page"], "", "Error: 200 {}"),
+    ],
+)
+def test_client_in_javascript(
+    store: MemoryStore, tmp_path: Path, faults: list[str], printed: str, error: str
+) -> None:
+    """The JavaScript client creates each plant once, and ends with an error after six failures."""
+    (tmp_path / "plan.jsonl").write_text(f"{json.dumps(ROSE)}\n{json.dumps(LILY.members())}\n")
+    code = block("javascript-client", ERROR_PAGE)
+    code = code.replace("* 1000)", "* 1)")  # It waits for milliseconds instead of seconds.
+    with serving(store, *faults) as url:
+        code = code.replace("http://127.0.0.1:8000", url)
+        assert execute(JAVASCRIPT, code, tmp_path) == (printed, error)
+        execute(JAVASCRIPT, code, tmp_path)
+        assert execute(JAVASCRIPT, code, tmp_path) == ("exists\nexists\n", "")
+    assert list(store) == [ROSE_PLANT, LILY]

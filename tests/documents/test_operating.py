@@ -6,15 +6,25 @@ import shlex
 import sys
 from pathlib import Path
 
-from sqlalchemy import make_url
+import pytest
+from sqlalchemy import create_engine, make_url, text
 
-from plantstore import Plant, Store, open_store
+from plantstore import Plant, Store, StoreMisconfigured, open_store
 from plantstore.tokens.lines import read_tokens
-from tests.support.databases import PATH, Place, mariadb, only, postgresql, postgresql_programs
+from tests.support.databases import (
+    PATH,
+    OpenPlace,
+    Place,
+    mariadb,
+    only,
+    postgresql,
+    postgresql_programs,
+)
 from tests.support.fresh import run
 from tests.support.log import LINE
 from tests.support.readme import recipe
 from tests.support.serving import ROOT
+from tests.support.sites import ROSE_PLANT
 
 # A plant with a character outside of the Basic Multilingual Plane, as a test of the programs.
 PLANTS = [Plant(-1, "🌵\n\\'\t"), Plant(2, "Lily", "white")]
@@ -43,20 +53,19 @@ def test_commands_that_replace_a_token(tmp_path: Path) -> None:
     assert (reader.client, reader.operations) == ("reader", ("read",))
 
 
-def test_example_of_a_file_of_tokens() -> None:
-    """The example of a file of tokens is valid."""
-    tokens = read_tokens(recipe("file"))
-    clients = [(token.client, token.operations) for token in tokens]
-    assert clients == [
-        ("kiosk", None),
-        ("Flora of the greenhouse", None),
-        ("shop", ("read", "list")),
-    ]
-
-
-def test_example_of_a_line_of_the_log() -> None:
-    """The example of a line of the log has its format."""
+def test_examples_of_files() -> None:
+    """The examples of a file of tokens and of a line of the log have their formats."""
+    clients = [(token.client, token.operations) for token in read_tokens(recipe("file"))]
+    other = ("Flora of the greenhouse", None)
+    assert clients == [("kiosk", None), other, ("shop", ("read", "list"))]
     assert LINE.fullmatch(recipe("log-line").rstrip("\n"))
+
+
+def test_commands_for_plants(tmp_path: Path) -> None:
+    """The commands of docs/command-line.md administer plants, and copy them to another store."""
+    assert run(commands("command-line"), tmp_path).splitlines()[-1] == "1\tMonstera\tindoor"
+    stores = "OLD_STORE=sqlite:///plants.db NEW_STORE=sqlite:///new.db"
+    assert run(f"{stores}\n{commands('pipe')}", tmp_path) == "1 added\n"
 
 
 def fill(store: Store) -> None:
@@ -85,42 +94,28 @@ def test_back_up_and_restore_sqlite(tmp_path: Path) -> None:
         assert list(store) == PLANTS
 
 
-def back_up_and_restore(place: Place, engine: str, before: str, folder: Path) -> None:
-    """Check the commands for a database server, which has other plants after the backup.
-
-    :param engine: the end of the names of the blocks.
-    :param before: a command that sets the environment.
-    """
+@only(postgresql, mariadb)
+def test_back_up_and_restore_a_server(place: Place, tmp_path: Path) -> None:
+    """The commands back up a table of a database server that is in use, and restore it."""
+    url = make_url(place.url)
+    if url.drivername.startswith("postgresql"):
+        kind, variables = "postgresql", f"PATH={postgresql_programs()}{os.pathsep}{PATH}"
+        variables += f" PGHOST={url.host} PGPORT={url.port} PGUSER={url.username}"
+        variables += f" PGDATABASE={url.database}"
+    else:
+        kind, variables = "mariadb", f"HOME='{tmp_path}'"
+        options = f"[client]\nhost={url.host}\nport={url.port}\nuser={url.username}\n"
+        (tmp_path / ".my.cnf").write_text(options)
     with open_store(place.url) as store:
         fill(store)
-        run(f"{before}\n{commands(f'backup-{engine}')}", folder)
+        run(f"export {variables}\n{commands(f'backup-{kind}')}", tmp_path)
         change(store)
-    run(f"{before}\n{commands(f'restore-{engine}')}", folder)
+    run(f"export {variables}\n{commands(f'restore-{kind}')}", tmp_path)
     with open_store(place.url) as store:
         assert list(store) == PLANTS
         change(store)
-
-
-@only(postgresql)
-def test_back_up_and_restore_postgresql(place: Place, tmp_path: Path) -> None:
-    """The commands back up a table of PostgreSQL that is in use, and restore it."""
-    url = make_url(place.url)
-    path = os.pathsep.join([str(postgresql_programs()), PATH])
-    before = (
-        f"export PATH='{path}' PGHOST={url.host} PGPORT={url.port} PGUSER={url.username}"
-        f" PGDATABASE={url.database}"
-    )
-    back_up_and_restore(place, "postgresql", before, tmp_path)
-
-
-@only(mariadb)
-def test_back_up_and_restore_mariadb(place: Place, tmp_path: Path) -> None:
-    """The commands back up a table of MariaDB that is in use, and restore it."""
-    url = make_url(place.url)
-    options = f"[client]\nhost={url.host}\nport={url.port}\nuser={url.username}\n"
-    (tmp_path / ".my.cnf").write_text(options)
-    back_up_and_restore(place, "mariadb", f"export HOME='{tmp_path}'", tmp_path)
-    assert (tmp_path / "plants.sql").read_text().splitlines()[-1].startswith("-- Dump completed")
+    if kind == "mariadb":
+        assert "-- Dump completed" in (tmp_path / "plants.sql").read_text().splitlines()[-1]
 
 
 def test_move_plants_to_another_database(place: Place, tmp_path: Path) -> None:
@@ -130,3 +125,33 @@ def test_move_plants_to_another_database(place: Place, tmp_path: Path) -> None:
     run(f"NEW_STORE='{place.url}'\n{commands('move')}", tmp_path)
     with open_store(place.url) as store:
         assert list(store) == PLANTS
+
+
+@pytest.mark.database
+@pytest.mark.parametrize("start", [postgresql, mariadb])
+def test_statements_that_prepare_a_server(start: OpenPlace) -> None:
+    """After the statements of the page, the first plant creates the table.
+
+    In a PostgreSQL database of another owner, this needs the permission that the page names.
+    """
+    with start() as place:
+        engine = create_engine(place.site_url, isolation_level="AUTOCOMMIT")
+        with engine.connect() as superuser:
+            for statement in recipe(f"prepare-{start.__name__}").split(";\n")[:-1]:
+                superuser.execute(text(statement))
+        url = make_url(place.url).set(username="plantstore", password="secret")
+        own, other = (
+            url.set(database=name).render_as_string(hide_password=False)
+            for name in ("plantstore", url.database)
+        )
+        with open_store(own) as store:
+            store.add(ROSE_PLANT)
+            assert list(store) == [ROSE_PLANT]
+        if start is postgresql:
+            with open_store(other) as store:
+                with pytest.raises(StoreMisconfigured, match="permission denied for schema public"):
+                    store.add(ROSE_PLANT)
+                with engine.connect() as superuser:
+                    superuser.execute(text("GRANT CREATE ON SCHEMA public TO plantstore"))
+                store.add(ROSE_PLANT)
+        engine.dispose()

@@ -2,18 +2,18 @@
 
 import os
 import re
-import shutil
+import shlex
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from configparser import RawConfigParser
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from textwrap import indent
 
 import pytest
 
-from plantstore import Plant, open_store
+from plantstore import open_store
 from plantstore.settings import SETTINGS
 from tests.support.fresh import ENVIRONMENT, copy_project, run
 from tests.support.readme import block, recipe, rows
@@ -38,84 +38,56 @@ def folder(copy: Path) -> Path:
     return copy
 
 
-@pytest.fixture
-def environment(tmp_path: Path) -> Path:
-    """Return a folder with a .venv whose programs are those of this environment."""
-    programs = tmp_path / ".venv" / "bin"
-    programs.mkdir(parents=True)
-    for name, module in (
-        ("python", ""),
-        ("gunicorn", "-m gunicorn"),
-        ("plantstore", "-m plantstore"),
-    ):
-        program = programs / name
-        program.write_text(
-            f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" {module} "$@"\n'
-        )
-        program.chmod(0o755)
-    return tmp_path
-
-
-@pytest.mark.skipif(shutil.which("curl") is None, reason="apt-get install curl")
-def test_commands_without_installation(environment: Path) -> None:
-    """The README's commands serve, add and administer plants, also without an installation."""
-    _, _, command = block("serve").rpartition(" && ")
-    with serving(f"{command.strip()} -c '{ROOT / 'gunicorn.conf.py'}'", environment) as port:
-        add = block("add").replace(":8000/", f":{port}/")
-        assert run(add, environment) == block("added").strip()
-        assert run(add, environment) == block("duplicate").strip()
-    assert run(recipe("command-line"), environment).splitlines()[-1] == "1\tMonstera\tindoor"
-
-
-def test_pipe_from_one_store_to_another(environment: Path) -> None:
-    """The pipe of docs/command-line.md copies all plants."""
-    old, new = (f"sqlite:///{environment}/{name}.db" for name in ("old", "new"))
-    with open_store(old) as store:
-        store.add(Plant(1, "Monstera"))
-    command = f"OLD_STORE={old} NEW_STORE={new}\n{recipe('pipe')}"
-    assert run(command, environment) == "1 added\n"
-    with open_store(new) as store:
-        assert [*store] == [Plant(1, "Monstera")]
-
-
-@pytest.mark.install
-def test_serve_and_add_commands(folder: Path) -> None:
-    """The README's commands to serve, add and administer work in a fresh copy of the project."""
-    with serving(block("serve"), folder) as port:
+def check_service(command: str, folder: Path) -> None:
+    """Check that after a command that serves, the README's command adds a plant once."""
+    with serving(command, folder) as port:
         add = block("add").replace(":8000/", f":{port}/")
         assert run(add, folder) == block("added").strip()
         assert run(add, folder) == block("duplicate").strip()
-        token, digest = run(".venv/bin/plantstore token", folder).splitlines()
-        assert digest.startswith("sha256:")
-        assert run(recipe("command-line"), folder).splitlines()[-1] == "1\tMonstera\tindoor"
-        for store, extra in [("postgresql", "postgresql"), ("mysql", "mysql")]:
-            refused = run(f".venv/bin/plantstore count --store {store}://x/y 2>&1 || true", folder)
-            assert f"pip install 'plantstore[{extra}]'" in refused
-    with serving(recipe("granian"), folder) as port:
-        add = block("add").replace(":8000/", f":{port}/")
-        assert run(add, folder) == block("added").strip()
+
+
+@pytest.mark.install
+def test_commands_of_the_readme(folder: Path) -> None:
+    """The README's commands serve and administer plants in a fresh copy of the project."""
+    check_service(block("serve"), folder)
+    token, digest = run(".venv/bin/plantstore token", folder).splitlines()
+    assert digest.startswith("sha256:")
+    assert run(recipe("command-line"), folder).splitlines()[-1] == "1\tMonstera\tindoor"
+    for store, extra in [("postgresql", "postgresql"), ("mysql", "mysql")]:
+        refused = run(f".venv/bin/plantstore count --store {store}://x/y 2>&1 || true", folder)
+        assert f"pip install 'plantstore[{extra}]'" in refused
+    check_service(recipe("granian"), folder)
 
 
 @pytest.mark.install
 def test_deployment_commands(folder: Path) -> None:
     """The commands for a deployment work in a fresh copy of the project."""
     assert block("deployment") == block("deployment", "docs/deploy.md")
-    with serving(block("deployment"), folder) as port:
-        add = block("add").replace(":8000/", f":{port}/")
-        assert run(add, folder) == block("added").strip()
+    check_service(block("deployment"), folder)
 
 
 @pytest.mark.install
 def test_nursery_commands(folder: Path) -> None:
-    """The example starts with the command of docs/nursery.md, and contains its six lines."""
-    lines = recipe("nursery")
-    assert len(lines.splitlines()) == 6
-    source = (ROOT / "examples" / "nursery" / "app.py").read_text()
-    assert indent(lines, " " * 4) in source
+    """The example starts with the command of docs/whole-site.md, and shows what a supplier sent."""
     with serving(recipe("nursery-serve"), folder) as port:
         add = block("add").replace(":8000/plants", f":{port}/api/plants")
         assert run(add, folder) == block("added").strip()
         assert "Monstera" in run(f"curl -s http://127.0.0.1:{port}/", folder)
+
+
+@pytest.mark.install
+def test_install_recipe_with_frozen_versions(tmp_path: Path) -> None:
+    """The installation changes no version of a site, whose requirements may have extras."""
+    project = copy_project(tmp_path)
+    pinned = "'flask[async]==3.1.0' Werkzeug==3.1.0"
+    install = recipe("install-frozen").strip().replace(" plantstore", f" -q {project}")
+    said = run(
+        f"{shlex.quote(sys.executable)} -m venv env && PATH=env/bin:$PATH"
+        f" && pip install -q {pinned} && {install} && pip freeze",
+        tmp_path,
+    )
+    for name in ("Flask==3.1.0", "Werkzeug==3.1.0", "plantstore @ "):
+        assert name in said
 
 
 @contextmanager
@@ -142,8 +114,9 @@ def serving(command: str, folder: Path) -> Iterator[int]:
 
 
 def test_test_command_is_the_command_of_ci() -> None:
-    """Continuous integration runs the README's test command word for word."""
+    """Continuous integration runs the README's test command, which CONTRIBUTING.md has, too."""
     test = block("test")
+    assert test in (ROOT / "CONTRIBUTING.md").read_text()
     assert re.fullmatch(r"python3 .*pytest\n", test)
     assert "grep -m 1 '^python3 .*pytest$' README.md" in (ROOT / ".ci" / "run").read_text()
 
@@ -165,3 +138,18 @@ def test_table_of_settings_is_complete() -> None:
         (setting.name, setting.meaning.strip("`"), setting.default or "none")
         for setting in SETTINGS
     ]
+
+
+def test_minimum_versions() -> None:
+    """The table of versions in docs/embedding.md names those of setup.cfg."""
+    setup = RawConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    options, extras = setup["options"], setup["options.extras_require"]
+    required = " ".join([options["install_requires"], extras["sqlite"]])
+    versions = dict(re.findall(r"(\w+)>=(\S+)", f"Python{options['python_requires']} {required}"))
+    # Werkzeug comes with Flask, whose version 3.0.0 needs at least this one.
+    versions["werkzeug"] = versions["flask"]
+    table = {
+        name.split(",")[0].lower(): first for name, first, _ in rows("package", "docs/embedding.md")
+    }
+    assert table == {name.lower(): version for name, version in versions.items()}

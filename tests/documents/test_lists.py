@@ -1,0 +1,156 @@
+"""The pages for developers and operators list what the project has: steps, modules, messages."""
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from configparser import RawConfigParser
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+import plantstore
+import plantstore.testing
+from plantstore import __version__
+from plantstore.errors import ERRORS
+from tests.support.fresh import run
+from tests.support.readme import block
+from tests.support.serving import LIMIT, ROOT
+
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
+SCRIPT = (ROOT / ".ci" / "run").read_text()
+API = (ROOT / "docs" / "api.md").read_text()
+TROUBLESHOOTING = (ROOT / "docs" / "troubleshooting.md").read_text()
+WORKFLOWS = ROOT / ".github" / "workflows"
+
+
+def test_steps() -> None:
+    """CONTRIBUTING.md, the workflow and .ci/run have every step; drills run at the end."""
+    config = RawConfigParser()
+    config.read(ROOT / "setup.cfg")
+    steps = {*re.split(r",\s*", config["tox:tox"]["env_list"])}
+    rows = re.findall(r"^\| (`.*?`) \|", CONTRIBUTING, re.MULTILINE)
+    assert {*re.findall(r"`(\w+)`", " ".join(rows))} == steps
+    (names,) = re.findall(r"^for name in (.*); do$", SCRIPT, re.MULTILINE)
+    assert {*names.split(), "fast", "drills"} == steps
+    assert "tox run -q -e drills" in SCRIPT
+    workflow = (WORKFLOWS / "tests.yml").read_text()
+    assert {*re.findall(r"^ {10}- (\w+)$", workflow, re.MULTILINE)} == steps
+
+
+@pytest.mark.parametrize("command", ["false", "echo 1 passed, 1 skipped"])
+def test_failed_step_of_continuous_integration(command: str) -> None:
+    """.ci/run ends at the first step that fails or skips a test, and says how to run it alone."""
+    steps = ["step one true", f"step two {command}", "step three true"]
+    script = "\n".join([SCRIPT.partition("rm -rf .venv ")[0], *steps])
+    done = subprocess.run(
+        ["bash", "-c", script, ".ci/run"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (1, "")
+    lines = done.stdout.splitlines()
+    assert lines[-1] == f"This step failed. To run it alone: {command}"
+    assert [line for line in lines if line.startswith("== t")] == ["== two"]
+
+
+def test_files_of_contributors() -> None:
+    """Each file that CONTRIBUTING.md names exists, and has the names that it says to be there."""
+    for name in re.findall(r"`([\w./]+(?:\.\w+|/))`", CONTRIBUTING):
+        is_made = name in {"dist/", "v0.1.0"}
+        assert is_made or any((ROOT / folder / name).exists() for folder in ("", "plantstore"))
+    for name, file in re.findall(r"`(\w+)`\s+(?:of|in)\s+`(.*?)`", CONTRIBUTING):
+        assert re.search(rf"\b{name}\b", (ROOT / "plantstore" / file).read_text())
+
+
+def test_version_of_the_change_log() -> None:
+    """The newest heading of CHANGELOG.md that has a date is the version of the package."""
+    changes = (ROOT / "CHANGELOG.md").read_text()
+    heading = re.search(r"^## (\S+) \((\d{4}-\d\d-\d\d)\)$", changes, re.MULTILINE)
+    assert heading is not None
+    assert heading[1] == __version__
+    assert date.fromisoformat(heading[2])
+
+
+@pytest.mark.parametrize("tag", [f"v{__version__}", f"v{__version__}0", "v9.0.0", "v"])
+def test_tag_of_a_release(tag: str) -> None:
+    """A tag publishes the package only if it is the version, and after all steps."""
+    workflow = (WORKFLOWS / "release.yml").read_text()
+    (check,) = re.findall(r"run: (grep .*)$", workflow, re.MULTILINE)
+    command = f"GITHUB_REF_NAME={tag}; {check} && echo published || true"
+    assert run(command, ROOT) == "published\n" * (tag == f"v{__version__}")
+    needs = re.findall(r"^  (\w+):\n    needs: (\w+)$", workflow, re.MULTILINE)
+    assert needs == [("steps", "version"), ("publish", "steps")]
+
+
+def test_api_has_every_public_name() -> None:
+    """docs/api.md describes each public name of the package and of plantstore.testing."""
+    names = re.findall(r"^\.\. auto\w+:: plantstore\.(\w+)$", API, re.MULTILINE)
+    assert sorted(names) == sorted([*plantstore.__all__, "testing"])
+    (suites,) = re.findall(r"^\.\. automodule:: .*\n   :members: (.*)$", API, re.MULTILINE)
+    assert sorted(suites.split(", ")) == plantstore.testing.__all__
+
+
+def described() -> Iterator[str]:
+    """Yield the paths of the modules in the tree of the document."""
+    folders: list[str] = []
+    for line in block("tree", "docs/architecture.md").splitlines():
+        depth = (len(line) - len(line.lstrip())) // 2
+        name = line.split()[0]
+        folders[depth:] = [name.rstrip("/")]
+        if not name.endswith("/"):
+            yield "/".join(folders)
+
+
+def test_tree_of_the_document_is_that_of_the_package() -> None:
+    """The tree in docs/architecture.md lists exactly the modules of the package."""
+    found = [str(module.relative_to(ROOT)) for module in (ROOT / "plantstore").rglob("*.py")]
+    assert sorted(described()) == sorted(found)
+
+
+# The methods of a logger whose lines an operator should act on, and an exception with a reason.
+CALLS = {"warning", "error", "exception", "StoreUnavailable"}
+
+
+def pieces(node: ast.expr, constants: dict[str, ast.expr]) -> Iterator[str]:
+    """Yield each fixed text of an expression, also of the constants of its module."""
+    for part in ast.walk(node):
+        if isinstance(part, ast.Constant) and isinstance(part.value, str):
+            yield from re.split(r"%[a-z]", part.value)
+        if isinstance(part, ast.Name) and part.id in constants:
+            others = {name: value for name, value in constants.items() if name != part.id}
+            yield from pieces(constants[part.id], others)
+
+
+def texts(module: Path) -> Iterator[str]:
+    """Yield the longest fixed text of each line that a module logs, and of each reason."""
+    tree = ast.parse(module.read_text())
+    constants = {
+        target.id: node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and node.args:
+            name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            if name in CALLS:
+                yield max(pieces(node.args[0], constants), key=len, default="")
+
+
+def test_every_line_of_the_log_is_explained() -> None:
+    """The page has each warning and error that the service can log, and each reason of a 5xx."""
+    found = {
+        text.strip(" :.")[:20].lower()
+        for path in (ROOT / "plantstore").rglob("*.py")
+        for text in texts(path)
+        if text
+    }
+    assert len(found) > 25
+    assert [text for text in found if text not in TROUBLESHOOTING.lower()] == []
+    assert all(f"`{number}: " in TROUBLESHOOTING for number in ERRORS if number > 50000)
