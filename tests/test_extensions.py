@@ -10,10 +10,9 @@ from flask import Flask, session
 from flask_session import Session
 from flask_smorest import Api
 from flask_smorest import Blueprint as SmorestBlueprint
-from flask_talisman import Talisman
 
 from tests.support.host_sites import send_all, with_prefix
-from tests.support.sites import BEARER, ROSE, ROSE_RESPONSE
+from tests.support.sites import BEARER, ROSE
 
 
 def test_flask_session(site: Flask, tmp_path: Path) -> None:
@@ -29,21 +28,6 @@ def test_flask_session(site: Flask, tmp_path: Path) -> None:
     assert {*tmp_path.iterdir()} == before
     assert "session=" in site.test_client().get("/visit").headers["Set-Cookie"]
     assert {*tmp_path.iterdir()} > before
-
-
-def test_flask_talisman(site: Flask) -> None:
-    """A host site's HTTPS redirect and content security policy also apply to the store."""
-    policy = "default-src 'none'"
-    Talisman(site, content_security_policy=policy, frame_options="DENY")
-    client = site.test_client()
-    plain = client.post("/garden/plants", json=ROSE, headers=BEARER)
-    assert plain.location == "https://localhost/garden/plants"
-    response = client.post(
-        "/garden/plants", json=ROSE, headers=BEARER, base_url="https://localhost"
-    )
-    assert (response.status_code, response.json) == (200, ROSE_RESPONSE)
-    assert response.headers["Content-Security-Policy"] == policy
-    assert response.headers["Strict-Transport-Security"]
 
 
 def smorest() -> Flask:
