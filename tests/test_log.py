@@ -10,7 +10,7 @@ from flask import Flask, request
 from flask.testing import FlaskClient
 from werkzeug.exceptions import HTTPException
 
-from plantstore import MemoryStore, StoreMisconfigured, StoreUnavailable, create_app
+from plantstore import StoreMisconfigured, StoreUnavailable, create_app
 from plantstore.responses import request_id
 from tests.support.responses import check_error, create
 from tests.support.sites import BEARER, ROSE, TOKEN, make_site
@@ -161,14 +161,3 @@ def test_failure_outside_the_blueprints_is_an_error(
     check_error(app.test_client().get("/nothing"), 50001)
     (record,) = caplog.records
     assert "ZeroDivisionError" in caplog.text
-
-
-def test_shared_store_of_several_processes(caplog: pytest.LogCaptureFixture) -> None:
-    """A store that processes share accepts plants from several processes, without a line."""
-
-    class SharedStore(MemoryStore):
-        one_process = False
-
-    client = make_site(store=SharedStore()).test_client()
-    assert create(client, ROSE, environ_overrides={"wsgi.multiprocess": True}).status_code == 200
-    assert caplog.messages == []
