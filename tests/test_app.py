@@ -1,9 +1,11 @@
-"""The standalone service: paths that it does not have, and trusted hosts."""
+"""The standalone service: paths and methods that it does not have, and trusted hosts."""
 
+from http import HTTPMethod
 from itertools import product
 
 import pytest
 from flask import Flask
+from flask.testing import FlaskClient
 
 from plantstore import create_app
 from plantstore.blueprint import OPERATIONS
@@ -31,3 +33,48 @@ def test_untrusted_host_is_refused(app: Flask) -> None:
     app.config["TRUSTED_HOSTS"] = ["example.com"]
     message = check_error(app.test_client().post("/plants", headers={"Host": "hunter2"}), 40005)
     assert "hunter2" not in message
+
+
+def test_methods_of_other_paths(client: FlaskClient) -> None:
+    """In the standalone service, Allow of a 405 has the methods of a path without operations."""
+    for path in ("/healthz", "/openapi.json"):
+        response = client.put(path)
+        check_error(response, 40501)
+        assert response.headers["Allow"] == "GET, HEAD, OPTIONS"
+        assert {*client.options(path).headers["Allow"].split(", ")} == {"GET", "HEAD", "OPTIONS"}
+
+
+@pytest.mark.parametrize("method", [*HTTPMethod])
+def test_websocket_handshake(client: FlaskClient, method: HTTPMethod) -> None:
+    """In the standalone service, the handshake of a WebSocket is 40005 with every method."""
+    handshake = {"Connection": "Upgrade", "Upgrade": "websocket"}
+    response = client.open("/plants", method=method, headers=BEARER | handshake)
+    assert response.status_code == 400
+    if method != "HEAD":
+        check_error(response, 40005)
+
+
+@pytest.mark.parametrize("headers", [{}, BEARER, {"Authorization": "Bearer wrong"}])
+def test_options_without_credentials(client: FlaskClient, headers: dict[str, str]) -> None:
+    """OPTIONS needs no credentials, and reveals nothing but Allow."""
+    response = client.options("/plants", headers=headers)
+    assert (response.status_code, response.data) == (200, b"")
+    sent = dict(response.headers)
+    assert sent.pop("X-Request-ID")
+    assert {*sent.pop("Allow").split(", ")} == {"OPTIONS", "POST"}
+    assert sent == {"Content-Length": "0", "Content-Type": "text/html; charset=utf-8"}
+
+
+@pytest.mark.parametrize("slashes", ["/%2F", "/%2f%2F"])
+def test_path_with_two_slashes(site: Flask, slashes: str) -> None:
+    """A path that begins with two slashes is 40401, whatever it would be with one slash.
+
+    A proxy that lets only some clients reach /plants would not recognize it.
+    """
+    config = {"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_OPERATIONS": [*OPERATIONS]}
+    client = create_app({**config, "PLANTSTORE_METRICS": 1}).test_client()
+    paths = "plants", "plants/1", "healthz", "readyz", "metrics", "openapi.json", "docs"
+    for path, method in product(paths, ("GET", "POST", "PUT", "DELETE")):
+        message = check_error(client.open(slashes + path, method=method, headers=BEARER), 40401)
+        assert message == "There is nothing at this path. It begins with two slashes."
+    check_error(site.test_client().post(f"{slashes}garden/plants", headers=BEARER), 40401)

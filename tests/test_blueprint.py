@@ -11,8 +11,9 @@ from flask import Flask, url_for
 from plantstore import MemoryStore, create_app, create_docs_blueprint, create_health_blueprint
 from plantstore.blueprint import OPERATIONS
 from tests.support.responses import ALL, check_error
-from tests.support.sites import BEARER, ROSE, TOKEN, make_blueprint
+from tests.support.sites import BEARER, ROSE, TOKEN, make_blueprint, make_site
 
+HTML = "text/html; charset=utf-8"
 # The methods of each operation, by the path.
 METHODS = {
     "/plants": {"create": {"POST"}, "list": {"GET", "HEAD"}},
@@ -76,3 +77,36 @@ def test_url_of_every_rule(site: Flask) -> None:
             values: dict[str, Any] = dict.fromkeys(rule.arguments, "x")
             url = url_for(rule.endpoint, **values)
             assert site.test_client().options(url).status_code == 200
+
+
+def test_other_methods_in_a_site(site: Flask) -> None:
+    """In a site, a method that no operation has gets the 405 of the site, also with its Allow."""
+    site.register_error_handler(405, lambda error: (f"only {sorted(error.valid_methods)}", 405))
+    response = site.test_client().put("/garden/plants", headers=BEARER)
+    assert (response.status_code, response.text) == (405, "only ['OPTIONS', 'POST']")
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_site_page_at_the_same_path(before: bool) -> None:
+    """A page that the host site has at the same path keeps its methods, and is in Allow.
+
+    Other methods reach the blueprint.
+    """
+    site = Flask("site", static_folder=None)
+    if before:
+        make_site(site, url_prefix="/garden")
+    site.add_url_rule("/garden/plants", "page", lambda: "my plants", methods=["GET", "PUT"])
+    if not before:
+        make_site(site, url_prefix="/garden")
+    client = site.test_client()
+    assert client.get("/garden/plants").data == client.put("/garden/plants").data == b"my plants"
+    assert "PUT" in client.delete("/garden/plants", headers=BEARER).headers["Allow"]
+    assert client.post("/garden/plants", json=ROSE, headers=BEARER).status_code == 200
+
+
+def test_other_paths_get_the_404_page_of_the_site(site: Flask) -> None:
+    """A path that no operation has gets the 404 page of the host site, with every method."""
+    paths = "/garden", "/garden/", "/garden/plants/", "/garden/plants/1", "/garden/plantsx"
+    for path, method in product(paths, HTTPMethod):
+        response = site.test_client().open(path, method=method, headers=BEARER)
+        assert (response.status_code, response.content_type) == (404, HTML)

@@ -14,18 +14,17 @@ from werkzeug.test import TestResponse
 
 from plantstore import MemoryStore
 from tests.support.responses import check_error, send
-from tests.support.sites import ROSE_JSON, make_site, new_rose
+from tests.support.sites import ROSE_JSON, make_site
 
 # The WSGI environment of a chunked request.
 CHUNKED = {"HTTP_TRANSFER_ENCODING": "chunked", "wsgi.input_terminated": True}
 
 
+JSON = "application/json"
+
+
 @pytest.mark.parametrize(
-    "content_type",
-    [
-        *("application/json", "application/json; charset=utf-8", "application/json;charset=latin1"),
-        *("Application/JSON", "application/json ; a=b", "application/json;"),
-    ],
+    "content_type", [JSON, f"{JSON}; charset=latin1", "Application/JSON ; a", f"{JSON};"]
 )
 def test_content_type_json_is_accepted(client: FlaskClient, content_type: str) -> None:
     """Content-Type application/json is accepted in any letter case and with any parameters."""
@@ -33,22 +32,19 @@ def test_content_type_json_is_accepted(client: FlaskClient, content_type: str) -
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("name", "value"),
     [
-        *({"content_type": other} for other in (None, "", "text/plain", "x" * 5000)),
-        *({"content_type": f"application/{other}"} for other in ("jsonx", "problem+json")),
-        *(
-            {"content_type": "application/json, text/plain"},
-            {"content_type": "multipart/form-data"},
-        ),
-        {"content_type": "application/x-www-form-urlencoded"},
-        *({"headers": {"Content-Encoding": coding}} for coding in ("gzip", "br", "identity")),
+        *(("Content-Type", value) for value in (None, "", "text/plain", "x" * 5000, f"{JSON}x")),
+        *(("Content-Type", value) for value in (f"{JSON}, text/plain", "application/problem+json")),
+        ("Content-Type", "application/x-www-form-urlencoded"),
+        *(("Content-Encoding", coding) for coding in ("gzip", "br", "identity")),
     ],
 )
 def test_other_media_type_or_encoding_is_refused(
-    client: FlaskClient, options: dict[str, Any]
+    client: FlaskClient, name: str, value: str | None
 ) -> None:
     """A body of another type, without a type, or with a Content-Encoding, is refused: 40001."""
+    options: Any = {"content_type": value} if "T" in name else {"headers": {name: value}}
     for body in (ROSE_JSON, gzip.compress(ROSE_JSON, mtime=0)):
         check_error(send(client, body, **options), 40001)
 
@@ -68,32 +64,23 @@ def post(site: Flask, body: bytes, **environ: Any) -> TestResponse:
 @pytest.mark.parametrize(
     ("max_body", "site_limit", "limit"),
     [
-        *((65536, None, 65536), (60, None, 60), (60, 10**7, 60)),
-        *((65536, 60, 60), (65536, 60.0, 60), (60, 60, 60)),
+        *((None, None, 65536), (60, None, 60), (60, 10**7, 60), (60, 60, 60), (1, None, 1)),
+        *((None, 60, 60), (None, 60.0, 60), (None, 0, 0)),
     ],
 )
 def test_limit_of_a_body_is_inclusive(
-    max_body: int, site_limit: float | None, limit: int, environ: dict[str, Any]
+    max_body: int | None, site_limit: float | None, limit: int, environ: dict[str, Any]
 ) -> None:
     """The lower one of max_body and the site's MAX_CONTENT_LENGTH applies; above it, 41301.
 
-    A body is never truncated, and by default, max_body is 65,536 bytes.
+    By default, max_body is 65,536 bytes.
     """
-    options: Any = {} if max_body == 65536 else {"max_body": max_body}
+    options: Any = {} if max_body is None else {"max_body": max_body}
     site = make_site(url_prefix="/garden", **options)
     site.config["MAX_CONTENT_LENGTH"] = site_limit
-    for length in (limit + 1, 2 * limit):
-        check_error(post(site, ROSE_JSON.ljust(length), **environ), 41301)
-    assert post(site, ROSE_JSON.ljust(limit), **environ).status_code == 200
-
-
-def test_limit_of_one_byte() -> None:
-    """The smallest limit of a blueprint is one byte, and that of a site is none."""
-    site = make_site(url_prefix="/garden", max_body=1)
-    check_error(post(site, b"{}"), 41301)
-    check_error(post(site, b"1"), 40003)
-    site.config["MAX_CONTENT_LENGTH"] = 0
-    check_error(post(site, b"1"), 41301)
+    for length in (limit + 1, 2 * limit + 2):
+        check_error(post(site, b"0" * length, **environ), 41301)
+    check_error(post(site, b"0" * limit, **environ), 40003 if limit == 1 else 40002)
 
 
 def test_limit_of_one_request_applies(site: Flask) -> None:
@@ -165,14 +152,6 @@ class SmallReads(BytesIO):
         return super().read(min(5, size))
 
 
-def test_body_in_small_reads_is_complete(site: Flask) -> None:
-    """A body that the server delivers in small pieces is read completely, and no byte beyond it."""
-    for environ in ({}, CHUNKED):
-        body = new_rose()
-        pieces = SmallReads(body, 2**16 + 1 if environ else len(body))
-        assert post(site, body, **environ | {"wsgi.input": pieces}).status_code == 200
-
-
 def fill(start: bytes, unit: bytes, end: bytes) -> bytes:
     """Return a body of about 64 KiB."""
     return start + unit * ((2**16 - len(start) - len(end)) // len(unit)) + end
@@ -185,9 +164,7 @@ LARGE = {
     "nested lists": fill(NEW + b'"x":[', b"[[[[[[[[]]]]]]]],", b"1]}"),
     "members": NEW + b"".join(b'"a%d":1,' % number for number in range(6_000)) + b'"b":1}',
     "escapes": fill(b'{"id":1,"name":"', rb"\u0001", b'"}'),
-    "digits": fill(b'{"name":"","id":', b"9", b"}"),
     "exponent": b'{"name":"","id":1e999999999}'.ljust(2**16),
-    "bad end": fill('{"id":1,"name":"🌹'.encode(), b"a", b'"]'),
     "not UTF-8": fill("🌹".encode(), b"a", b"\xff"),
     "deep": b"[" * 2**16,
 }
@@ -265,22 +242,18 @@ def hook(site: Flask, before: Read, after: Read = READS["get_data"]) -> list[Any
 def test_site_may_read_the_body_before_and_after(
     site: Flask, opens: Read, reads: Read, environ: dict[str, Any]
 ) -> None:
-    """A host site's hooks may read the complete body before and after, up to the site's limit."""
+    """A host site's hooks may read the complete body before and after, up to the site's limit.
+
+    The server may deliver it in small pieces. No byte beyond its Content-Length is read.
+    """
     seen = hook(site, opens, reads)
     for limit in (None, len(ROSE_JSON), 10_000):
         site.config["MAX_CONTENT_LENGTH"] = limit
         for body in (ROSE_JSON, b"{}"):
-            response = post(site, body, **environ)
+            pieces = SmallReads(body, 2**17 if environ else len(body))
+            response = post(site, body, **{**environ, "wsgi.input": pieces})
             assert response.status_code == (200 if (limit, body) == (None, ROSE_JSON) else 400)
             assert seen.pop() in (body, loads(body))
-
-
-@each_opens
-def test_input_is_not_read_beyond_its_end(site: Flask, opens: Read) -> None:
-    """The input is never read beyond the Content-Length, also if a hook has read the body."""
-    hook(site, opens)
-    pieces = SmallReads(ROSE_JSON, len(ROSE_JSON))
-    assert post(site, ROSE_JSON, **{"wsgi.input": pieces}).status_code == 200
 
 
 @each_length

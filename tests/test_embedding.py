@@ -7,7 +7,10 @@ from http.client import HTTPConnection
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from apiflask import APIFlask
 from flask import Flask, Response, abort, jsonify, redirect, request, session, url_for
+from flask_smorest import Api
+from flask_smorest import Blueprint as SmorestBlueprint
 from marshmallow import ValidationError
 from werkzeug.exceptions import HTTPException, TooManyRequests, default_exceptions
 
@@ -39,11 +42,15 @@ LATER.insert(0, {**JSON, "method": "GET"})
 
 
 def test_requests_cover_every_error() -> None:
-    """REQUESTS has a request for every error of an embedded store, except 50001.
+    """REQUESTS has a request for every error of an embedded store; none uses the site's session.
 
-    50304 is about the file of tokens of the standalone service.
+    50001 is tested below. 50304 is about the file of tokens of the standalone service.
     """
-    responses = send_all(with_prefix(Flask("site")))
+    site = Flask("site")
+    site.secret_key = "hunter2"
+    responses = send_all(with_prefix(site))
+    names = {name for response in responses for name, _ in response.headers}
+    assert names.isdisjoint({"Set-Cookie", "Vary"})
     assert {200, *ERRORS} - {40005, 40401, 40501, 50001, 50304} == {*REQUESTS}
     for number, response in zip(REQUESTS, responses, strict=False):
         assert number == 200 or b'"error":%d,' % number in response.body
@@ -148,18 +155,14 @@ def test_site_state_is_unchanged() -> None:
 
 def state(site: Flask) -> dict[str, str]:
     """Return the repr of each part of a site, without the blueprint's entries."""
-    logger = logging.getLogger(site.name)
-    parts = vars(site.jinja_env) | vars(logger) | vars(logging.root) | vars(site)
-    parts["rules"] = {rule.endpoint: rule for rule in site.url_map.iter_rules()}
-    del parts["url_map"], parts["_got_first_request"]
-    return {name: repr(without_garden(part)) for name, part in parts.items()}
-
-
-def without_garden(part: Any) -> Any:
-    """Return a part of a site without the entries whose names start with garden."""
-    if not isinstance(part, dict):
-        return part
-    return {name: value for name, value in part.items() if not str(name).startswith("garden")}
+    parts = vars(site.jinja_env) | vars(logging.getLogger(site.name)) | vars(logging.root)
+    parts |= vars(site) | {"rules": {rule.endpoint: rule for rule in site.url_map.iter_rules()}}
+    for part in ("url_map", "_got_first_request"):
+        del parts[part]
+    for name, part in parts.items():
+        if isinstance(part, dict):
+            parts[name] = {key: part[key] for key in part if not str(key).startswith("garden")}
+    return {name: repr(part) for name, part in parts.items()}
 
 
 def own(status: int, description: str | None = None) -> HTTPException:
@@ -254,3 +257,32 @@ def test_internal_error_is_raised_in_debug_and_testing(setting: str) -> None:
     site.config[setting] = True
     with pytest.raises(ZeroDivisionError):
         create(site.test_client(), ROSE)
+
+
+def smorest() -> Flask:
+    """Return a site whose own API uses flask-smorest."""
+    site = Flask("site")
+    names = {"API_TITLE": "Site", "API_VERSION": "v1", "OPENAPI_VERSION": "3.1.0"}
+    site.config.from_mapping(names, OPENAPI_URL_PREFIX="/")
+    pets = SmorestBlueprint("pets", "pets", url_prefix="/pets")
+    pets.route("/")(pets.response(200)(lambda: []))
+    Api(site).register_blueprint(pets)
+    return site
+
+
+def apiflask() -> Flask:
+    """Return a site whose own API uses APIFlask."""
+    site = APIFlask("site")
+    site.get("/pets/")(lambda: [])
+    return site
+
+
+@pytest.mark.parametrize("framework", [smorest, apiflask])
+def test_other_api_framework(framework: Callable[[], Flask]) -> None:
+    """A host site's API framework and the embedded store do not change each other's responses."""
+    without, embedding = framework(), framework()
+    assert send_all(with_prefix(embedding)) == send_all(with_prefix(Flask("site")))
+    for path in ("/openapi.json", "/pets/", "/nothing", "/garden/nothing"):
+        after, before = (app.test_client().get(path) for app in (embedding, without))
+        assert (after.status, after.data) == (before.status, before.data)
+    assert b"/pets/" in without.test_client().get("/openapi.json").data
