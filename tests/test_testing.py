@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from time import sleep
 from typing import Any, NoReturn
@@ -277,43 +278,20 @@ def test_store_that_does_not_see_the_changes_of_another_one_fails(
     check(Correct(), Correct())
 
 
-FAULTY_SHARED = """
+SHARED_MEMORY = """
 from plantstore import MemoryStore
 
 class Faulty(MemoryStore):
-    one_process = ONE_PROCESS
+    one_process = {one_process}
 
-stores = {}
+stores = {{}}
 
 def open(url):
-    return stores.setdefault(url, Faulty())
+    return {opened}
 """
-
-
-def test_store_that_processes_do_not_share_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A store that is shared only within each process fails the tests with other processes."""
-    install(monkeypatch, tmp_path, "faulty", "faulty", FAULTY_SHARED.replace("ONE_PROCESS", "1"))
-    store = open_store("faulty://")
-    with pytest.raises(AssertionError):
-        SHARED.test_store_is_declared_as_shared(store)
-    SHARED.test_changes_are_seen_by_other_stores("faulty://", store)
-    with pytest.raises(AssertionError):
-        SHARED.test_concurrent_adds_of_processes_succeed_once("faulty://", store)
-
-
-def test_store_that_opens_empty_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store whose URL opens a new, empty store fails the tests with several stores."""
-    source = FAULTY_SHARED.replace("stores.setdefault(url, Faulty())", "Faulty()")
-    install(monkeypatch, tmp_path, "faulty", "faulty", source.replace("ONE_PROCESS", "False"))
-    SHARED.test_store_is_declared_as_shared(open_store("faulty://"))
-    with pytest.raises(AssertionError):
-        SHARED.test_plants_are_kept_after_close("faulty://")
-    with pytest.raises(AssertionError):
-        SHARED.test_changes_are_seen_by_other_stores("faulty://", open_store("faulty://"))
-
-
+# A store that is shared only within a process, and one whose URL opens a new, empty store.
+ONE_PROCESS = SHARED_MEMORY.format(one_process=1, opened="stores.setdefault(url, Faulty())")
+OPENS_EMPTY = SHARED_MEMORY.format(one_process=False, opened="Faulty()")
 SQL_REFUSES_SEVEN = """
 from plantstore import PlantExists
 from plantstore.sql import SQLStore, make_engine
@@ -327,13 +305,36 @@ class Faulty(SQLStore):
 def open(url):
     return Faulty(make_engine(url.replace("faulty:", "sqlite:")))
 """
+DECLARED, KEPT = SHARED.test_store_is_declared_as_shared, SHARED.test_plants_are_kept_after_close
+SEEN = SHARED.test_changes_are_seen_by_other_stores
+ADDED = SHARED.test_concurrent_adds_of_processes_succeed_once
 
 
-def test_wrong_outcome_of_an_add_in_another_process_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
+@pytest.mark.parametrize(
+    ("source", "failing", "passing"),
+    [
+        (ONE_PROCESS, [DECLARED, ADDED], [SEEN]),
+        (OPENS_EMPTY, [KEPT, SEEN], [DECLARED]),
+        (SQL_REFUSES_SEVEN, [ADDED], [DECLARED]),
+    ],
+)
+def test_store_that_is_not_shared_fails(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    url: str,
+    source: str,
+    failing: list[Callable[..., None]],
+    passing: list[Callable[..., None]],
 ) -> None:
-    """A store that refuses a new id fails the test with other processes."""
-    install(monkeypatch, tmp_path, "faulty", "faulty", SQL_REFUSES_SEVEN)
-    faulty = url.replace("sqlite:", "faulty:")
-    with open_store(faulty) as store, pytest.raises(AssertionError):
-        SHARED.test_concurrent_adds_of_processes_succeed_once(faulty, store)
+    """A store that processes do not share, or share with a fault, fails these tests."""
+    install(monkeypatch, tmp_path, "faulty", "faulty", source)
+    url = url.replace("sqlite:", "faulty:")
+    for test in (*passing, *failing):
+        with open_store(url) as store:
+            fixtures = {"url": url, "store": store}
+            call = partial(test, **{name: fixtures[name] for name in signature(test).parameters})
+            if test in passing:
+                call()
+            else:
+                with pytest.raises(AssertionError):
+                    call()
