@@ -19,15 +19,8 @@ async def coroutine_function(token: str) -> str | None:
     return token
 
 
-class CoroutineCallable:
-    """An object that is called like a coroutine function."""
-
-    async def __call__(self, token: str) -> str | None:
-        """Return the token."""
-        return token
-
-
-WRONG = [StaticTokens, str, coroutine_function, partial(coroutine_function), CoroutineCallable()]
+WRONG: list[Any] = [StaticTokens, str, coroutine_function, partial(coroutine_function)]
+WRONG.append(type("CoroutineCallable", (), {"__call__": coroutine_function})())
 WRONG += ["s3cret", ["s3cret"], {}, False]
 
 

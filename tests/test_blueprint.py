@@ -3,12 +3,11 @@
 from collections.abc import Collection
 from http import HTTPMethod
 from itertools import combinations, product
-from typing import Any
 
 import pytest
-from flask import Flask, url_for
+from flask import Flask
 
-from plantstore import MemoryStore, create_app, create_docs_blueprint, create_health_blueprint
+from plantstore import create_app
 from plantstore.blueprint import OPERATIONS
 from tests.support.responses import ALL, check_error
 from tests.support.sites import BEARER, ROSE, TOKEN, make_blueprint, make_site
@@ -25,10 +24,7 @@ METHODS = {
     "operations", [names for count in range(1, 5) for names in combinations(ALL, count)]
 )
 def test_each_operation_is_enabled_separately(operations: Collection[str]) -> None:
-    """A path of the service has the methods of the enabled operations; 40501 and Allow name them.
-
-    Without an operation, a path does not exist: 40401 names the requests of the operations.
-    """
+    """A path has the methods of its enabled operations, and without one, it does not exist."""
     config = {"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_OPERATIONS": ",".join(operations)}
     client = create_app(config).test_client()
     enabled = ", ".join(f"{OPERATIONS[name].method} {OPERATIONS[name].path}" for name in operations)
@@ -67,18 +63,6 @@ def test_site_has_only_the_rules_of_the_operations() -> None:
     }
 
 
-def test_url_of_every_rule(site: Flask) -> None:
-    """A host site can build a URL for each of its rules, such as for a list of its pages."""
-    site.register_blueprint(create_health_blueprint(store=MemoryStore()))
-    site.register_blueprint(create_docs_blueprint(), url_prefix="/garden")
-    site.register_blueprint(make_blueprint(name="all", operations=[*OPERATIONS]), url_prefix="/all")
-    with site.test_request_context():
-        for rule in site.url_map.iter_rules():
-            values: dict[str, Any] = dict.fromkeys(rule.arguments, "x")
-            url = url_for(rule.endpoint, **values)
-            assert site.test_client().options(url).status_code == 200
-
-
 def test_other_methods_in_a_site(site: Flask) -> None:
     """In a site, a method that no operation has gets the 405 of the site, also with its Allow."""
     site.register_error_handler(405, lambda error: (f"only {sorted(error.valid_methods)}", 405))
@@ -88,10 +72,7 @@ def test_other_methods_in_a_site(site: Flask) -> None:
 
 @pytest.mark.parametrize("before", [True, False])
 def test_site_page_at_the_same_path(before: bool) -> None:
-    """A page that the host site has at the same path keeps its methods, and is in Allow.
-
-    Other methods reach the blueprint.
-    """
+    """A page of a site at the same path keeps its methods; the others reach the blueprint."""
     site = Flask("site", static_folder=None)
     if before:
         make_site(site, url_prefix="/garden")

@@ -40,9 +40,7 @@ def test_content_type_json_is_accepted(client: FlaskClient, content_type: str) -
         *(("Content-Encoding", coding) for coding in ("gzip", "br", "identity")),
     ],
 )
-def test_other_media_type_or_encoding_is_refused(
-    client: FlaskClient, name: str, value: str | None
-) -> None:
+def test_other_type_is_refused(client: FlaskClient, name: str, value: str | None) -> None:
     """A body of another type, without a type, or with a Content-Encoding, is refused: 40001."""
     options: Any = {"content_type": value} if "T" in name else {"headers": {name: value}}
     for body in (ROSE_JSON, gzip.compress(ROSE_JSON, mtime=0)):
@@ -71,10 +69,7 @@ def post(site: Flask, body: bytes, **environ: Any) -> TestResponse:
 def test_limit_of_a_body_is_inclusive(
     max_body: int | None, site_limit: float | None, limit: int, environ: dict[str, Any]
 ) -> None:
-    """The lower one of max_body and the site's MAX_CONTENT_LENGTH applies; above it, 41301.
-
-    By default, max_body is 65,536 bytes.
-    """
+    """The lower one of max_body, by default 65,536 bytes, and MAX_CONTENT_LENGTH applies."""
     options: Any = {} if max_body is None else {"max_body": max_body}
     site = make_site(url_prefix="/garden", **options)
     site.config["MAX_CONTENT_LENGTH"] = site_limit
@@ -127,20 +122,14 @@ EMPTY = "The body is empty. Send a JSON object."
         *(({"CONTENT_LENGTH": length}, EMPTY) for length in ("", "-5", "x", "1e3")),
     ],
 )
-def test_body_that_cannot_be_read_is_refused(
-    site: Flask, environ: dict[str, Any], message: str
-) -> None:
+def test_incomplete_body_is_refused(site: Flask, environ: dict[str, Any], message: str) -> None:
     """A body that is cut short, broken, or has no valid length is 40002, never a 500."""
     assert check_error(post(site, ROSE_JSON, **environ), 40002) == message
     assert post(site, ROSE_JSON).status_code == 200
 
 
 class SmallReads(BytesIO):
-    """An input that returns at most five bytes per call, as some servers do.
-
-    :param body: the bytes of the input.
-    :param most: the number of bytes that may be read in all. On a socket, another byte blocks.
-    """
+    """An input that returns at most five bytes per call, and on which reading more blocks."""
 
     def __init__(self, body: bytes, most: int) -> None:
         super().__init__(body)
@@ -230,10 +219,7 @@ def hook(site: Flask, before: Read, after: Read = READS["get_data"]) -> list[Any
 def test_site_may_read_the_body_before_and_after(
     site: Flask, opens: Read, reads: Read, environ: dict[str, Any]
 ) -> None:
-    """A host site's hooks may read the complete body before and after, up to the site's limit.
-
-    The server may deliver it in small pieces. No byte beyond its Content-Length is read.
-    """
+    """A site's hooks may read the body before and after; no byte beyond its end is read."""
     seen = hook(site, opens, reads)
     for limit in (None, len(ROSE_JSON)):
         site.config["MAX_CONTENT_LENGTH"] = limit
@@ -264,10 +250,8 @@ def test_body_that_a_site_has_consumed_is_refused(
 def test_lower_limit_of_the_site_applies(
     site: Flask, store: MemoryStore, opens: Read, environ: dict[str, Any]
 ) -> None:
-    """A body over the host site's limit is 41301; a hook that then reads it causes no 500.
-
-    werkzeug truncates a chunked body for a hook that reads it before.
-    """
+    """A body over the host site's limit is 41301; a hook that then reads it causes no 500."""
+    # werkzeug truncates a chunked body for a hook that reads it before.
     site.config["MAX_CONTENT_LENGTH"] = 50
     seen = hook(site, opens)
     for body in (ROSE_JSON.ljust(51), b" " * 50 + ROSE_JSON):

@@ -24,13 +24,8 @@ def client(store: MemoryStore) -> FlaskClient:
 @pytest.mark.parametrize(
     "more", [{}, {"tag": "indoor"}, {"tag": ""}, {"color": "green", "Name": 7, "": None}]
 )
-def test_create_returns_the_plant(
-    client: FlaskClient, store: MemoryStore, more: dict[str, Any]
-) -> None:
-    """An accepted request has the response 200 with the Plant in JSON, without its id.
-
-    Unknown members are ignored.
-    """
+def test_create_returns_the_plant(client: FlaskClient, store: MemoryStore, more: Any) -> None:
+    """An accepted request is 200 with the Plant, without its id; unknown members are ignored."""
     response = create(client, {"id": 1, "name": "Monstera", **more})
     tag = {"tag": more["tag"]} if "tag" in more else {}
     assert (response.status_code, response.json) == (200, {"name": "Monstera", **tag})
@@ -58,9 +53,7 @@ def test_duplicate_id_is_refused(client: FlaskClient, store: MemoryStore) -> Non
     assert list(store) == [Plant(1, "Monstera", "indoor")]
 
 
-def test_concurrent_duplicates_are_acknowledged_once(
-    client: FlaskClient, store: MemoryStore
-) -> None:
+def test_concurrent_duplicates(client: FlaskClient, store: MemoryStore) -> None:
     """When 16 clients create the same 50 ids, each id is acknowledged once."""
     start = Barrier(16)
 

@@ -122,10 +122,7 @@ def test_id_is_not_rounded_with_any_option(schema: type[Schema]) -> None:
 
 
 def test_texts_that_loads_takes() -> None:
-    """Loads accepts a str, bytes and a bytearray; a fault in the JSON text has its position.
-
-    A lone surrogate in a str is an invalid name, and in bytes not UTF-8.
-    """
+    """Loads accepts a str, bytes and a bytearray; a fault in the JSON text has its position."""
     schema, text, surrogate = NewPlantSchema(), '{"id":1,"name":"früh"}', '{"id":1,"name":"\ud800"}'
     for data in (text, text.encode(), bytearray(text.encode())):
         assert schema.loads(data) == {"id": 1, "name": "früh"}

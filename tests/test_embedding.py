@@ -30,10 +30,9 @@ from tests.support.host_sites import (
     send_all,
     with_prefix,
 )
-from tests.support.responses import check_error, create
+from tests.support.responses import check_error
 from tests.support.serving import LIMIT, ROOT, Gunicorn
-from tests.support.sites import ROSE, ROSE_JSON, TOKEN, make_site
-from tests.support.stores import FailingStore
+from tests.support.sites import ROSE_JSON, TOKEN
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -42,10 +41,7 @@ LATER.insert(0, {**JSON, "method": "GET"})
 
 
 def test_requests_cover_every_error() -> None:
-    """REQUESTS has a request for every error of an embedded store; none uses the site's session.
-
-    50001 is tested below. 50304 is about the file of tokens of the standalone service.
-    """
+    """REQUESTS has a request for every error of an embedded store; none uses the site's session."""
     site = Flask("site")
     site.secret_key = "hunter2"
     responses = send_all(with_prefix(site))
@@ -197,11 +193,7 @@ STATUSES = (400, 401, 403, 404, 413, 415, 418, 429, 451, 503)
 def test_exception_in_a_site_hook_becomes_an_error(
     site: Flask, caplog: pytest.LogCaptureFixture, error: Exception, number: int, message: str
 ) -> None:
-    """A site's exception becomes an Error, of its status times 100, despite the site's handlers.
-
-    A store's exception becomes that of the store. The log has one line about it: an ERROR about a
-    5xx, and the traceback if nothing expects it.
-    """
+    """An exception of a site's hook becomes an Error, and a line of the log at the right level."""
     caplog.set_level("INFO", "plantstore")
 
     def refuse() -> None:
@@ -248,15 +240,6 @@ def test_response_of_a_site_hook_is_unchanged(
     response = site.test_client().open(**REQUESTS[200])
     assert (response.status_code, body in response.text) == (status, True)
     assert response.mimetype != "application/json"
-
-
-@pytest.mark.parametrize("setting", ["TESTING", "DEBUG"])
-def test_internal_error_is_raised_in_debug_and_testing(setting: str) -> None:
-    """In testing and debug mode an unexpected exception is raised."""
-    site = make_site(store=FailingStore(ZeroDivisionError()))
-    site.config[setting] = True
-    with pytest.raises(ZeroDivisionError):
-        create(site.test_client(), ROSE)
 
 
 def smorest() -> Flask:

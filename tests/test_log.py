@@ -54,10 +54,7 @@ def test_every_response_has_one_request_id(client: FlaskClient, method: str, pat
 
 
 def test_request_id_of_a_site_stays(site: Flask, caplog: pytest.LogCaptureFixture) -> None:
-    """The pages of a host site get no X-Request-ID; a site may set the header, or the id.
-
-    If the site sets the id of a request, the log has it, and the response has no other id.
-    """
+    """The pages of a host site get no X-Request-ID; a site may set the header, or the id."""
     caplog.set_level("INFO", "plantstore")
     client, headers = site.test_client(), BEARER | {ID: "of-the-client"}
 
@@ -94,12 +91,7 @@ CUT: dict[str, Any] = {"data": "{hunter2", "environ_overrides": {"CONTENT_LENGTH
 def test_refusal_is_logged_at_info(
     client: FlaskClient, caplog: pytest.LogCaptureFixture, sent: Any, line: str, name: str
 ) -> None:
-    """A refusal is one line at INFO: its number, reason, client, address and the request id.
-
-    The number is a field of the record, and the line begins with it before its arguments are put
-    in, so that a collector of errors does not take two numbers for one error. No part of the
-    request is in it.
-    """
+    """A refusal is one line at INFO: number, reason, client, address, id, and nothing sent."""
     create(client, ROSE)
     caplog.set_level("INFO", "plantstore")
     response = client.post("/plants", **sent)
@@ -107,6 +99,7 @@ def test_refusal_is_logged_at_info(
     check_error(response, number)
     (record,) = caplog.records
     assert record.levelno == logging.INFO
+    # A collector of errors groups lines by their text before its arguments are put in.
     assert (record.msg[:7], vars(record)["plantstore_error"]) == (f"{number}: ", number)
     assert record.getMessage().startswith(line)
     about = f" (client: {name}, address: '127.0.0.1', request: {response.headers[ID]})"
@@ -126,11 +119,8 @@ def test_refusal_is_logged_at_info(
 def test_failure_is_logged(
     error: Exception, line: str, standalone: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A 5xx is logged at ERROR with the client and the request id; standalone, only once.
-
-    Only an unexpected exception has a traceback: an outage causes one line for each request. The
-    cause of an unavailable store, which may have the values of a plant, is not in the log.
-    """
+    """A 5xx is an ERROR with the client and the id; only an unexpected one has a traceback."""
+    # The cause may have the values of a plant.
     error.__cause__ = None if isinstance(error, ZeroDivisionError) else ValueError("hunter2")
     store = FailingStore(error)
     service = create_app({"PLANTSTORE_TOKENS": TOKEN}, store=store)
@@ -149,9 +139,7 @@ def test_failure_is_logged(
     assert not any(secret in caplog.text for secret in (TOKEN, "hunter2"))
 
 
-def test_failure_outside_the_blueprints_is_an_error(
-    app: Flask, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_failure_outside_the_blueprints(app: Flask, caplog: pytest.LogCaptureFixture) -> None:
     """An exception at any path of the standalone service is 50001, and logged once."""
 
     @app.before_request

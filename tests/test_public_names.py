@@ -23,9 +23,7 @@ def reloaded(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
         ("sqlalchemy.dialects.mysql", "^(?!.*pip install).*sqlalchemy.dialects"),
     ],
 )
-def test_sql_store_without_sqlalchemy(
-    reloaded: pytest.MonkeyPatch, module: str, message: str
-) -> None:
+def test_no_sqlalchemy(reloaded: pytest.MonkeyPatch, module: str, message: str) -> None:
     """If SQLAlchemy or a part of it is missing, SQLStore is an ImportError that says so."""
     reloaded.setitem(sys.modules, module, None)
     with pytest.raises(ImportError, match=message) as caught:

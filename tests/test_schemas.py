@@ -62,13 +62,8 @@ FRACTIONS = [
     ],
     ids=lambda text: text[:25],
 )
-def test_other_number_is_refused(
-    site: Flask, store: MemoryStore, literal: str, message: str
-) -> None:
-    """An integer outside int64, one that a float may round, and any fraction are refused.
-
-    A fraction is never rounded, however close to an integer it is.
-    """
+def test_other_number(site: Flask, store: MemoryStore, literal: str, message: str) -> None:
+    """An integer outside int64, one that a float may round, and any fraction are refused."""
     assert check_error(send(site, f'{{"id":{literal},"name":"Rose"}}'), 40003) == message
     assert len(store) == 0
 

@@ -35,10 +35,7 @@ def refusal(**config: Any) -> str:
 
 @pytest.mark.parametrize("by_config", [False, True])
 def test_values_in_app_config(monkeypatch: pytest.MonkeyPatch, by_config: bool) -> None:
-    """In the standalone service, app.config has the parsed value of each setting, and no secret.
-
-    The value comes from the environment, or from the config of create_app, which overrides it.
-    """
+    """app.config has the value of each setting, which create_app's config overrides; no secret."""
     config = {
         "PLANTSTORE_TOKENS": "hunter2",
         "PLANTSTORE_STORE": "postgresql://me:hunter2@localhost:1/plants?sslpassword=hunter2",
@@ -90,9 +87,7 @@ def test_other_settings_are_read_beside_arguments() -> None:
         *(("two", ["one", "two"]), ("123", 123)),
     ],
 )
-def test_tokens_are_separated_by_commas_or_white_space(
-    tmp_path: Path, token: str, tokens: Any
-) -> None:
+def test_tokens_of_both_settings(tmp_path: Path, token: str, tokens: Any) -> None:
     """Tokens are separated by commas or white space, or a list; those of the file are added."""
     path = tmp_path / "tokens"
     path.write_text("infile")
@@ -177,13 +172,8 @@ def test_wrong_value_is_refused(name: str, message: str, value: Any) -> None:
         *(("MAXBODY", "MAX_BODY"), ("store", "STORE"), ("PORTS", "PROXIES")),
     ],
 )
-def test_unknown_setting_is_refused(
-    monkeypatch: pytest.MonkeyPatch, name: str, nearest: str
-) -> None:
-    """A name that begins with PLANTSTORE_ and is no setting is refused; the message suggests one.
-
-    This applies to the environment and to the config of create_app.
-    """
+def test_unknown_setting(monkeypatch: pytest.MonkeyPatch, name: str, nearest: str) -> None:
+    """An unknown name in the environment or in create_app's config is refused, with a hint."""
     expected = f"PLANTSTORE_{name} is not a setting. Did you mean PLANTSTORE_{nearest}?"
     unknown = {f"PLANTSTORE_{name}": "hunter2"}
     assert refusal(PLANTSTORE_TOKENS="t", **unknown) == expected

@@ -28,10 +28,7 @@ def remove(site: Flask, id: object) -> int:
 
 
 def test_signals_are_sent_after_the_change(site: Flask, store: MemoryStore) -> None:
-    """A signal has the site, the plant or its id, and the client's name.
-
-    The store then has the change. A signal is not sent for a refused request, nor while muted.
-    """
+    """A signal has the site, the plant or its id, and the client; none is sent for a refusal."""
     calls: list[Any] = []
 
     def added(sender: Flask, plant: Plant, client: str) -> None:
@@ -54,10 +51,7 @@ def test_signals_are_sent_after_the_change(site: Flask, store: MemoryStore) -> N
 def test_exception_in_a_receiver_is_logged(
     site: Flask, store: MemoryStore, setting: str, failure: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """When receivers raise, the response is that of a success, and each exception is logged.
-
-    The store has the change, and the other receivers are called.
-    """
+    """When receivers raise, each exception is logged, and nothing else is affected."""
     site.config[setting] = True
     calls = []
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from plantstore.text import one_line, printable
+from plantstore.text import one_line
 
 
 @pytest.mark.parametrize(
@@ -22,8 +22,3 @@ from plantstore.text import one_line, printable
 def test_one_line(text: object, longest: int | None, line: str) -> None:
     """A text becomes one printable line with single spaces, which ends with an ellipsis if cut."""
     assert one_line(text, longest) == line
-
-
-def test_printable_keeps_white_space() -> None:
-    """Control characters are escaped as in JSON; every other character stays."""
-    assert printable("\x1b  früh 🌵\n") == r"\u001b  früh 🌵\n"
