@@ -35,15 +35,6 @@ def test_untrusted_host_is_refused(app: Flask) -> None:
     assert "hunter2" not in message
 
 
-def test_methods_of_other_paths(client: FlaskClient) -> None:
-    """In the standalone service, Allow of a 405 has the methods of a path without operations."""
-    for path in ("/healthz", "/openapi.json"):
-        response = client.put(path)
-        check_error(response, 40501)
-        assert response.headers["Allow"] == "GET, HEAD, OPTIONS"
-        assert {*client.options(path).headers["Allow"].split(", ")} == {"GET", "HEAD", "OPTIONS"}
-
-
 @pytest.mark.parametrize("method", [*HTTPMethod])
 def test_websocket_handshake(client: FlaskClient, method: HTTPMethod) -> None:
     """In the standalone service, the handshake of a WebSocket is 40005 with every method."""

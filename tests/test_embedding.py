@@ -213,6 +213,7 @@ def test_exception_in_a_site_hook_becomes_an_error(
     assert record.levelno == (logging.ERROR if number >= 50000 else logging.INFO)
     assert (record.exc_info is not None) == (number in {50000, 50001, 50300})
     assert record.getMessage().startswith(f"{number}: ")
+    assert ("The site refuses the request: " in record.getMessage()) == (number % 100 == 0)
 
 
 @pytest.mark.parametrize(
