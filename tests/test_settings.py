@@ -9,7 +9,7 @@ import pytest
 
 from plantstore import MemoryStore, SettingsError, create_app
 from plantstore.settings import Settings
-from tests.support.responses import create
+from tests.support.responses import check_error, create
 from tests.support.sites import ROSE, TOKEN
 
 DIGEST = sha256(b"hashed").hexdigest()
@@ -58,7 +58,10 @@ def test_values_in_app_config(monkeypatch: pytest.MonkeyPatch, by_config: bool) 
     }
     assert "hunter2" not in repr(Settings(config))
     assert app.config["PREFERRED_URL_SCHEME"] == ("http" if by_config else "https")
-    assert create_app({**app.config, "PLANTSTORE_TOKENS": "hunter2"}).config == app.config
+    headers = {"Authorization": "Bearer hunter2", "Content-Type": "application/json"}
+    check_error(app.test_client().post("/plants", data=b" " * 101, headers=headers), 41301)
+    changed = {**app.config, "PLANTSTORE_MAX_BODY": 10**17}
+    assert create_app({**changed, "PLANTSTORE_TOKENS": "hunter2"}).config == changed
 
 
 @pytest.mark.parametrize("name", ["STORE", "TOKENS_FILE", "TOKENS"])
