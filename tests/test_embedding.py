@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import Callable
+from contextlib import closing
 from http.client import HTTPConnection
 from typing import TYPE_CHECKING, Any
 
@@ -68,14 +69,17 @@ def test_site_configuration_does_not_change_responses(
 @pytest.mark.server
 def test_embedded_responses_over_a_socket() -> None:
     """Over a kept connection, an embedded store responds exactly as the standalone service."""
+    application, options = (
+        "tests.support.host_sites:served_site()",
+        ("--keep-alive=60", "--threads=2"),
+    )
     with (
         Gunicorn(PLANTSTORE_TOKENS=TOKEN, PLANTSTORE_OPERATIONS=",".join(OPERATIONS)) as service,
-        Gunicorn("-c", os.devnull, "--threads=2", "tests.support.host_sites:served_site()") as site,
+        Gunicorn("-c", os.devnull, *options, application) as site,
+        closing(HTTPConnection("127.0.0.1", service.port, timeout=LIMIT)) as standalone,
+        closing(HTTPConnection("127.0.0.1", site.port, timeout=LIMIT)) as embedded,
     ):
-        connections = [
-            HTTPConnection("127.0.0.1", server.port, timeout=LIMIT) for server in (service, site)
-        ]
-        for connection in connections:
+        for connection in (standalone, embedded):
             connection.connect()
             connection.auto_open = 0  # It must not connect again.
         for method, path, body, status in [
@@ -87,7 +91,7 @@ def test_embedded_responses_over_a_socket() -> None:
             ("GET", "/plants", b"", 200),
         ]:
             received = []
-            for connection, prefix in zip(connections, ("", "/garden"), strict=True):
+            for connection, prefix in ((standalone, ""), (embedded, "/garden")):
                 headers = HEADERS if status != 401 else {}
                 connection.request(method, prefix + path, body, headers)
                 response = connection.getresponse()
@@ -96,8 +100,6 @@ def test_embedded_responses_over_a_socket() -> None:
                 received.append((response.status, response.headers.items(), response.read()))
             assert received[0] == received[1]
             assert received[0][0] == status
-        for connection in connections:
-            connection.close()
 
 
 def full_site() -> Flask:
