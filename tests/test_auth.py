@@ -31,7 +31,7 @@ def test_valid_bearer_token_is_accepted(client: FlaskClient, credentials: str) -
     [None, "", " ", "Basic !!", "Basic czNjcmV0", "Digest x", TOKEN, f"Bearer{TOKEN}", "Bearer, x"],
 )
 def test_no_bearer_credentials(client: FlaskClient, credentials: str | None) -> None:
-    """Without bearer credentials, also with a token elsewhere, 40101 has a challenge."""
+    """Without bearer credentials, also with a token elsewhere, the response is 40101."""
     client.set_cookie("access_token", TOKEN)
     headers = {} if credentials is None else {"Authorization": credentials}
     token = {"access_token": TOKEN}
