@@ -36,7 +36,7 @@ ERRORS: dict[int, tuple[str, dict[str, str]]] = {
         " had malformed or too many small chunks, or was already read by the site.",
         {},
     ),
-    40003: ("The body must be a NewPlant, or for an update, a Plant.", {}),
+    40003: ("The body must be a NewPlant, or in an update a Plant.", {}),
     40004: ("A plant with this id already exists.", {}),
     40005: (
         "The Host header is missing, repeated or not allowed, or the request is for a WebSocket.",

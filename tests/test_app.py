@@ -1,10 +1,14 @@
-"""The standalone service: paths that it does not have, and trusted hosts."""
+"""The standalone service: paths and methods that it does not have, and trusted hosts."""
+
+from http import HTTPMethod
+from itertools import product
 
 import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
 from plantstore import create_app
+from plantstore.blueprint import OPERATIONS
 from tests.support.responses import check_error
 from tests.support.sites import BEARER, ROSE, TOKEN
 
@@ -12,24 +16,16 @@ from tests.support.sites import BEARER, ROSE, TOKEN
 @pytest.mark.parametrize(
     "path",
     [
-        *("/", "/plants/", "/plants//", "/x//plants", "/plants/1", "/plants/x/y", "/Plants"),
-        *("/static/x", "/favicon.ico", "/%00"),
+        *("/", "/plants/", "/plants//", "/x//plants", "/plants/x/y", "/Plants", "/plants//1"),
+        *("/plants/1/", "/plants/a%2Fb", "/static/x", "/favicon.ico", "/%00"),
     ],
 )
-@pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS", "FOO"])
-def test_not_found(client: FlaskClient, path: str, method: str) -> None:
-    """Every other path of the standalone service is 40401, and the message names /plants."""
-    for headers in ({}, BEARER):
-        response = client.open(path, method=method, json=ROSE, headers=headers)
-        assert "POST /plants" in check_error(response, 40401)
-
-
-def test_message_of_not_found_names_what_exists() -> None:
-    """The message of 40401 names the requests of the operations that are enabled, and no other."""
-    config = {"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_OPERATIONS": "read list"}
-    message = check_error(create_app(config).test_client().get("/"), 40401)
-    expected = "The service has GET /plants/{id}, GET /plants."
-    assert message == f"There is nothing at this path. {expected}"
+def test_not_found(path: str) -> None:
+    """Every other path of the standalone service is 40401, with any method."""
+    config = {"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_OPERATIONS": [*OPERATIONS]}
+    client = create_app(config).test_client()
+    for method, headers in product(("GET", "POST", "OPTIONS", "FOO"), ({}, BEARER)):
+        check_error(client.open(path, method=method, json=ROSE, headers=headers), 40401)
 
 
 def test_untrusted_host_is_refused(app: Flask) -> None:
@@ -37,3 +33,36 @@ def test_untrusted_host_is_refused(app: Flask) -> None:
     app.config["TRUSTED_HOSTS"] = ["example.com"]
     message = check_error(app.test_client().post("/plants", headers={"Host": "hunter2"}), 40005)
     assert "hunter2" not in message
+
+
+@pytest.mark.parametrize("method", [*HTTPMethod])
+def test_websocket_handshake(client: FlaskClient, method: HTTPMethod) -> None:
+    """In the standalone service, the handshake of a WebSocket is 40005 with every method."""
+    handshake = {"Connection": "Upgrade", "Upgrade": "websocket"}
+    response = client.open("/plants", method=method, headers=BEARER | handshake)
+    assert response.status_code == 400
+    if method != "HEAD":
+        check_error(response, 40005)
+
+
+@pytest.mark.parametrize("headers", [{}, BEARER, {"Authorization": "Bearer wrong"}])
+def test_options_without_credentials(client: FlaskClient, headers: dict[str, str]) -> None:
+    """OPTIONS needs no credentials, and reveals nothing but Allow."""
+    response = client.options("/plants", headers=headers)
+    assert (response.status_code, response.data) == (200, b"")
+    sent = dict(response.headers)
+    assert sent.pop("X-Request-ID")
+    assert {*sent.pop("Allow").split(", ")} == {"OPTIONS", "POST"}
+    assert sent == {"Content-Length": "0", "Content-Type": "text/html; charset=utf-8"}
+
+
+@pytest.mark.parametrize("slashes", ["/%2F", "/%2f%2F"])
+def test_path_with_two_slashes(site: Flask, slashes: str) -> None:
+    """A path that begins with two slashes, which a proxy may not recognize, is always 40401."""
+    config = {"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_OPERATIONS": [*OPERATIONS]}
+    client = create_app({**config, "PLANTSTORE_METRICS": 1}).test_client()
+    paths = "plants", "plants/1", "healthz", "readyz", "metrics", "openapi.json", "docs"
+    for path, method in product(paths, ("GET", "POST", "PUT", "DELETE")):
+        message = check_error(client.open(slashes + path, method=method, headers=BEARER), 40401)
+        assert message == "There is nothing at this path. It begins with two slashes."
+    check_error(site.test_client().post(f"{slashes}garden/plants", headers=BEARER), 40401)

@@ -12,7 +12,7 @@ from werkzeug.local import LocalProxy
 
 from plantstore import Client, MemoryStore, SQLStore, StaticTokens, create_app, create_blueprint
 from plantstore.blueprint import OPERATIONS
-from tests.support.sites import BEARER, ROSE
+from tests.support.sites import BEARER, ROSE, make_blueprint
 
 
 async def coroutine_function(token: str) -> str | None:
@@ -20,20 +20,16 @@ async def coroutine_function(token: str) -> str | None:
     return token
 
 
-class CoroutineCallable:
-    """An object that is called like a coroutine function."""
-
-    async def __call__(self, token: str) -> str | None:
-        """Return the token."""
-        return token
+WRONG: list[Any] = [StaticTokens, str, coroutine_function, partial(coroutine_function)]
+WRONG.append(type("CoroutineCallable", (), {"__call__": coroutine_function})())
+WRONG += ["s3cret", ["s3cret"], {}, False]
 
 
-@pytest.mark.parametrize("create", [create_blueprint, create_app])
 @pytest.mark.parametrize(
-    "verify_token",
+    ("create", "verify_token"),
     [
-        *(StaticTokens, str, coroutine_function, partial(coroutine_function), CoroutineCallable()),
-        *("s3cret", ["s3cret"], {}, False),
+        (create_blueprint, None),  # The value of a missing setting.
+        *((create, wrong) for create in (create_blueprint, create_app) for wrong in WRONG),
     ],
 )
 def test_wrong_token_check_is_refused(create: Callable[..., Any], verify_token: Any) -> None:
@@ -42,37 +38,21 @@ def test_wrong_token_check_is_refused(create: Callable[..., Any], verify_token: 
         create(store=MemoryStore(), verify_token=verify_token)
 
 
-def test_blueprint_without_a_token_check_is_refused() -> None:
-    """A verify_token of None, such as that of a missing setting, never opens a site."""
-    with pytest.raises(TypeError, match="^verify_token must be a function, and neither a class"):
-        create_blueprint(store=MemoryStore(), verify_token=None)  # type: ignore[arg-type]
-
-
-def verify(token: str, prefix: str = "") -> str | None:
-    """Return the name of a client."""
-    return prefix + token
-
-
-VERIFIERS: dict[str, Any] = {
-    "lambda": lambda token: token,
-    "partial": partial(verify, prefix="x"),
-    "method of dict": {"s3cret": "Flora"}.get,
-    "method of str": str.upper,
-    "built-in function": ascii,
-    "built-in function without a signature": max,
-    "mock": Mock(return_value="Flora"),
-    "proxy": LocalProxy(lambda: current_app.extensions["verify_token"]),
-}
-
-
-@pytest.mark.parametrize("verifier", VERIFIERS)
-def test_functions_and_proxies_are_accepted(verifier: str) -> None:
+@pytest.mark.parametrize(
+    "verify_token",
+    [
+        *(lambda token: token, partial("{}{}".format, "x"), {"s3cret": "Flora"}.get, str.upper),
+        *(ascii, max, Mock(return_value="Flora")),  # max has no signature.
+        LocalProxy(lambda: current_app.extensions["verify_token"]),
+    ],
+    ids=lambda verify_token: type(verify_token).__name__,
+)
+def test_functions_and_proxies_are_accepted(verify_token: Any) -> None:
     """Anything that can be called with a token is accepted, and a proxy of a store or function."""
     site = Flask("site")
-    site.extensions.update(store=MemoryStore(), verify_token=verify)
+    site.extensions.update(store=MemoryStore(), verify_token=str.upper)
     store: Any = LocalProxy(lambda: current_app.extensions["store"])
-    garden = create_blueprint(store=store, verify_token=VERIFIERS[verifier])
-    site.register_blueprint(garden)
+    site.register_blueprint(create_blueprint(store=store, verify_token=verify_token))
     response = site.test_client().post("/plants", json=ROSE, headers=BEARER)
     assert (response.status_code, len(site.extensions["store"])) == (200, 1)
 
@@ -95,39 +75,40 @@ ALLOWED = f"operations must have one or more of {', '.join(OPERATIONS)}, and not
 def test_wrong_value_is_refused(arguments: dict[str, Any], message: str) -> None:
     """A limit of bodies, a name or operations that a blueprint cannot have are refused."""
     with pytest.raises(ValueError, match="must|may") as caught:
-        create_blueprint(store=MemoryStore(), verify_token=StaticTokens(["t"]), **arguments)
+        make_blueprint(**arguments)
     assert str(caught.value) == message
 
 
-@pytest.mark.parametrize("tokens", [[], {}, iter([])])
-def test_no_token_is_refused(tokens: Any) -> None:
-    """StaticTokens refuses an empty set of tokens."""
-    with pytest.raises(ValueError, match="^tokens must contain at least one token$"):
+INVALID = ["", " ", "sch\xf6n", "hunter2 b", "hunter2=b", "sha256:", "sha256:hunter2", "hunter2\n"]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "error", "message"),
+    [
+        ([], ValueError, "tokens must contain at least one token"),
+        ({}, ValueError, "tokens must contain at least one token"),
+        (iter([]), ValueError, "tokens must contain at least one token"),
+        *((text, TypeError, "tokens must be a list of") for text in ("hunter2", b"hunter2")),
+        *((["hunter2", token], ValueError, "a token is neither a bearer") for token in INVALID),
+        ({"Flora G": "hunter2"}, ValueError, ".* the keys of a mapping are the tokens, its values"),
+    ],
+)
+def test_invalid_tokens_are_refused(tokens: Any, error: type[Exception], message: str) -> None:
+    """StaticTokens refuses what is no list or mapping of tokens; the message has no token."""
+    with pytest.raises(error, match=f"^{message}") as caught:
         StaticTokens(tokens)
-
-
-@pytest.mark.parametrize("tokens", ["hunter2", b"hunter2"])
-def test_single_string_is_refused(tokens: Any) -> None:
-    """A single string, where a list is meant, is refused: each of its letters would be an item."""
-    with pytest.raises(TypeError, match="^tokens must be a list of tokens, or a mapping") as caught:
-        StaticTokens(tokens)
-    assert "hunter2" not in str(caught.value)
-    with pytest.raises(TypeError, match="^operations must be a list of names, such as "):
-        Client("Flora", operations="create")
-
-
-def test_reversed_mapping_of_tokens_is_refused() -> None:
-    """A mapping from names to tokens is refused; the message says what its keys are."""
-    with pytest.raises(
-        ValueError, match="the keys of a mapping are the tokens, its values the names"
-    ) as caught:
-        StaticTokens({"Flora Green": "hunter2"})
     assert "hunter2" not in str(caught.value)
     assert "Flora" not in str(caught.value)
 
 
-def test_sql_store_refuses_the_flask_sqlalchemy_object() -> None:
+def test_rights_in_a_single_string_are_refused() -> None:
+    """A Client refuses a single string, whose parts would all be rights."""
+    with pytest.raises(TypeError, match="^operations must be a list of names, such as "):
+        Client("Flora", operations="create")
+
+
+@pytest.mark.parametrize("engine", [SQLAlchemy(), "sqlite://"])
+def test_sql_store_refuses_the_flask_sqlalchemy_object(engine: Any) -> None:
     """SQLStore refuses the Flask-SQLAlchemy object, and names db.engine."""
-    for engine in (SQLAlchemy(), "sqlite://"):
-        with pytest.raises(TypeError, match="^engine must be an SQLAlchemy Engine, such as db.eng"):
-            SQLStore(engine)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="^engine must be an SQLAlchemy Engine, such as db.eng"):
+        SQLStore(engine)

@@ -3,22 +3,21 @@
 import logging
 import os
 from collections.abc import Callable
+from contextlib import closing
+from http.client import HTTPConnection
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from apiflask import APIFlask
 from flask import Flask, Response, abort, jsonify, redirect, request, session, url_for
-from werkzeug.exceptions import HTTPException, TooManyRequests
-from werkzeug.http import HTTP_STATUS_CODES
+from flask_smorest import Api
+from flask_smorest import Blueprint as SmorestBlueprint
+from marshmallow import ValidationError
+from werkzeug.exceptions import HTTPException, TooManyRequests, default_exceptions
 
-from plantstore import (
-    MemoryStore,
-    Plant,
-    PlantExists,
-    StaticTokens,
-    StoreMisconfigured,
-    StoreUnavailable,
-)
+from plantstore import PlantExists, StoreMisconfigured, StoreUnavailable
 from plantstore.errors import ERRORS
+from tests.support.clients import HEADERS
 from tests.support.host_sites import (
     CONFIGURATIONS,
     JSON,
@@ -32,9 +31,9 @@ from tests.support.host_sites import (
     send_all,
     with_prefix,
 )
-from tests.support.responses import check_error, create
-from tests.support.serving import ROOT, Gunicorn, post
-from tests.support.sites import ROSE, ROSE_JSON, TOKEN, make_site, new_rose
+from tests.support.responses import check_error
+from tests.support.serving import LIMIT, ROOT, Gunicorn
+from tests.support.sites import ROSE_JSON, TOKEN
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -43,11 +42,12 @@ LATER.insert(0, {**JSON, "method": "GET"})
 
 
 def test_requests_cover_every_error() -> None:
-    """REQUESTS has a request for every error of an embedded store, except 50001.
-
-    50304 is about the file of tokens of the standalone service.
-    """
-    responses = send_all(with_prefix(Flask("site")))
+    """REQUESTS has a request for every error of an embedded store; none uses the site's session."""
+    site = Flask("site")
+    site.secret_key = "hunter2"
+    responses = send_all(with_prefix(site))
+    names = {name for response in responses for name, _ in response.headers}
+    assert names.isdisjoint({"Set-Cookie", "Vary"})
     assert {200, *ERRORS} - {40005, 40401, 40501, 50001, 50304} == {*REQUESTS}
     for number, response in zip(REQUESTS, responses, strict=False):
         assert number == 200 or b'"error":%d,' % number in response.body
@@ -68,42 +68,38 @@ def test_site_configuration_does_not_change_responses(
 
 @pytest.mark.server
 def test_embedded_responses_over_a_socket() -> None:
-    """Over a socket, an embedded store responds exactly as the standalone service."""
-    rose = post(new_rose())
-    requests = [rose, post(b"{}"), post(b"["), rose]
-    requests.append(rose.replace(b"s3cret", b"x"))
-    plant = ROSE_JSON.replace(b"1", b"-1", 1)
-    requests += [post(plant), b"GET" + post(b"")[4:]]
-    requests.append(requests[-1].replace(b"/plants", b"/plants?limit=1"))
-    requests += [
-        method + post(b"")[4:].replace(b"/plants", b"/plants/-1") for method in (b"GET", b"DELETE")
-    ]
+    """Over a kept connection, an embedded store responds exactly as the standalone service."""
+    application, options = (
+        "tests.support.host_sites:served_site()",
+        ("--keep-alive=60", "--threads=2"),
+    )
     with (
-        Gunicorn(PLANTSTORE_TOKENS=TOKEN, PLANTSTORE_OPERATIONS=",".join(OPERATIONS)) as server,
-        Gunicorn("-c", os.devnull, "--threads=2", "tests.support.host_sites:served_site()") as site,
+        Gunicorn(PLANTSTORE_TOKENS=TOKEN, PLANTSTORE_OPERATIONS=",".join(OPERATIONS)) as service,
+        Gunicorn("-c", os.devnull, *options, application) as site,
+        closing(HTTPConnection("127.0.0.1", service.port, timeout=LIMIT)) as standalone,
+        closing(HTTPConnection("127.0.0.1", site.port, timeout=LIMIT)) as embedded,
     ):
-        for request in requests:
-            standalone = server.request(request)
-            embedded = site.request(request.replace(b" /", b" /garden/", 1))
-            for name in ("date", "x-request-id"):
-                del standalone.headers[name], embedded.headers[name]
-            assert embedded == standalone
-
-
-def test_store_fault_bypasses_site_error_handlers(caplog: pytest.LogCaptureFixture) -> None:
-    """A fault in the store is 50001 despite the host site's handlers; the log names the client."""
-
-    class FailingStore(MemoryStore):
-        def add(self, plant: Plant) -> None:
-            raise ZeroDivisionError
-
-    site = make_site(store=FailingStore(), verify_token=StaticTokens({TOKEN: "Flora"}))
-    site.register_error_handler(HTTPException, lambda error: "the site's own page")
-    site.register_error_handler(500, lambda error: "the site's own page")
-    check_error(create(site.test_client(), ROSE), 50001)
-    assert "ZeroDivisionError" in caplog.text
-    (line,) = [line for line in caplog.messages if line.startswith("50001: The service failed.")]
-    assert "(client: 'Flora', address: '127.0.0.1', request: " in line
+        for connection in (standalone, embedded):
+            connection.connect()
+            connection.auto_open = 0  # It must not connect again.
+        for method, path, body, status in [
+            *(("POST", "/plants", body, 400) for body in (b"{}", b"[")),
+            *(("POST", "/plants", ROSE_JSON, status) for status in (401, 200, 400)),
+            *((method, "/plants/1", b"", 200) for method in ("GET", "HEAD")),
+            *((method, "/plants?limit=1", b"", 200) for method in ("HEAD", "GET")),
+            *(("DELETE", "/plants/1", b"", status) for status in (204, 404)),
+            ("GET", "/plants", b"", 200),
+        ]:
+            received = []
+            for connection, prefix in ((standalone, ""), (embedded, "/garden")):
+                headers = HEADERS if status != 401 else {}
+                connection.request(method, prefix + path, body, headers)
+                response = connection.getresponse()
+                for name in ("Date", "X-Request-ID"):
+                    del response.headers[name]
+                received.append((response.status, response.headers.items(), response.read()))
+            assert received[0] == received[1]
+            assert received[0][0] == status
 
 
 def full_site() -> Flask:
@@ -157,110 +153,122 @@ def test_site_state_is_unchanged() -> None:
 
 def state(site: Flask) -> dict[str, str]:
     """Return the repr of each part of a site, without the blueprint's entries."""
-    logger = logging.getLogger(site.name)
-    parts = vars(site.jinja_env) | vars(logger) | vars(logging.root) | vars(site)
-    parts["rules"] = {rule.endpoint: rule for rule in site.url_map.iter_rules()}
-    del parts["url_map"], parts["_got_first_request"]
-    return {name: repr(without_garden(part)) for name, part in parts.items()}
+    parts = vars(site.jinja_env) | vars(logging.getLogger(site.name)) | vars(logging.root)
+    parts |= vars(site) | {"rules": {rule.endpoint: rule for rule in site.url_map.iter_rules()}}
+    for part in ("url_map", "_got_first_request"):
+        del parts[part]
+    for name, part in parts.items():
+        if isinstance(part, dict):
+            parts[name] = {key: part[key] for key in part if not str(key).startswith("garden")}
+    return {name: repr(part) for name, part in parts.items()}
 
 
-def without_garden(part: Any) -> Any:
-    """Return a part of a site without the entries whose names start with garden."""
-    if not isinstance(part, dict):
-        return part
-    return {name: value for name, value in part.items() if not str(name).startswith("garden")}
+def own(status: int, description: str | None = None) -> HTTPException:
+    """Return an exception of the host site's own class."""
+    exception: HTTPException = type("Own", (HTTPException,), {"code": status})(description)
+    return exception
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 415, 418, 429, 451, 500, 503])
-def test_abort_in_a_site_hook_becomes_an_error(
-    site: Flask, store: MemoryStore, status: int
-) -> None:
-    """An abort in a host site's hook becomes an Error: its status times 100, its description."""
-    site.before_request(lambda: abort(status, "Not on Sundays.", **RETRY_AFTER.get(status, {})))
-    for kind in (status, HTTPException):
-        site.register_error_handler(kind, lambda error: "the site's own page")
-    response = site.test_client().open(**REQUESTS[200])
-    if status == 500:
-        check_error(response, 50001)
-    else:
-        message = check_error(response, status * 100)
-        assert message == f"{HTTP_STATUS_CODES[status]}: Not on Sundays."
-    assert response.headers.get("Retry-After") == ("7" if status in {429, 503} else None)
-    assert len(store) == 0
-
-
-class NotPaid(HTTPException):
-    """An exception of the host site, with a status for which werkzeug has no class."""
-
-    code = 402
-
-
-def test_custom_http_exception_becomes_an_error(site: Flask) -> None:
-    """A host site's own HTTPException class becomes an Error, with a description or without."""
-
-    def refuse() -> None:
-        raise NotPaid(request.args.get("reason"))
-
-    site.before_request(refuse)
-    site.register_error_handler(HTTPException, lambda error: "the site's own page")
-    client = site.test_client()
-    assert check_error(client.open(**REQUESTS[200]), 40200) == "Payment Required"
-    request_with_reason = {**REQUESTS[200], "query_string": {"reason": "Pay first."}}
-    assert check_error(client.open(**request_with_reason), 40200) == "Payment Required: Pay first."
-
-
-# The additional arguments of abort, by status.
-RETRY_AFTER: dict[int, dict[str, Any]] = {429: {"retry_after": 7}, 503: {"retry_after": 7}}
-
-
-@pytest.mark.parametrize("refusal", [abort, lambda response: response])
-@pytest.mark.parametrize("trap", [True, False])
-def test_response_of_a_site_hook_is_unchanged(site: Flask, refusal: Any, trap: bool) -> None:
-    """A response that a host site's hook returns, or aborts with, is unchanged."""
-    site.config["TRAP_HTTP_EXCEPTIONS"] = trap
-    site.before_request(lambda: refusal(redirect("/login")))
-    response = site.test_client().open(**REQUESTS[200])
-    assert (response.status_code, response.headers["Location"]) == (302, "/login")
-
-
-class Done(HTTPException):
-    """An exception of the host site that is no error."""
-
-    code = 202
-    description = "Done by the site."
+# Statuses for which werkzeug has a class.
+STATUSES = (400, 401, 403, 404, 413, 415, 418, 429, 451, 503)
 
 
 @pytest.mark.parametrize(
-    ("error", "status", "body"),
-    [(Done(), 202, Done.description), (TooManyRequests(response=Response("later")), 200, "later")],
+    ("error", "number", "message"),
+    [
+        *(
+            (default_exceptions[status]("Closed."), status * 100, ": Closed.")
+            for status in STATUSES
+        ),
+        (TooManyRequests(retry_after=7), 42900, "Too Many Requests: "),
+        (own(402), 40200, "Payment Required"),
+        (own(402, "Pay first."), 40200, "Payment Required: Pay first."),
+        (own(499), 49900, "Unknown Error"),
+        (own(500), 50000, "Internal Server Error"),
+        (default_exceptions[500]("Closed."), 50001, "The service failed."),
+        (ValidationError({"token": ["hunter2"]}), 50001, "The service failed."),
+        (PlantExists(1), 40004, "A plant with this id already exists."),
+        (StoreUnavailable("hunter2"), 50301, "The store is unavailable now."),
+        (StoreMisconfigured("hunter2"), 50303, "The store is not set up for plants; "),
+    ],
 )
-def test_http_exception_that_is_no_error_is_unchanged(
-    site: Flask, error: HTTPException, status: int, body: str
+def test_exception_in_a_site_hook_becomes_an_error(
+    site: Flask, caplog: pytest.LogCaptureFixture, error: Exception, number: int, message: str
 ) -> None:
-    """A host site's HTTPException with a status below 400, or with a response, is unchanged."""
+    """An exception of a site's hook becomes an Error, and a line of the log at the right level."""
+    caplog.set_level("INFO", "plantstore")
 
-    def finish() -> None:
+    def refuse() -> None:
         raise error
 
-    site.before_request(finish)
+    site.before_request(refuse)
+    for kind in default_exceptions:
+        site.register_error_handler(kind, lambda error: "the site's own page")
+    site.register_error_handler(HTTPException, lambda error: "the site's own page")
+    response = site.test_client().open(**REQUESTS[200])
+    sent = check_error(response, number)
+    assert message in sent
+    assert "hunter2" not in sent
+    retry = "7" if number == 42900 and "Closed" not in sent else None
+    assert response.headers.get("Retry-After") == ("5" if number == 50301 else retry)
+    record = caplog.records[-1]
+    assert record.levelno == (logging.ERROR if number >= 50000 else logging.INFO)
+    assert (record.exc_info is not None) == (number in {50000, 50001, 50300})
+    assert record.getMessage().startswith(f"{number}: ")
+    assert ("The site refuses the request: " in record.getMessage()) == (number % 100 == 0)
+
+
+@pytest.mark.parametrize(
+    ("result", "status", "body"),
+    [
+        (redirect("/login"), 302, "/login"),
+        (HTTPException(response=redirect("/login")), 302, "/login"),  # As by abort.
+        (TooManyRequests(response=Response("later")), 200, "later"),
+        (own(202, "Done."), 202, "Done."),
+    ],
+)
+@pytest.mark.parametrize("trap", [True, False])
+def test_response_of_a_site_hook_is_unchanged(
+    site: Flask, result: Any, status: int, body: str, trap: bool
+) -> None:
+    """A response that a host site's hook returns or raises, or that is no error, is unchanged."""
+    site.config["TRAP_HTTP_EXCEPTIONS"] = trap
+
+    @site.before_request
+    def answer() -> Any:
+        if isinstance(result, Exception):
+            raise result
+        return result
+
     response = site.test_client().open(**REQUESTS[200])
     assert (response.status_code, body in response.text) == (status, True)
     assert response.mimetype != "application/json"
 
 
-@pytest.mark.parametrize(
-    ("error", "number"),
-    [
-        (PlantExists(1), 40004),
-        (StoreUnavailable("down"), 50301),
-        (StoreMisconfigured("no table"), 50303),
-    ],
-)
-def test_store_error_in_a_site_hook(site: Flask, error: Exception, number: int) -> None:
-    """A store's exception in a host site's hook becomes the same Error as in a create request."""
+def smorest() -> Flask:
+    """Return a site whose own API uses flask-smorest."""
+    site = Flask("site")
+    names = {"API_TITLE": "Site", "API_VERSION": "v1", "OPENAPI_VERSION": "3.1.0"}
+    site.config.from_mapping(names, OPENAPI_URL_PREFIX="/")
+    pets = SmorestBlueprint("pets", "pets", url_prefix="/pets")
+    pets.route("/")(pets.response(200)(lambda: []))
+    Api(site).register_blueprint(pets)
+    return site
 
-    def use_store() -> None:
-        raise error
 
-    site.before_request(use_store)
-    check_error(site.test_client().open(**REQUESTS[200]), number)
+def apiflask() -> Flask:
+    """Return a site whose own API uses APIFlask."""
+    site = APIFlask("site")
+    site.get("/pets/")(lambda: [])
+    return site
+
+
+@pytest.mark.parametrize("framework", [smorest, apiflask])
+def test_other_api_framework(framework: Callable[[], Flask]) -> None:
+    """A host site's API framework and the embedded store do not change each other's responses."""
+    without, embedding = framework(), framework()
+    assert send_all(with_prefix(embedding)) == send_all(with_prefix(Flask("site")))
+    for path in ("/openapi.json", "/pets/", "/nothing", "/garden/nothing"):
+        after, before = (app.test_client().get(path) for app in (embedding, without))
+        assert (after.status, after.data) == (before.status, before.data)
+    assert b"/pets/" in without.test_client().get("/openapi.json").data

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from plantstore import MemoryStore, SettingsError, create_app
-from plantstore.settings import MAX_BODY, Settings
-from tests.support.responses import create
+from plantstore.settings import Settings
+from tests.support.responses import check_error, create
 from tests.support.sites import ROSE, TOKEN
 
 DIGEST = sha256(b"hashed").hexdigest()
+NO_TOKENS = ["hunter2\xf6", "sha256:hunter2", "hunter2=x", "hunter2:", '"hunter2"']
 
 
 def accepts(token: str, **config: Any) -> bool:
@@ -32,21 +33,9 @@ def refusal(**config: Any) -> str:
     return message
 
 
-def test_config_overrides_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The config of create_app overrides the environment, and is in app.config."""
-    monkeypatch.setenv("PLANTSTORE_TOKENS", "fromenv")
-    assert accepts("fromconfig", PLANTSTORE_TOKENS="fromconfig")
-    assert not accepts("fromenv", PLANTSTORE_TOKENS="fromconfig")
-    app = create_app({"TESTING": True, "PLANTSTORE_MAX_BODY": 5})
-    assert (app.testing, app.config["PLANTSTORE_MAX_BODY"]) == (True, 5)
-
-
 @pytest.mark.parametrize("by_config", [False, True])
 def test_values_in_app_config(monkeypatch: pytest.MonkeyPatch, by_config: bool) -> None:
-    """In the standalone service, app.config has the parsed value of each setting, and no secret.
-
-    It does not matter whether the value comes from the environment or from an argument.
-    """
+    """app.config has the value of each setting, which create_app's config overrides; no secret."""
     config = {
         "PLANTSTORE_TOKENS": "hunter2",
         "PLANTSTORE_STORE": "postgresql://me:hunter2@localhost:1/plants?sslpassword=hunter2",
@@ -55,9 +44,8 @@ def test_values_in_app_config(monkeypatch: pytest.MonkeyPatch, by_config: bool) 
         "PLANTSTORE_PROXIES": "2",
         "PLANTSTORE_METRICS": "1",
     }
-    if not by_config:
-        for name, value in config.items():
-            monkeypatch.setenv(name, value)
+    for name, value in config.items():
+        monkeypatch.setenv(name, "overridden" if by_config else value)
     app = create_app(config if by_config else {"PREFERRED_URL_SCHEME": "https"})
     assert {name: app.config[name] for name in app.config if "PLANTSTORE" in name} == {
         "PLANTSTORE_TOKENS_FILE": "",
@@ -68,168 +56,21 @@ def test_values_in_app_config(monkeypatch: pytest.MonkeyPatch, by_config: bool) 
         "PLANTSTORE_METRICS": True,
         "PLANTSTORE_LOG": "text",
     }
+    assert "hunter2" not in repr(Settings(config))
     assert app.config["PREFERRED_URL_SCHEME"] == ("http" if by_config else "https")
-    again = create_app({**app.config, "PLANTSTORE_TOKENS": "hunter2"})
-    assert again.config == app.config
+    headers = {"Authorization": "Bearer hunter2", "Content-Type": "application/json"}
+    check_error(app.test_client().post("/plants", data=b" " * 101, headers=headers), 41301)
+    changed = {**app.config, "PLANTSTORE_MAX_BODY": 10**17}
+    assert create_app({**changed, "PLANTSTORE_TOKENS": "hunter2"}).config == changed
 
 
-def test_values_of_replaced_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In app.config, there is no value of a setting that an argument of create_app replaces."""
-    monkeypatch.setenv("PLANTSTORE_STORE", "postgresql://me:hunter2@localhost/plants")
-    app = create_app({"PLANTSTORE_TOKENS_FILE": "x"}, store=MemoryStore(), verify_token=str.upper)
+@pytest.mark.parametrize("name", ["STORE", "TOKENS_FILE", "TOKENS"])
+def test_arguments_replace_settings(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """A setting that an argument of create_app replaces is neither read nor in app.config."""
+    monkeypatch.setenv(f"PLANTSTORE_{name}", '"hunter2"')
+    app = create_app(store=MemoryStore(), verify_token={TOKEN: "Flora"}.get)
     assert {"PLANTSTORE_STORE", "PLANTSTORE_TOKENS_FILE"}.isdisjoint(app.config)
-
-
-@pytest.mark.parametrize("token", ["one", "two", "three", "hashed"])
-def test_tokens_are_separated_by_commas_or_white_space(token: str) -> None:
-    """Tokens are separated by commas or white space; each is plain text or a digest."""
-    assert accepts(token, PLANTSTORE_TOKENS=f" one,two\n, three\tsha256:{DIGEST},")
-
-
-def test_tokens_in_config_may_be_a_list() -> None:
-    """In create_app's config the tokens may be a list, and a token may be a number."""
-    assert accepts("two", PLANTSTORE_TOKENS=["one", "two"])
-    assert accepts("123", PLANTSTORE_TOKENS=123)
-
-
-def test_tokens_file(tmp_path: Path) -> None:
-    """A line of the tokens file has a token or digest, then optionally the client's name.
-
-    A # starts a comment.
-    """
-    path = tmp_path / "tokens"
-    path.write_text(
-        "\ufeffone # the first\n\n# nothing\n two\tFlora of the Garden # here \n"
-        f"sha256:{DIGEST}\r\nlast Fauna\u2028nobody\x0cnobody\r\n"
-    )
-    verify = Settings({"PLANTSTORE_TOKENS_FILE": path}).verify_token()
-    clients = [verify("one"), verify("two"), verify("hashed"), verify("nobody")]
-    assert clients == ["line-1", "Flora of the Garden", "line-5", None]
-    assert verify("last") is not None
-
-
-def test_tokens_and_tokens_file_are_combined(tmp_path: Path) -> None:
-    """Tokens of the variable and of the file are both accepted."""
-    path = tmp_path / "tokens"
-    path.write_text("infile")
-    both = {"PLANTSTORE_TOKENS": "listed", "PLANTSTORE_TOKENS_FILE": str(path)}
-    assert accepts("infile", **both)
-    assert accepts("listed", **both)
-
-
-@pytest.mark.parametrize("tokens", [None, False, 0, [], "", " ", ",", " , \n"])
-def test_missing_token_is_refused(tokens: Any) -> None:
-    """Without a token the service refuses to start, and says what to set."""
-    assert "set PLANTSTORE_TOKENS or PLANTSTORE_TOKENS_FILE" in refusal(PLANTSTORE_TOKENS=tokens)
-
-
-@pytest.mark.parametrize(
-    "bad", ["hunter2\xf6", "sha256:hunter2", "hunter2=x", "hunter2:", '"hunter2"']
-)
-def test_invalid_token_is_refused(tmp_path: Path, bad: str) -> None:
-    """An invalid token is refused; the message has its position but not the token."""
-    assert refusal(PLANTSTORE_TOKENS=f"valid,{bad}").startswith(
-        "PLANTSTORE_TOKENS: token number 2 "
-    )
-    path = tmp_path / "tokens"
-    path.write_text(f"# tokens\nvalid\n{bad} hunter2\n")
-    message = refusal(PLANTSTORE_TOKENS_FILE=str(path))
-    assert message.startswith("PLANTSTORE_TOKENS_FILE: line 3 ")
-
-
-def test_unreadable_tokens_file_is_refused(tmp_path: Path) -> None:
-    """A tokens file that cannot be read is refused; the message does not contain its path."""
-    binary = tmp_path / "binary"
-    binary.write_bytes(b"\xff\xfe\x00")
-    for path, fault in (
-        ("hunter2", os.strerror(2)),
-        (str(tmp_path), os.strerror(21)),
-        (str(binary), "not UTF-8 text"),
-        ("hunter2\0", "embedded null"),
-        (os.devnull, "not a regular file"),
-    ):
-        message = refusal(PLANTSTORE_TOKENS_FILE=path)
-        assert message.startswith("PLANTSTORE_TOKENS_FILE: ")
-        assert fault in message
-        assert path not in message
-
-
-@pytest.mark.parametrize(
-    "limit", ["0", "-1", "", " ", "1e6", "1_000", "١", "10 MB", 0, 1.5, True, None]
-)
-def test_invalid_max_body_is_refused(limit: Any) -> None:
-    """A PLANTSTORE_MAX_BODY that is not a whole number of at least 1 is refused by name."""
-    message = refusal(PLANTSTORE_TOKENS="t", PLANTSTORE_MAX_BODY=limit)
-    assert message.startswith("PLANTSTORE_MAX_BODY: must be ")
-
-
-@pytest.mark.parametrize("limit", [1, "1", 10**17, "1048576"])
-def test_max_body_is_a_number_or_text(limit: Any) -> None:
-    """PLANTSTORE_MAX_BODY may be a number or text."""
-    settings = Settings({"PLANTSTORE_TOKENS": "t", "PLANTSTORE_MAX_BODY": limit})
-    assert settings[MAX_BODY] == int(limit)
-
-
-@pytest.mark.parametrize("url", ["", "memory", "foo://me:hunter2@host/db", None, "me:hunter2@host"])
-def test_invalid_store_url_is_refused(url: str | None) -> None:
-    """An invalid store URL, also the empty one, is refused with the name of the setting."""
-    message = refusal(PLANTSTORE_TOKENS="t", PLANTSTORE_STORE=url)
-    assert message.startswith("PLANTSTORE_STORE: ")
-
-
-@pytest.mark.parametrize(
-    ("name", "nearest"),
-    [
-        ("PLANTSTORE_STORES", "PLANTSTORE_STORE"),
-        ("PLANTSTORE_TOKEN", "PLANTSTORE_TOKENS"),
-        ("PLANTSTORE_TOKEN_FILE", "PLANTSTORE_TOKENS_FILE"),
-        ("PLANTSTORE_MAXBODY", "PLANTSTORE_MAX_BODY"),
-        ("PLANTSTORE_store", "PLANTSTORE_STORE"),
-        ("PLANTSTORE_", "PLANTSTORE_LOG"),
-        ("PLANTSTORE_PORTS", "PLANTSTORE_PROXIES"),
-    ],
-)
-def test_unknown_setting_is_refused(
-    monkeypatch: pytest.MonkeyPatch, name: str, nearest: str
-) -> None:
-    """A name that begins with PLANTSTORE_ and is no setting is refused; the message suggests one.
-
-    This applies to the environment and to the config of create_app.
-    """
-    expected = f"{name} is not a setting. Did you mean {nearest}?"
-    assert refusal(PLANTSTORE_TOKENS="t", **{name: "hunter2"}) == expected
-    monkeypatch.setenv(name, "hunter2")
-    assert refusal(PLANTSTORE_TOKENS="t") == expected
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("PLANTSTORE_PORT", "PLANTSTORE_PORT_8000_TCP", "PLANTSTORE_PORT_8000_TCP_PROTO"),
-        *("PLANTSTORE_PORT_8000_TCP_PORT", "PLANTSTORE_PORT_8000_TCP_ADDR"),
-        *("PLANTSTORE_SERVICE_HOST", "PLANTSTORE_SERVICE_PORT", "PLANTSTORE_SERVICE_PORT_HTTP"),
-        *("PLANTSTORE_DB_SERVICE_HOST", "PLANTSTORE_DB_PORT_5432_TCP", "PLANTSTORE"),
-        *("plantstore_store",),
-    ],
-)
-def test_variables_of_kubernetes_are_allowed(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """The variables that Kubernetes sets for services named plantstore are no settings."""
-    monkeypatch.setenv(name, "tcp://10.0.0.1:8000")
-    assert accepts("t", PLANTSTORE_TOKENS="t")
-
-
-def test_settings_repr_shows_no_secret() -> None:
-    """The repr of Settings contains neither a token nor the store's URL."""
-    source = {"PLANTSTORE_TOKENS": "hunter2", "PLANTSTORE_STORE": "foo://me:hunter2@host/db"}
-    assert "hunter2" not in repr(Settings(source))
-
-
-def test_verify_token_argument_replaces_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a verify_token of create_app, no token setting is read or required."""
-    monkeypatch.setenv("PLANTSTORE_TOKENS_FILE", "missing")
-    monkeypatch.setenv("PLANTSTORE_TOKENS", '"nonsense"')
-    client = create_app(verify_token={TOKEN: "Flora"}.get).test_client()
-    assert create(client, ROSE).status_code == 200
+    assert create(app.test_client(), ROSE).status_code == 200
 
 
 def test_other_settings_are_read_beside_arguments() -> None:
@@ -240,3 +81,119 @@ def test_other_settings_are_read_beside_arguments() -> None:
         create_app(store=MemoryStore())
     with pytest.raises(SettingsError, match="^PLANTSTORE_STORE: "):
         create_app({"PLANTSTORE_STORE": "nonsense"}, verify_token=str.upper)
+
+
+@pytest.mark.parametrize(
+    ("token", "tokens"),
+    [
+        *((token, f" one,two\n, three\tsha256:{DIGEST},") for token in ("one", "three", "hashed")),
+        *(("two", ["one", "two"]), ("123", 123)),
+    ],
+)
+def test_tokens_of_both_settings(tmp_path: Path, token: str, tokens: Any) -> None:
+    """Tokens are separated by commas or white space, or a list; those of the file are added."""
+    path = tmp_path / "tokens"
+    path.write_text("infile")
+    both = {"PLANTSTORE_TOKENS": tokens, "PLANTSTORE_TOKENS_FILE": path}
+    assert [accepts(sent, **both) for sent in (token, "infile", "other")] == [True, True, False]
+
+
+def test_lines_of_a_tokens_file(tmp_path: Path) -> None:
+    """A tokens file may begin with a byte order mark; only a line feed ends a line."""
+    path = tmp_path / "tokens"
+    path.write_text("\ufeffone\n\n# nothing\r\ntwo Flora\r\nlast Fauna\u2028nobody\x0cnobody\r\n")
+    verify = Settings({"PLANTSTORE_TOKENS_FILE": path}).verify_token()
+    assert [verify(token) for token in ("one", "two", "nobody")] == ["line-1", "Flora", None]
+    assert verify("last") is not None
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        *(
+            (f"# tokens\nvalid\n{bad} hunter2\n".encode(), "line 3 is neither ")
+            for bad in NO_TOKENS
+        ),
+        (b"\xff\xfe\x00", "not UTF-8 text"),
+    ],
+)
+def test_wrong_tokens_file_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    """A tokens file that is invalid is refused; the message has neither a token nor its path."""
+    path = tmp_path / "hunter2"
+    path.write_bytes(content)
+    assert refusal(PLANTSTORE_TOKENS_FILE=path).startswith(f"PLANTSTORE_TOKENS_FILE: {message}")
+
+
+# The beginning of the message about wrong values of each setting.
+WRONG: list[tuple[str, str, list[Any]]] = [
+    (
+        "TOKENS",
+        "no token is configured: set PLANTSTORE_TOKENS or PLANTSTORE_TOKENS_FILE",
+        [None, False, 0, [], "", " ", ",", " , \n"],
+    ),
+    (
+        "TOKENS",
+        "PLANTSTORE_TOKENS: token number 2 is neither",
+        [f"valid,{bad}" for bad in NO_TOKENS],
+    ),
+    ("TOKENS_FILE", f"PLANTSTORE_TOKENS_FILE: {os.strerror(2)}", ["hunter2"]),
+    ("TOKENS_FILE", f"PLANTSTORE_TOKENS_FILE: {os.strerror(21)}", ["/"]),
+    ("TOKENS_FILE", "PLANTSTORE_TOKENS_FILE: embedded null", ["hunter2\0"]),
+    ("TOKENS_FILE", "PLANTSTORE_TOKENS_FILE: not a regular file", [os.devnull]),
+    (
+        "MAX_BODY",
+        "PLANTSTORE_MAX_BODY: must be a whole number, at least 1",
+        ["0", "-1", "", " ", "1e6", "1_000", "١", "10 MB", 0, 1.5, True, None],
+    ),
+    (
+        "STORE",
+        "PLANTSTORE_STORE: ",
+        ["", "memory", "foo://me:hunter2@host/db", None, "me:hunter2@host"],
+    ),
+    (
+        "OPERATIONS",
+        "PLANTSTORE_OPERATIONS: must have one or more of create, read, list, update, delete,",
+        ["", " , ", "change", "create,Read", "create;read", [], None, 1],
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "value"),
+    [(name, message, value) for name, message, values in WRONG for value in values],
+)
+def test_wrong_value_is_refused(name: str, message: str, value: Any) -> None:
+    """With a wrong value of a setting, the service refuses to start, and says what is wrong."""
+    tokens = {} if name == "TOKENS_FILE" else {"PLANTSTORE_TOKENS": "t"}
+    assert refusal(**{**tokens, f"PLANTSTORE_{name}": value}).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        *(("STORES", "STORE"), ("TOKEN", "TOKENS"), ("TOKEN_FILE", "TOKENS_FILE"), ("", "LOG")),
+        *(("MAXBODY", "MAX_BODY"), ("store", "STORE"), ("PORTS", "PROXIES")),
+    ],
+)
+def test_unknown_setting(monkeypatch: pytest.MonkeyPatch, name: str, nearest: str) -> None:
+    """An unknown name in the environment or in create_app's config is refused, with a hint."""
+    expected = f"PLANTSTORE_{name} is not a setting. Did you mean PLANTSTORE_{nearest}?"
+    unknown = {f"PLANTSTORE_{name}": "hunter2"}
+    assert refusal(PLANTSTORE_TOKENS="t", **unknown) == expected
+    monkeypatch.setenv(*unknown.popitem())
+    assert refusal(PLANTSTORE_TOKENS="t") == expected
+
+
+KUBERNETES = [
+    *("PORT", "PORT_8000_TCP", "PORT_8000_TCP_PROTO", "PORT_8000_TCP_PORT", "PORT_8000_TCP_ADDR"),
+    *("SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP", "DB_SERVICE_HOST", "DB_PORT_5432_TCP"),
+]
+
+
+@pytest.mark.parametrize(
+    "name", [*(f"PLANTSTORE_{name}" for name in KUBERNETES), "PLANTSTORE", "plantstore_store"]
+)
+def test_variables_of_kubernetes_are_allowed(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """The variables that Kubernetes sets for services named plantstore are no settings."""
+    monkeypatch.setenv(name, "tcp://10.0.0.1:8000")
+    assert accepts("t", PLANTSTORE_TOKENS="t")
