@@ -11,17 +11,11 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from plantstore import __version__
 from plantstore.cli import main
 from plantstore.settings import SETTINGS
 from plantstore.stores.urls import existing
 from tests.support.commands import COMMAND, Run, invoke
 from tests.support.sql import COLUMNS
-
-
-def test_version_option() -> None:
-    """`plantstore --version` prints the installed version."""
-    assert invoke("--version").output == f"plantstore {__version__}\n"
 
 
 def test_add_show_list_count_remove(run: Run) -> None:
@@ -227,13 +221,19 @@ def examples(text: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("command", [[], *([name] for name in main.commands)], ids=" ".join)
 def test_help_has_an_example(run: Run, tmp_path: Path, command: list[str]) -> None:
-    """The help of every command ends with examples of correct usage, each on a line of its own."""
+    """The help of every command ends with examples of correct usage, each on a line of its own.
+
+    `plantstore --help` names every setting, the exit codes, and the temporary files.
+    """
     for name in ("plants.jsonl", "plants.csv"):
         (tmp_path / name).touch()
     text = run(*command, "--help").output
     assert max(map(len, text.splitlines())) <= 80
     # So click ends a sentence that is too long for its line.
     assert not any(line.endswith("...") for line in text.splitlines()[1:])
+    about = [" .plantstore-* ", *(f"\n    {setting.name} " for setting in SETTINGS)]
+    about += ["Exit codes: 0 for success, 1 for a failure, 2 for wrong usage."]
+    assert all(part in text for part in about) == (command == [])
     assert examples(text)
     for program, name, *arguments in examples(text):
         assert (program, [name]) == ("plantstore", command or [name])
@@ -247,12 +247,3 @@ def test_examples_of_the_help_succeed(tmp_path: Path, monkeypatch: pytest.Monkey
     for name in ("token", "openapi", "add", "show", "list", "count", "export", "backup", "remove"):
         for _, *arguments in examples(invoke(name, "--help").output):
             assert invoke(*arguments).exit_code == 0, arguments
-
-
-def test_help_names_the_settings(run: Run) -> None:
-    """`plantstore --help` names every setting, the exit codes, and the temporary files."""
-    text = run("--help").output
-    assert "Exit codes: 0 for success, 1 for a failure, 2 for wrong usage." in text
-    assert ".plantstore-*" in text
-    for setting in SETTINGS:
-        assert f"\n    {setting.name} " in text

@@ -124,31 +124,30 @@ def test_health_and_metrics_are_hidden(proxy: Front) -> None:
 BIG = garden(post(b'{"id":1,"name":"%s"}' % (b"x" * 65536)))
 
 
-@pytest.mark.parametrize(
-    ("request_", "number"),
-    [
-        (get("/garden/plants").replace(b"GET", b"g\0t"), 40000),
-        (get("/garden/plants").replace(b"Host", b"X"), 40000),
-        (get("/garden/plants").replace(b"localhost", b"a\0b"), 40000),
-        (get("/garden/plants").replace(b"GET", b"TRACE"), 40501),
-        (BIG, 41301),
-        (get("/garden/" + "x" * 20_000), 41400),
-        (garden(post(b"{}", f"X-Long: {'x' * 20_000}")), 43100),
-        (garden(post(b"{}", *(f"X-{n}: {'x' * 9_000}" for n in range(9)))), 43100),
-        (garden(post(b"")).replace(b"Content-Length: 0", b"Transfer-Encoding: zip"), 50100),
-    ],
-)
-def test_refusals_of_nginx_are_errors(proxy: Front, request_: bytes, number: int) -> None:
-    """What nginx itself refuses is an Error in JSON, with the number that the service uses."""
-    with proxy.connect() as connection:
-        connection.send_what_is_read(request_)
-        message = check_error(connection.receive(), number)
+REFUSED = [
+    (get("/garden/plants").replace(b"GET", b"g\0t"), 40000),
+    (get("/garden/plants").replace(b"Host", b"X"), 40000),
+    (get("/garden/plants").replace(b"localhost", b"a\0b"), 40000),
+    (get("/garden/plants").replace(b"GET", b"TRACE"), 40501),
+    (BIG, 41301),
+    (get("/garden/" + "x" * 20_000), 41400),
+    (garden(post(b"{}", f"X-Long: {'x' * 20_000}")), 43100),
+    (garden(post(b"{}", *(f"X-{n}: {'x' * 9_000}" for n in range(9)))), 43100),
+    (garden(post(b"")).replace(b"Content-Length: 0", b"Transfer-Encoding: zip"), 50100),
+]
+
+
+def test_refusals_of_nginx_are_errors(proxy: Front) -> None:
+    """What nginx itself refuses is an Error in JSON, with the number that the service uses.
+
+    A request without TLS is 40000: nginx does not pass it on.
+    """
     texts = dict(_REFUSALS.values()) | {number: ERRORS[number][0] for number in ERRORS}
-    assert message == texts[number] or number == 40000
-
-
-def test_request_without_tls(proxy: Front) -> None:
-    """A request without TLS is 40000: nginx does not pass it on."""
+    for request, number in REFUSED:
+        with proxy.connect() as connection:
+            connection.send_what_is_read(request)
+            message = check_error(connection.receive(), number)
+        assert message == texts[number] or number == 40000
     with Connection(proxy.port) as connection:
         connection.send(garden(post(new_rose())))
         assert "TLS" in check_error(connection.receive(), 40000)
