@@ -2,8 +2,6 @@
 
 import os
 import resource
-import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -16,7 +14,6 @@ from plantstore.settings import Settings, SettingsError
 from plantstore.tokens.file import read_file
 from plantstore.tokens.lines import ListedToken
 from tests.support.reloading import PAST, write
-from tests.support.serving import LIMIT, ROOT
 from tests.support.sites import ROSE
 from tests.support.waiting import wait_until
 
@@ -175,28 +172,6 @@ def test_large_file(tmp_path: Path) -> None:
     path = write(tmp_path / "tokens", "x" * 40 + "\n" + "#" * (1 << 20))
     with pytest.raises(SettingsError, match=r"^PLANTSTORE_TOKENS_FILE: larger than 1 MiB$"):
         verify(path)
-
-
-FORK = """
-import os, sys, time
-from plantstore.tokens.file import TokenFile
-check = TokenFile(sys.argv[1])
-child = os.fork()
-if child == 0:
-    with open(sys.argv[1], "w") as file:
-        file.write("two")
-    end = time.monotonic() + 20
-    while check("two") is None and time.monotonic() < end:
-        time.sleep(0.01)
-    os._exit(0 if check("two") == "line-1" and check("one") is None else 1)
-sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-"""
-
-
-def test_forked_process_notices_a_change(tmp_path: Path) -> None:
-    """A process that is forked reads a changed file of tokens, too."""
-    path = write(tmp_path / "tokens", "one\n")
-    subprocess.run([sys.executable, "-c", FORK, str(path)], cwd=ROOT, check=True, timeout=LIMIT)
 
 
 @pytest.mark.usefixtures("quick")
