@@ -44,14 +44,20 @@ def client_of(ping: Any) -> FlaskClient:
     return create_app(store=PingedStore(ping), verify_token={TOKEN: "Flora"}.get).test_client()
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
-def test_health_needs_no_token(client: FlaskClient, path: str) -> None:
-    """/healthz and /readyz respond with 200 without a token, and are not cached."""
-    response = client.get(path)
-    assert (response.status_code, response.json) == (200, {"status": "ok"})
-    assert response.headers["Cache-Control"] == "no-store"
-    response = client.head(path)
-    assert (response.status_code, response.data) == (200, b"")
+def test_health_needs_no_token() -> None:
+    """/healthz and /readyz respond with 200 without a token, and are not cached.
+
+    The ping of a store has two seconds, whatever the store waits for.
+    """
+    seconds: list[float] = []
+    client = client_of(lambda: seconds.append(remaining(60)))
+    for path in ("/healthz", "/readyz"):
+        response = client.get(path)
+        assert (response.status_code, response.json) == (200, {"status": "ok"})
+        assert response.headers["Cache-Control"] == "no-store"
+        response = client.head(path)
+        assert (response.status_code, response.data) == (200, b"")
+    assert 0 < min(seconds) <= max(seconds) <= 2
 
 
 @pytest.mark.parametrize(
@@ -94,13 +100,6 @@ def test_store_that_does_not_respond_is_not_ready(caplog: pytest.LogCaptureFixtu
     assert caplog.text.count("it has not responded within two seconds") == 8
     released.set()
     wait_until(lambda: client.get("/readyz").status_code == 200)
-
-
-def test_deadline_of_a_ping() -> None:
-    """The ping of a store has two seconds, whatever the store waits for."""
-    seconds: list[float] = []
-    assert client_of(lambda: seconds.append(remaining(60))).get("/readyz").status_code == 200
-    assert 0 < seconds[0] <= 2
 
 
 def test_concurrent_callers_get_the_last_result() -> None:

@@ -214,15 +214,20 @@ def test_document_is_served_without_a_token(app: Flask) -> None:
 def test_document_in_a_site() -> None:
     """In a site, the document describes the operations at its own prefix.
 
-    The site may have other plant stores, and a prefix with a parameter.
+    The site may have other plant stores, and a prefix with a parameter. If it has no operations at
+    the prefix of the document, the log says what to do.
     """
     site = make_site(name="other", url_prefix="/other")
     outer = Blueprint("outer", __name__)
     outer.register_blueprint(make_blueprint(operations=["read", "delete"]))
     outer.register_blueprint(create_docs_blueprint())
     site.register_blueprint(outer, url_prefix="/<place>")
+    site.register_blueprint(create_docs_blueprint(name="docs"), url_prefix="/roses/red")
     document = site.test_client().get("/garden/openapi.json").json
     assert document == make_document(["read", "delete"])
+    site.config["PROPAGATE_EXCEPTIONS"] = True
+    with pytest.raises(RuntimeError, match="docs: register it with the same url_prefix as"):
+        site.test_client().get("/roses/red/openapi.json")
 
 
 def test_document_of_each_subdomain() -> None:
@@ -235,16 +240,6 @@ def test_document_of_each_subdomain() -> None:
     for name in ("create", "read"):
         document = site.test_client().get(f"http://{name}.example/openapi.json").json
         assert document == make_document([name])
-
-
-def test_document_without_operations(site: Flask) -> None:
-    """If a site has no operations at the URL prefix of the document, the log says what to do."""
-    site.register_blueprint(create_docs_blueprint())
-    site.config["PROPAGATE_EXCEPTIONS"] = True
-    with pytest.raises(
-        RuntimeError, match="plantstore_docs: register it with the same url_prefix as"
-    ):
-        site.test_client().get("/openapi.json")
 
 
 def test_openapi_command(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
