@@ -158,7 +158,7 @@ def test_missing_library_is_named(
     for missing in (module, f"{module}.json"):
         monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(ValueError, match=f"^{name}: .*pip install 'plantstore\\[{extra}]'$"):
-        create_app({name: value}, verify_token={}.get)
+        create_app({name: value, "PLANTSTORE_TOKENS": TOKEN})
 
 
 @pytest.mark.server
