@@ -17,8 +17,9 @@ from tests.support.users import ordinary_user
 
 
 def check(*arguments: str, **environment: Any) -> list[str]:
-    """Return the lines of `plantstore check`."""
-    result = invoke("check", *arguments, env=environment)
+    """Return the lines of `plantstore check` with a token."""
+    settings = {"PLANTSTORE_TOKENS": "t", **environment}
+    result = invoke("check", *arguments, env=settings)
     lines = result.stdout.splitlines()
     assert result.stderr == ""
     assert result.exit_code == any(line.startswith("error") for line in lines)
@@ -49,8 +50,9 @@ REPORTS = [
     ("TOKENS", "one,t#o", "error  PLANTSTORE_TOKENS: token number 2 is neither"),
     ("TOKENS_FILE", "tokens", "ok     Tokens: 2 from PLANTSTORE_TOKENS_FILE (expired: 'kiosk')"),
     ("TOKENS_FILE", "missing", "error  PLANTSTORE_TOKENS_FILE: No such file or directory"),
-    ("STORE", "memory://", "ok     Store: memory:// can be used"),
     ("STORE", "nothing", "error  PLANTSTORE_STORE: not the URL of a store"),
+    ("STORE", "", "error  PLANTSTORE_STORE: not the URL of a store"),
+    ("STORE", "shelf://x", "error  Store: shelf://… cannot be used now: no shelf is free"),
     ("MAX_BODY", "100", "ok     PLANTSTORE_MAX_BODY: 100"),
     ("MAX_BODY", "0", "error  PLANTSTORE_MAX_BODY: must be a whole number, at least 1"),
     ("OPERATIONS", "read, create,read", "ok     PLANTSTORE_OPERATIONS: read, create, read"),
@@ -59,23 +61,32 @@ REPORTS = [
     ("PROXIES", "-1", "error  PLANTSTORE_PROXIES: must be a whole number, at least 0"),
     ("PROXIES", "10.0.0.1", "error  PLANTSTORE_PROXIES: must be a whole number"),
     ("METRICS", "1", "ok     PLANTSTORE_METRICS: 1"),
-    ("METRICS", "0", "ok     PLANTSTORE_METRICS: 0"),
     ("METRICS", "yes", "error  PLANTSTORE_METRICS: must be 0 or 1"),
     ("LOG", "json", "ok     PLANTSTORE_LOG: json"),
-    ("LOG", "text", "ok     PLANTSTORE_LOG: text"),
     ("LOG", "xml", "error  PLANTSTORE_LOG: must be text or json"),
 ]
+
+# A store whose fault has several lines, as those of some drivers.
+BROKEN = """
+from plantstore import MemoryStore, StoreUnavailable
+class Shelf(MemoryStore):
+    def ping(self):
+        raise StoreUnavailable("no shelf\\n  is free")
+def open(url):
+    return Shelf()
+"""
 
 
 @pytest.mark.parametrize(("name", "value", "line"), REPORTS)
 def test_check_reports_each_value(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, line: str
 ) -> None:
-    """`plantstore check` has one line about each setting, with its value."""
+    """`plantstore check` has one line about each setting, with its value or what is wrong."""
     monkeypatch.chdir(tmp_path)
+    install(monkeypatch, tmp_path, "plantstore-shelf", "shelf", BROKEN)
     write(tmp_path / "tokens", "one kiosk expires=2020-01-01\ntwo\n")
-    tokens = {} if name == "TOKENS_FILE" else {"PLANTSTORE_TOKENS": "t"}
-    lines = check(**{**tokens, f"PLANTSTORE_{name}": value})
+    tokens = {"PLANTSTORE_TOKENS": ""} if name == "TOKENS_FILE" else {}
+    lines = check(**tokens, **{f"PLANTSTORE_{name}": value})
     assert len([found for found in lines if found.startswith(line)]) == 1
     assert len(lines) == 1 + len(SETTINGS)
 
@@ -87,7 +98,8 @@ def test_every_setting_has_a_report() -> None:
 
 def test_check_of_wrong_settings() -> None:
     """`plantstore check` reports every wrong setting, and no password."""
-    lines = check(PLANTSTORE_MAX_BODY="1 MB", PLANTSTORE_STORES="x", PLANTSTORE_STORE=UNREACHABLE)
+    wrong = {"PLANTSTORE_MAX_BODY": "1 MB", "PLANTSTORE_STORES": "x"}
+    lines = check(**wrong, PLANTSTORE_TOKENS="", PLANTSTORE_STORE=UNREACHABLE)
     assert [line[:5] for line in lines] == ["ok   ", *["error"] * 3, *["ok   "] * 4, "error"]
     assert lines[1] == "error  PLANTSTORE_STORES is not a setting. Did you mean PLANTSTORE_STORE?"
     assert lines[3].startswith("error  PLANTSTORE_MAX_BODY: must be ")
@@ -105,27 +117,9 @@ def test_check_changes_no_database(tmp_path: Path, table: str) -> None:
         database.execute(table)
     before = path.read_bytes()
     for options in ("journal_mode=wal", "mode=rwc&journal_mode=wal"):
-        (*_, line) = check("--store", f"sqlite:///{path}?{options}", PLANTSTORE_TOKENS="t")
+        line = check("--store", f"sqlite:///{path}?{options}")[-1]
         assert line == f"ok     Store: sqlite:///{path} can be used"
     assert (path.read_bytes(), [*tmp_path.iterdir()]) == (before, [path])
-
-
-# A store whose fault has several lines, as those of some drivers.
-BROKEN = """
-from plantstore import MemoryStore, StoreUnavailable
-class Shelf(MemoryStore):
-    def ping(self):
-        raise StoreUnavailable("no shelf\\n  is free")
-def open(url):
-    return Shelf()
-"""
-
-
-def test_check_of_a_fault_of_several_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`plantstore check` reports a fault in one line, whatever the text of a driver is."""
-    install(monkeypatch, tmp_path, "plantstore-shelf", "shelf", BROKEN)
-    (*_, line) = check(PLANTSTORE_TOKENS="t", PLANTSTORE_STORE="shelf://")
-    assert line == "error  Store: shelf://… cannot be used now: no shelf is free"
 
 
 def test_check_of_a_store_that_cannot_be_written(public_folder: Path) -> None:
@@ -133,18 +127,11 @@ def test_check_of_a_store_that_cannot_be_written(public_folder: Path) -> None:
     (public_folder / "plants.db").touch(0o444)
     public_folder.chmod(0o555)
     for name, reason in (
-        ("plants.db", "attempt to write a readonly database: {file}"),
-        ("typo.db", "unable to open database file: {file}"),
+        ("plants.db", "attempt to write a readonly database"),
+        ("typo.db", "unable to open database file"),
     ):
         file = public_folder / name
         with ordinary_user():
-            line = check("--store", f"sqlite:///{file}", PLANTSTORE_TOKENS="t")[-1]
-        start = f"error  Store: sqlite:///{file} cannot be used now: "
-        assert line.startswith(start + reason.format(file=file))
-
-
-def test_check_of_an_invalid_url() -> None:
-    """`plantstore check` reports a URL that no store has, such as an empty one."""
-    for url in ("nonsense", ""):
-        (*_, line) = check(PLANTSTORE_TOKENS="t", PLANTSTORE_STORE=url)
-        assert line.startswith("error  PLANTSTORE_STORE: not the URL of a store")
+            line = check("--store", f"sqlite:///{file}")[-1]
+        expected = f"error  Store: sqlite:///{file} cannot be used now: {reason}: {file}"
+        assert line.startswith(expected)

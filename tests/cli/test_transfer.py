@@ -2,11 +2,9 @@
 
 import json
 import os
-import pty
 import re
 import shlex
 import subprocess
-import sys
 from io import BytesIO
 from pathlib import Path
 
@@ -14,8 +12,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import example, given
 
-from plantstore import Plant, open_store
-from plantstore.cli import main
+from plantstore import BulkStore, Plant, open_store
 from plantstore.cli._formats import FORMATS
 from tests.support.commands import COMMAND, Run, invoke, run_on_a_terminal, steps
 from tests.support.databases import Place
@@ -31,38 +28,28 @@ BOTH = [Plant(-1, "Rose"), Plant(2, "Lily", "white")]
 
 def plants(url: str) -> list[Plant]:
     """Return the plants of a store."""
-    store = open_store(url)
-    try:
+    with open_store(url) as store:
         return list(store)
-    finally:
-        store.close()
 
 
-@given(plants=st.lists(PLANTS))
-def test_jsonl_round_trip(plants: list[Plant]) -> None:
-    """Plants that were written as JSON Lines are read back unchanged."""
-    lines = [*FORMATS["jsonl"].lines(plants)]
-    assert len(lines) == len(plants)
-    assert [plant for _, plant in FORMATS["jsonl"].read(BytesIO(b"".join(lines)))] == plants
-
-
+@pytest.mark.parametrize("format", FORMATS)
 @given(plants=st.lists(PLANTS))
 @example(plants=[Plant(1, " Rose"), Plant(2, "", " ")])
-def test_csv_round_trip(plants: list[Plant]) -> None:
-    """Plants that were written as CSV are read back unchanged; an empty tag becomes no tag."""
-    lines = [*FORMATS["csv"].lines(plants)]
-    assert len(lines) == len(plants) + 1
-    read = [plant for _, plant in FORMATS["csv"].read(BytesIO(b"".join(lines)))]
-    assert read == [plant._replace(tag=plant.tag or None) for plant in plants]
+def test_round_trip(format: str, plants: list[Plant]) -> None:
+    """Plants of a file are read back unchanged. But in CSV, an empty tag becomes no tag."""
+    lines = [*FORMATS[format].lines(plants)]
+    read = [plant for _, plant in FORMATS[format].read(BytesIO(b"".join(lines)))]
+    if format == "csv":
+        plants = [plant._replace(tag=plant.tag or None) for plant in plants]
+    assert (len(lines), read) == (len(plants) + (format == "csv"), plants)
 
 
 def test_export_and_import_on_every_engine(place: Place, tmp_path: Path) -> None:
     """What was exported from a store can be imported again, on every engine."""
-    many = [Plant(id, f"🌵\n{id}", None if id % 2 else "a" * 70_000) for id in range(-150, 150)]
-    store = open_store(place.url)
-    for plant in many:
-        store.add(plant)
-    store.close()
+    many = [Plant(id, f"🌵\n{id}", None if id % 50 else "a" * 140_000) for id in range(-150, 150)]
+    with open_store(place.url) as store:
+        assert isinstance(store, BulkStore)
+        store.add_all(many)
     for name in ("plants.jsonl", "plants.csv"):
         file = str(tmp_path / name)
         assert invoke("export", file, "--store", place.url).exit_code == 0
@@ -88,10 +75,7 @@ def test_export_and_import_on_every_engine(place: Place, tmp_path: Path) -> None
 def test_format_option_and_file_name(
     run: Run, url: str, arguments: tuple[str, ...], content: bytes
 ) -> None:
-    """--format selects the format; without it, the file's name does.
-
-    - is standard input or output.
-    """
+    """--format selects the format; without it, the file's name does. - is a standard stream."""
     file = Path(arguments[0])
     if file.name != "-":
         file.write_bytes(content)
@@ -122,12 +106,13 @@ def test_format_option_and_file_name(
 def test_import_of_files_from_other_programs(
     run: Run, url: str, format: str, content: bytes
 ) -> None:
-    """A byte order mark, empty lines and, in JSON, unknown members are accepted.
-
-    In CSV, spaces after a comma are not read. An integer is the same as in JSON: 2.0 is 2.
-    """
+    """A byte order mark, empty lines, unknown members of JSON, and spaces in CSV are accepted."""
     assert run("import", "-", "--format", format, input=content).exit_code == 0
     assert plants(url) == BOTH
+
+
+NINES = b"9" * 5000
+BEYOND = "line 3: id: Must be between -2^63 and 2^63-1."
 
 
 @pytest.mark.parametrize(
@@ -136,31 +121,20 @@ def test_import_of_files_from_other_programs(
         ("jsonl", b"\n{}\n", "line 3: id: Missing data for required field. name:"),
         ("jsonl", b"[1\n", "line 2: Cannot be read as JSON: Expecting ',' delimiter at column 4."),
         ("jsonl", b"\xe9\n", "line 2: Must be UTF-8, not the byte 0xe9."),
-        (
-            "jsonl",
-            b'{"id":3,"name":"x","y":NaN}\n',
-            "line 2: Cannot be read as JSON: NaN is not a JSON value.",
-        ),
+        ("jsonl", b'{"y":NaN}\n', "line 2: Cannot be read as JSON: NaN is not a JSON value."),
         ("jsonl", b'{"id":3,"name":"x","tag":null}\n', "line 2: tag: "),
         ("jsonl", b'{"id":9223372036854775808,"name":"x"}\n', "line 2: id: "),
-        ("jsonl", b'{"id":-9223372036854775809,"name":"x"}\n', "line 2: id: "),
-        ("jsonl", b'{"id":%s,"name":"x"}\n' % (b"9" * 5000), "line 2: "),
-        ("jsonl", b'{"id":-%s,"name":"x"}\n' % (b"9" * 5000), "line 2: "),
+        ("jsonl", b'{"id":-%s,"name":"x"}\n' % NINES, "line 2: "),
         ("jsonl", b'{"id":-1,"name":"x"}\n', "line 2: plant -1 already exists, or occurs twice"),
         ("csv", b"3;a;b\n", "line 3: Must have 3 cells, as the first line, separated by commas,"),
-        ("csv", b"3,a,b,c\n", "line 3: Must have 3 cells, as the first line, separated by commas,"),
         ("csv", b'4,"a\nb",\n\nfive,c,\n', f"line 6: {INT64}, not 'five'."),
-        ("csv", b"9223372036854775808,a,\n", "line 3: id: Must be between -2^63 and 2^63-1."),
-        ("csv", b"-9223372036854775809,a,\n", "line 3: id: Must be between -2^63 and 2^63-1."),
-        ("csv", b"9" * 5000 + b",a,\n", f"line 3: {INT64}, not '{'9' * 60}…'."),
-        ("csv", b"-" + b"9" * 5000 + b",a,\n", f"line 3: {INT64}, not '-{'9' * 59}…'."),
+        ("csv", b"9223372036854775808,a,\n", BEYOND),
+        ("csv", NINES + b",a,\n", f"line 3: {INT64}, not '{'9' * 60}…'."),
+        ("csv", b"-" + NINES + b",a,\n", f"line 3: {INT64}, not '-{'9' * 59}…'."),
         ("csv", b"1.5,a,\n", "line 3: id: Must be an integer, not a fraction."),
-        ("csv", b"1e17,a,\n", "line 3: id: Must be between -2^63 and 2^63-1. Beyond 2^53, write"),
+        ("csv", b"1e17,a,\n", f"{BEYOND} Beyond 2^53, write"),
         ("csv", b",a,\n", f"line 3: {INT64}, not ''."),
-        ("csv", "٣,a,\n".encode(), f"line 3: {INT64}, not '٣'."),
-        ("csv", "\u200b3,a,\n".encode(), f"line 3: {INT64}, not '\\u200b3'."),
         ("csv", "\ufeff3,a,\n".encode(), f"line 3: {INT64}, not '\\ufeff3'."),
-        ("csv", b"\x003,a,\n", f"line 3: {INT64}, not '\\u00003'."),
         ("csv", b'4,"a\nb",\n4,"a"b,\n', "line 5: Not CSV: "),
         ("csv", b'4,"a\nb",\n\xff,"a",\n', "line 5: Must be UTF-8, not the byte 0xff."),
         ("csv", b"4,a,\r5,b,\r", "line 3: The lines must end with a line feed."),
@@ -182,51 +156,41 @@ def test_import_error_names_the_line(
     assert plants(url) == []
 
 
+UTF_16 = "Must be UTF-8, not UTF-16. Nothing was imported.\n"
+HEADER = "Must have the names id, name and optionally tag, separated by commas, not "
+
+
 @pytest.mark.parametrize(
-    ("content", "found"),
+    ("format", "content", "fault"),
     [
-        (b"", "''"),
-        (b"name,tag\n", "'name,tag'"),
-        (b"id,tag\n", "'id,tag'"),
-        (b"id,id,name\n", "'id,id,name'"),
-        (b"id,name,tag,Tag\n", "'id,name,tag,Tag'"),
-        (b"id,name,Tga\n1,Rose,white\n", "'id,name,Tga'"),
-        (b"id,name ,tag\n", "'id,name ,tag'"),
-        (CSV[13:], "'-1,Rose,'"),
-        (CSV.replace(b",", b";"), "'id;name;tag'"),
-        (CSV.replace(b",", b"\t"), "'id\\tname\\ttag'"),
-        (CSV.replace(b"name", "na\u00admé".encode()), "'id,na\\u00admé,tag'"),
-        (b"sep=,\n" + CSV, "'sep=,'"),
-        (b"id" + b"x" * 100 + CSV, f"'id{'x' * 58}…'"),
+        *(
+            (format, (mark + content.decode()).encode(encoding), UTF_16)
+            for format, content in (("jsonl", JSONL), ("csv", CSV))
+            for encoding in ("utf-16-le", "utf-16-be")
+            for mark in ("", "\ufeff")
+        ),
+        ("csv", b"", f"{HEADER}''"),
+        ("csv", b"name,tag\n", f"{HEADER}'name,tag'"),
+        ("csv", b"id,id,name\n", f"{HEADER}'id,id,name'"),
+        ("csv", b"id,name,tag,Tag\n", f"{HEADER}'id,name,tag,Tag'"),
+        ("csv", CSV.replace(b",", b";"), f"{HEADER}'id;name;tag'"),
+        ("csv", CSV.replace(b",", b"\t"), f"{HEADER}'id\\tname\\ttag'"),
+        ("csv", CSV.replace(b"name", "na\u00admé".encode()), f"{HEADER}'id,na\\u00admé,tag'"),
+        ("csv", b"sep=,\n" + CSV, f"{HEADER}'sep=,'"),
+        ("csv", b"id" + b"x" * 100 + CSV, f"{HEADER}'id{'x' * 58}…'"),
     ],
 )
-def test_csv_header_is_required(run: Run, url: str, content: bytes, found: str) -> None:
-    """CSV whose first line is not the names of the fields, each once, is refused as it is shown."""
-    result = run("import", "-", "--format", "csv", input=content)
+def test_import_error_in_the_first_line(
+    run: Run, url: str, format: str, content: bytes, fault: str
+) -> None:
+    """A file in UTF-16, and CSV that does not begin with the names of the fields, are refused."""
+    result = run("import", "-", "--format", format, input=content)
     assert result.exit_code == 1
-    expected = "line 1: Must have the names id, name and optionally tag, separated by commas, not "
-    assert result.stderr.startswith(f"Error: {expected}{found}")
+    assert result.stderr.startswith(f"Error: line 1: {fault}")
     assert plants(url) == []
 
 
-@pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
-@pytest.mark.parametrize("mark", ["", "\ufeff"])
-def test_import_of_utf_16(run: Run, format: str, encoding: str, mark: str) -> None:
-    """A file in UTF-16 is refused by the name of its encoding, also without a byte order mark."""
-    content = mark + {"jsonl": JSONL, "csv": CSV}[format].decode()
-    result = run("import", "-", "--format", format, input=content.encode(encoding))
-    message = "Error: line 1: Must be UTF-8, not UTF-16. Nothing was imported.\n"
-    assert (result.exit_code, result.stderr) == (1, message)
-
-
-def test_csv_with_a_long_name(run: Run, url: str) -> None:
-    """A name in CSV may have a million characters."""
-    assert run("import", "-", "--format=csv", input=b"id,name\n1," + b"x" * 10**6).exit_code == 0
-    assert plants(url) == [Plant(1, "x" * 10**6)]
-
-
-@pytest.mark.parametrize("duplicate", [1, 50, 100, 101, 999])
+@pytest.mark.parametrize("duplicate", [1, 100, 999])
 @pytest.mark.parametrize("stored", [True, False])
 def test_import_with_a_duplicate_is_rolled_back(
     run: Run, url: str, duplicate: int, stored: bool
@@ -287,142 +251,89 @@ def open(url):
 """
 
 
-def test_export_never_overwrites_a_database(run: Run, url: str, tmp_path: Path) -> None:
-    """An export refuses to overwrite a file of an SQLite database, also by a link."""
-    assert run("add", "1", "Monstera").exit_code == 0
-    os.symlink("plants.db", "link")
-    os.symlink("plants.db-journal", "other")
-    for name in ("plants.db", "link", "plants.db-wal", "plants.db-shm", "other"):
-        result = run("export", name)
-        assert (result.exit_code, result.stdout) == (2, ""), name
-        assert "Choose another file" in result.stderr
-    assert plants(url) == [Plant(1, "Monstera")]
-
-
-def test_output_to_a_full_disk_is_exit_code_1(run: Run, url: str) -> None:
-    """A full disk fails the command with a message of one line."""
-    assert run("add", "1", "Monstera").exit_code == 0
-    for command, place in (
-        ("export /dev/full", "/dev/full"),
-        ("export > /dev/full", "standard output"),
-        ("list > /dev/full", "standard output"),
-    ):
-        shell = f"{shlex.join(COMMAND)} {command} --store {shlex.quote(url)}"
-        done = subprocess.run(["bash", "-c", shell], capture_output=True, check=False)
-        assert done.returncode == 1
-        assert done.stderr == f"Error: {place}: No space left on device\n".encode()
-
-
 @pytest.mark.parametrize(
-    "name", ["missing/plants.jsonl", "plants/", "old.jsonl/", "missing/../plants", "x" * 256]
+    ("command", "message"),
+    [
+        *(
+            (f"export {name}", f"{re.escape(name)}: .+")
+            for name in ("missing/plants", "plants/", "old.jsonl/", "x" * 256)
+        ),
+        ("export missing/a\udcff\x1b", r"missing/a\\udcff\\u001b: .+"),
+        ("import /proc/self/mem", "/proc/self/mem: Input/output error"),
+    ],
 )
-def test_export_to_an_impossible_name(run: Run, tmp_path: Path, name: str) -> None:
-    """An export into a missing folder, for example, fails with a message of one line."""
+def test_file_that_cannot_be_used(run: Run, tmp_path: Path, command: str, message: str) -> None:
+    """If a file cannot be written or read, the command fails with one line that names it."""
     assert run("add", "1", "Monstera").exit_code == 0
-    assert run("export", "old.jsonl").exit_code == 0
+    Path("old.jsonl").touch()
     before = sorted(os.listdir())
-    result = run("export", name)
+    result = run(*command.split())
     assert result.exit_code == 1
-    assert re.fullmatch(f"Error: {re.escape(name)}: .+\n", result.stderr)
+    assert re.fullmatch(f"Error: {message}\n", result.stderr)
     assert sorted(os.listdir()) == before
 
 
-def test_file_names_that_are_not_printable(run: Run, url: str) -> None:
-    """A file name may be any bytes. In a message, control characters are escaped."""
-    assert run("add", "1", "Monstera").exit_code == 0
-    name = os.fsdecode(b"a b\xff\x1b\n.csv")
-    assert run("export", name).exit_code == 0
-    assert run("import", name, "--skip-existing").output == "0 added, 1 skipped\n"
-    result = run("export", f"missing/{name}")
-    assert result.stderr.startswith(r"Error: missing/a b\udcff\u001b\n.csv: ")
+def in_a_shell(script: str, url: str) -> list[str]:
+    """Return the command of a shell whose function `plantstore` is the command with this store."""
+    function = f'plantstore() {{ {shlex.join(COMMAND)} "$@"; }}'
+    return ["bash", "-c", f"{function}\nexport PLANTSTORE_STORE={shlex.quote(url)}\n{script}"]
 
 
-def test_import_of_an_unreadable_file(run: Run) -> None:
-    """If a file cannot be read, the message is one line that names it."""
-    result = run("import", "/proc/self/mem")
-    assert (result.exit_code, result.stderr) == (1, "Error: /proc/self/mem: Input/output error\n")
+def test_standard_streams_by_name(run: Run, url: str) -> None:
+    """/dev/stdin may be a pipe. An export to /dev/stdout keeps what standard output contains."""
+    script = "(plantstore import /dev/stdin; plantstore export /dev/stdout) > both"
+    subprocess.run(in_a_shell(script, url), input=JSONL, check=True)
+    assert Path("both").read_bytes() == b"2 added\n" + JSONL
 
 
-def test_export_to_standard_output_by_name(run: Run, url: str, tmp_path: Path) -> None:
-    """An export to /dev/stdout keeps what standard output already contains."""
-    assert run("add", "1", "Monstera").exit_code == 0
-    shell = (
-        f"(echo first; {shlex.join([*COMMAND, 'export', '/dev/stdout', '--store', url])}) > both"
-    )
-    subprocess.run(["bash", "-c", shell], check=True)
-    assert Path("both").read_bytes() == b'first\n{"id":1,"name":"Monstera"}\n'
-    assert invoke("export", "new.jsonl", "--store", url).exit_code == 0
-
-
-def test_import_of_standard_input_by_name(run: Run, url: str) -> None:
-    """/dev/stdin is standard input, also if it is a pipe."""
-    command = [*COMMAND, "import", "/dev/stdin", "--store", url]
-    assert subprocess.run(command, input=JSONL, stdout=subprocess.PIPE).stdout == b"2 added\n"
-    assert plants(url) == BOTH
-
-
-@pytest.mark.parametrize("by_name", [False, True])
-def test_export_to_a_terminal_is_escaped(
-    run: Run, url: str, monkeypatch: pytest.MonkeyPatch, by_name: bool
-) -> None:
-    """On a terminal, an export shows control characters as escapes. JSON Lines stays JSON.
-
-    In a file, the plant is unchanged.
-    """
+def test_export_to_a_terminal_is_escaped(run: Run, url: str) -> None:
+    """On a terminal, an export shows control characters as escapes. JSON Lines stays JSON."""
     plant = Plant(1, "\x1b[2J\x9b\r\n\u202e🌵\U000e0001\n", '\n"')
     with open_store(url) as store:
         store.add(plant)
-    controller, terminal = pty.openpty()
-    with open(controller, "rb", buffering=0) as screen, open(terminal, "w") as stdout:
-        file = os.ttyname(terminal) if by_name else "-"
-        with monkeypatch.context() as patch:
-            patch.setattr(sys, "stdout", stdout)
-            for format in FORMATS:
-                arguments = ["export", file, "--format", format, "--store", url]
-                main.main(arguments, standalone_mode=False)
-        shown = b""
-        while shown.count(b"\n") < 3:
-            shown += screen.read(4096)
-    json_lines, header, csv_row = shown.decode().splitlines()
+    script = "plantstore export >&2; plantstore export /dev/fd/2 --format csv >&2"
+    _, shown = run_on_a_terminal(in_a_shell(script, url))
+    json_lines, header, csv_row = shown.splitlines()
     assert Plant(**json.loads(json_lines)) == plant
     assert header == ",".join(Plant._fields)
     assert csv_row == r'1,"\u001b[2J\u009b\r\n\u202e🌵\udb40\udc01\n","\n"""'
     assert json_lines.isprintable()
-    assert run("export", "plants.csv").exit_code == 0
-    assert "\x1b[2J\x9b\r\n\u202e".encode() in Path("plants.csv").read_bytes()
 
 
-def test_broken_pipe_ends_the_command_without_a_message(run: Run, url: str) -> None:
+@pytest.fixture
+def many(run: Run) -> bytes:
+    """Import a thousand plants; return their lines, which a pipe cannot hold."""
+    lines = b"".join(b'{"id":%d,"name":"%s"}\n' % (id, b"x" * 200) for id in range(1000))
+    run("import", "-", input=lines)
+    return lines
+
+
+@pytest.mark.usefixtures("many")
+def test_broken_pipe_ends_the_command_without_a_message(url: str) -> None:
     """A reader may close the pipe early, as head does; the command prints no message."""
-    run("import", "-", input=b"".join(b'{"id":%d,"name":"x"}\n' % id for id in range(20_000)))
     for command in ("list", "export"):
-        shell = f"{shlex.join([*COMMAND, command, '--store', url])} | head -n 1"
-        done = subprocess.run(["bash", "-c", shell], capture_output=True, check=True)
+        script = in_a_shell(f"plantstore {command} | head -n 1", url)
+        done = subprocess.run(script, capture_output=True, check=True)
         assert (done.stdout.count(b"\n"), done.stderr) == (1, b"")
 
 
-def test_progress_bar_only_on_a_terminal(run: Run, url: str, tmp_path: Path) -> None:
-    """A progress bar is shown on a terminal, on standard error only."""
-    lines = b"".join(b'{"id":%d,"name":"x"}\n' % id for id in range(20_000))
-    (tmp_path / "plants.jsonl").write_bytes(lines)
-    for arguments, label in ((["import", "plants.jsonl"], "Importing"), (["export"], "Exporting")):
-        output, shown = run_on_a_terminal([*COMMAND, *arguments, "--store", url])
+def test_progress_bar_only_on_a_terminal(run: Run, url: str, many: bytes) -> None:
+    """A progress bar is shown on a terminal, on standard error only.
+
+    An import from standard input shows none: it would hide that of an export in the same pipe.
+    """
+    Path("plants").write_bytes(many)
+    skipped = b"0 added, 1000 skipped\n"
+    for command, label, expected in (
+        ("export", "Exporting", many),
+        ("import plants --skip-existing", "Importing", skipped),
+        ("export | plantstore import - --skip-existing", "Exporting", skipped),
+    ):
+        output, shown = run_on_a_terminal(in_a_shell(f"plantstore {command}", url))
         assert shown.count(label) > 1
+        assert {*re.findall("[A-Z][a-z]+ing", shown)} == {label}
         assert len(steps(shown)) >= 3
         # The spaces overwrite the remaining time, which only a slow run shows.
         assert re.search(r"100% *\x1b\[\?25h\r\n$", shown)
-        assert output in {b"20000 added\n", lines}
+        assert output == expected
     assert run("export").stderr == ""
-
-
-def test_pipe_from_store_to_store(run: Run, url: str, tmp_path: Path) -> None:
-    """An export can be imported by way of a pipe. A terminal then shows the bar of the export."""
-    run("import", "-", input=b"".join(b'{"id":%d,"name":"x"}\n' % id for id in range(20_000)))
-    other = f"sqlite:///{tmp_path}/other.db"
-    program = shlex.join(COMMAND)
-    shell = f"{program} export --store {url} - | {program} import --store {other} -"
-    output, shown = run_on_a_terminal(["bash", "-c", shell])
-    assert output == b"20000 added\n"
-    assert plants(other) == plants(url)
-    assert len(steps(shown)) >= 3
-    assert "Importing" not in shown

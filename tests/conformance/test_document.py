@@ -7,18 +7,14 @@ import pytest
 
 from plantstore.blueprint import OPERATIONS
 from plantstore.openapi.document import make_document
-from tests.conformance.running import REQUIREMENTS
 
 pytestmark = pytest.mark.conformance
 
 
-@pytest.mark.parametrize(
-    "names",
-    [names for count in range(1, len(OPERATIONS) + 1) for names in combinations(OPERATIONS, count)],
-    ids=",".join,
-)
-def test_document_is_valid(names: list[str]) -> None:
+def test_document_is_valid() -> None:
     """openapi-spec-validator finds no error, whichever operations are enabled."""
-    validator = pytest.importorskip("openapi_spec_validator", reason=REQUIREMENTS)
-    document = json.loads(json.dumps(make_document(names)))
-    assert [*validator.OpenAPIV31SpecValidator(document).iter_errors()] == []
+    validator = pytest.importorskip("openapi_spec_validator")
+    for count in range(1, len(OPERATIONS) + 1):
+        for names in combinations(OPERATIONS, count):
+            document = json.loads(json.dumps(make_document(names)))
+            assert [*validator.OpenAPIV31SpecValidator(document).iter_errors()] == [], names

@@ -7,9 +7,7 @@ import shutil
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -66,20 +64,17 @@ def command(name: str, folder: Path) -> list[str]:
     return shlex.split(found[1].replace("/opt", str(folder)))
 
 
-@pytest.fixture(scope="module")
-def folder() -> Iterator[Path]:
+@pytest.fixture
+def folder(public_folder: Path) -> Path:
     """Return the folder in which the commands of docs/deploy.md install the service.
 
     USER owns its folder `state`, which is empty.
     """
-    with TemporaryDirectory(prefix="plantstore-") as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        (folder / "state").mkdir()
-        os.chown(folder / "state", USER, USER)
-        copy_project(folder / "source")
-        (folder / "token").write_text(run_block("systemd", folder).strip())
-        yield folder
+    (public_folder / "state").mkdir()
+    os.chown(public_folder / "state", USER, USER)
+    copy_project(public_folder / "source")
+    (public_folder / "token").write_text(run_block("systemd", public_folder).strip())
+    return public_folder
 
 
 def run_block(name: str, folder: Path) -> str:
@@ -104,16 +99,17 @@ def analyze(*arguments: str | Path) -> str:
 
 
 def test_units_are_valid(tmp_path: Path) -> None:
-    """Systemd accepts the service and its socket without a warning."""
+    """Systemd accepts the service and its socket without a warning. The exposure is at most 2.0.
+
+    The service needs its socket, which exists before it, and is enabled and started with it.
+    """
     copies = [tmp_path / unit.name for unit in (UNIT, SOCKET)]
     for unit, copy in zip((UNIT, SOCKET), copies, strict=True):
         copy.write_text(unit.read_text().replace(PROGRAM, "/bin/true"))
     # There may be warnings about the units of other packages.
     assert "plantstore" not in analyze("verify", *copies)
-
-
-def test_socket_outlives_the_service() -> None:
-    """The service needs its socket, which exists before it, and is enabled and started with it."""
+    # The threshold is ten times the exposure. Above it, the command fails.
+    assert "exposure" in analyze("security", "--offline=true", "--threshold=20", UNIT)
     lines = UNIT.read_text().splitlines()
     (after,) = [line for line in lines if line.startswith("After=")]
     assert SOCKET.name in after
@@ -121,16 +117,11 @@ def test_socket_outlives_the_service() -> None:
     assert "ListenStream=127.0.0.1:8000" in SOCKET.read_text().splitlines()
 
 
-def test_exposure_is_small() -> None:
-    """The exposure of the unit is at most 2.0 of 10."""
-    # The threshold is ten times the exposure. Above it, the command fails.
-    assert "exposure" in analyze("security", "--offline=true", "--threshold=20", UNIT)
-
-
 def test_commands_as_an_ordinary_user(folder: Path) -> None:
     """ExecStartPre and ExecStart work for an ordinary user in an empty folder, with the example.
 
-    The unit permits every system call that the service makes.
+    The unit permits every system call that the service makes. The commands of docs/deploy.md
+    install a new version, and check it with the settings.
     """
     calls = folder / "state" / "calls"
     as_user: dict[str, Any] = {"user": USER, "group": USER, "extra_groups": []}
@@ -142,8 +133,10 @@ def test_commands_as_an_ordinary_user(folder: Path) -> None:
         started = [*trace, *activation(listener, *command("ExecStart", folder))]
         with subprocess.Popen(started, pass_fds=[listener.fileno()], **as_user) as process:
             try:
-                port = listener.getsockname()[1]
-                assert create(port, (folder / "token").read_text()) == 200
+                with Connection(listener.getsockname()[1]) as connection:
+                    token = (folder / "token").read_bytes()
+                    connection.send(post(new_rose()).replace(TOKEN.encode(), token))
+                    assert connection.receive().status == 200
             finally:
                 (service,) = children(process.pid)
                 os.kill(service, signal.SIGTERM)
@@ -151,20 +144,9 @@ def test_commands_as_an_ordinary_user(folder: Path) -> None:
     made = set(re.findall(r"^ *[\d.]+ .* (\w+)$", calls.read_text(), re.MULTILINE))
     assert "execve" in made
     assert made - permitted() == {"total"}
-
-
-def test_commands_of_an_upgrade(folder: Path) -> None:
-    """The commands of docs/deploy.md install a new version, and check it with the settings."""
     settings = folder / "environment"
     settings.write_text(in_folder(settings.read_text(), folder))
     assert "ok     Store: sqlite:///" in run_block("upgrade", folder)
-
-
-def create(port: int, token: str) -> int:
-    """Return the status of a create request."""
-    with Connection(port) as connection:
-        connection.send(post(new_rose()).replace(TOKEN.encode(), token.encode()))
-        return connection.receive().status
 
 
 def permitted() -> set[str]:

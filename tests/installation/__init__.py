@@ -1,4 +1,4 @@
 """Tests that install the package into other projects.
 
-Continuous integration runs them with `pytest tests/installation`.
+The steps `install` and `build` run them.
 """

@@ -63,13 +63,11 @@ def test_sdist_has_all_files() -> None:
 
 
 def test_tests_run_from_the_sdist(tmp_path: Path) -> None:
-    """The fast tests can be run from the unpacked sdist: those that read most files pass."""
+    """The tests can be run from the unpacked sdist: those that read most files pass."""
     with tarfile.open(SDIST) as sdist:
         sdist.extractall(tmp_path, filter="data")
     python = f"{shlex.quote(sys.executable)} -m pytest -n 0 -p no:cacheprovider"
-    folder = tmp_path / NAME
-    assert " error" not in run(f"{python} -q --collect-only", folder).splitlines()[-1]
-    passed = run(f"{python} tests/documents/test_[acr]*.py -k 'not commands'", folder)
+    passed = run(f"{python} tests/documents/test_[acr]*.py -k 'not commands'", tmp_path / NAME)
     assert re.search(r"=+ \d+ passed.* in .* =+\n$", passed)
 
 
@@ -82,20 +80,6 @@ def test_wheel_has_the_package_alone() -> None:
     assert f"{NAME}.dist-info/licenses/LICENSE" in about
 
 
-def metadata() -> Metadata:
-    """Return the metadata of the wheel, which must be valid."""
-    with ZipFile(WHEEL) as wheel:
-        return Metadata.from_email(wheel.read(f"{NAME}.dist-info/METADATA"))
-
-
-def test_metadata() -> None:
-    """The metadata name the licence as an SPDX expression, and each Python that is supported."""
-    about = metadata()
-    assert (about.license_expression, about.license_files) == ("MIT", ["LICENSE"])
-    assert not [name for name in about.classifiers or () if name.startswith("License ::")]
-    assert str(about.requires_python) == f">={PYTHONS[0]}"
-
-
 def links(description: str) -> list[str]:
     """Return the links and pictures of a description, as a package index shows it."""
     from readme_renderer import markdown
@@ -106,12 +90,19 @@ def links(description: str) -> list[str]:
     return [link for link in found if link.removeprefix("#") not in anchors]
 
 
-def test_links_of_the_description() -> None:
-    """On a package index, each link of the README works; without an address, none is to a file."""
-    description = metadata().description
-    assert description is not None
-    assert "docs/index.md has all pages" in description
-    assert [link for link in links(description) if not link.startswith("https://")] == []
+def test_metadata() -> None:
+    """The metadata name the licence as an SPDX expression, and each Python that is supported.
+
+    On a package index, each link of the README works; without an address, none is to a file.
+    """
+    with ZipFile(WHEEL) as wheel:
+        about = Metadata.from_email(wheel.read(f"{NAME}.dist-info/METADATA"))
+    assert (about.license_expression, about.license_files) == ("MIT", ["LICENSE"])
+    assert not [name for name in about.classifiers or () if name.startswith("License ::")]
+    assert str(about.requires_python) == f">={PYTHONS[0]}"
+    assert "docs/index.md has all pages" in (about.description or "")
+    found = links(about.description or "")
+    assert [link for link in found if not link.startswith("https://")] == []
 
 
 def test_links_with_an_address(tmp_path: Path) -> None:
@@ -153,19 +144,17 @@ def test_bill_of_materials() -> None:
 def test_wheel_serves_on_each_python(version: str, tmp_path: Path) -> None:
     """On each supported Python, the wheel with all extras fits together, and serves."""
     # The first one may be a program of pyenv that only says which versions it has.
-    works = f"for python in $(which -a python{version}); do $python -m venv env && break; done"
+    make = "$python -m venv --without-pip env && break"
+    works = f"for python in $(which -a python{version}); do {make}; done"
     if not run(f"{works} 2>/dev/null; ls env || true", tmp_path):
         pytest.skip(f"install Python {version}")
-    run(f"env/bin/pip install -q {shlex.quote(f'{WHEEL}[{EXTRAS}]')}", tmp_path)
-    assert run("env/bin/pip check", tmp_path) == "No broken requirements found.\n"
+    pip = f"{shlex.quote(sys.executable)} -m pip --python env"
+    run(f"{pip} install -q --no-compile {shlex.quote(f'{WHEEL}[{EXTRAS}]')}", tmp_path)
+    assert run(f"{pip} check", tmp_path) == "No broken requirements found.\n"
     assert run("env/bin/plantstore --version", tmp_path) == f"plantstore {__version__}\n"
     port = free_port()
-    settings = {
-        "PLANTSTORE_TOKENS": "s3cret",
-        "PLANTSTORE_METRICS": "1",
-        "PLANTSTORE_STORE": "sqlite:///plants.db",
-    }
-    command = ["env/bin/plantstore", "serve", "--bind", f"127.0.0.1:{port}"]
+    settings = {"PLANTSTORE_TOKENS": "s3cret", "PLANTSTORE_METRICS": "1"}
+    command = ["env/bin/plantstore", "serve", f"--bind=127.0.0.1:{port}", "--store=sqlite:///a.db"]
     with subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT | settings) as server:
         try:
             wait_until(lambda: server.poll() is not None or listening(port))

@@ -1,15 +1,17 @@
-"""Installing and importing the package."""
+"""The package in an environment that has nothing else, and with a Python that is too old."""
 
+import re
 import shlex
 import subprocess
 import sys
+from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
 
 from tests.support.fresh import copy_project, run
-
-pytestmark = pytest.mark.install
+from tests.support.readme import recipe
+from tests.support.serving import LIMIT, ROOT
 
 WATCHED_IMPORT = """
 import sys
@@ -24,47 +26,64 @@ sys.addaudithook(audit)
 import plantstore
 """
 
-
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of commands of a new environment after `pip install .`."""
-    folder = copy_project(tmp_path_factory.mktemp("package"))
-    subprocess.run([sys.executable, "-m", "venv", folder / "env"], check=True)
-    run("env/bin/pip install -q .", folder)
-    return folder / "env" / "bin"
+PAGES = """
+from plantstore import create_app
+client = create_app({"PLANTSTORE_TOKENS": "s3cret"}).test_client()
+for path in ("/openapi.json", "/docs", "/docs/docs.css", "/docs/swagger-ui.css"):
+    print(client.get(path).status_code)
+"""
 
 
-def test_import_opens_no_file_or_socket(installed: Path, tmp_path: Path) -> None:
-    """Importing the installed package opens nothing except modules."""
-    script = tmp_path / "watched_import.py"
-    script.write_text(WATCHED_IMPORT)
-    assert run(shlex.join([f"{installed}/python", str(script)]), tmp_path) == ""
+@pytest.mark.install
+def test_package_without_extras(tmp_path: Path) -> None:
+    """Without extras, the package works in any folder, and brings no server and no engine.
 
-
-def test_plantstore_command_is_installed(installed: Path, tmp_path: Path) -> None:
-    """Installation provides the plantstore command, which makes a token without configuration."""
-    assert len(run(shlex.join([f"{installed}/plantstore", "token"]), tmp_path).splitlines()) == 2
-
-
-def test_dependencies_include_no_server_and_no_engine(installed: Path, tmp_path: Path) -> None:
-    """Installation brings neither a web server nor a database engine."""
-    packages = run(shlex.join([f"{installed}/pip", "list", "--format=freeze"]), tmp_path).lower()
+    Its import opens nothing except modules. What needs an extra is absent, or says which one.
+    """
+    project = copy_project(tmp_path)
+    run(f"{shlex.quote(sys.executable)} -m venv env", tmp_path)
+    install = recipe("install").replace("pip install plantstore", f"pip install -q {project}")
+    run(f"PATH=env/bin:$PATH; {install}", tmp_path)
+    for name, code in (("watched.py", WATCHED_IMPORT), ("pages.py", PAGES)):
+        (tmp_path / name).write_text(code)
+    assert run("env/bin/python watched.py", tmp_path) == ""
+    packages = run("env/bin/pip list --format=freeze", tmp_path).lower()
     assert "flask==" in packages
-    assert "gunicorn" not in packages
-    assert "sqlalchemy" not in packages
+    assert not re.search("gunicorn|sqlalchemy", packages)
+    code = "from plantstore import *; MemoryStore; from plantstore import SQLStore"
+    said = run(f"env/bin/python -c '{code}' 2>&1 || true", tmp_path)
+    assert said.endswith("SQLStore needs SQLAlchemy: pip install 'plantstore[sqlite]'\n")
+    checked = run("PLANTSTORE_TOKENS=s3cret env/bin/plantstore check", tmp_path)
+    assert checked.endswith("\nok     Store: memory:// can be used\n")
+    assert len(run("env/bin/python -m plantstore token", tmp_path).splitlines()) == 2
+    assert run("env/bin/plantstore openapi", tmp_path).startswith('{\n  "openapi": "3.1.0",\n')
+    assert run("env/bin/python pages.py", tmp_path).split() == ["200", "404", "404", "404"]
+    run(f"env/bin/pip install -q '{project}[docs]'", tmp_path)
+    assert run("env/bin/python pages.py", tmp_path).split() == ["200"] * 4
 
 
-def test_py_typed_is_installed(installed: Path, tmp_path: Path) -> None:
-    """The installed package contains py.typed (PEP 561)."""
-    script = "import plantstore; print(plantstore.__path__[0])"
-    where = run(shlex.join([f"{installed}/python", "-c", script]), tmp_path)
-    assert (Path(where.strip()) / "py.typed").exists()
+# Asks setup.py for the name of the package, under the version of Python in the arguments.
+SETUP = """
+import runpy, setuptools, sys
+sys.version_info = tuple(map(int, sys.argv.pop(1).split(".")))
+sys.argv[1:] = ["--name"]
+runpy.run_path("setup.py")
+"""
 
 
-def test_sql_store_without_sqlalchemy(installed: Path, tmp_path: Path) -> None:
-    """Without SQLAlchemy, SQLStore says which extra to install; import * imports the others."""
-    command = "from plantstore import *; MemoryStore; from plantstore import SQLStore"
-    error = run(f"'{installed}/python' -c '{command}' 2>&1 || true", tmp_path)
-    assert error.endswith(
-        "ImportError: SQLStore needs SQLAlchemy: pip install 'plantstore[sqlite]'\n"
-    )
+def test_too_old_python_is_named_at_once() -> None:
+    """With a Python that is too old, the installation ends with one line that says what is needed.
+
+    pip shows it before it looks for any dependency.
+    """
+    config = ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    oldest = config["options"]["python_requires"].removeprefix(">=")
+    before = re.sub(r"\d+$", lambda minor: str(int(minor[0]) - 1), oldest)
+    for version, code, said in (
+        (f"{before}.99", 1, f"plantstore needs Python {oldest} or later.\n"),
+        (f"{oldest}.0", 0, "plantstore\n"),
+    ):
+        command = [sys.executable, "-W", "ignore", "-c", SETUP, version]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT)
+        assert (done.returncode, done.stderr if code else done.stdout) == (code, said)

@@ -4,12 +4,12 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 from shutil import rmtree
 
 import pytest
+from flask import request
 from flask.testing import FlaskClient
 from prometheus_client import REGISTRY, Histogram
 from prometheus_client.parser import text_string_to_metric_families
@@ -20,7 +20,7 @@ from tests.support.readme import recipe
 from tests.support.reloading import kill_workers, served, status, workers
 from tests.support.responses import ALL, check_error, create
 from tests.support.serving import LIMIT, Gunicorn, Server, post
-from tests.support.sites import BEARER, LILY, ROSE, TOKEN, new_rose
+from tests.support.sites import BEARER, ROSE, TOKEN, new_rose
 from tests.support.waiting import wait_until
 
 GET = b"GET /metrics HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer s3cret\r\n\r\n"
@@ -63,26 +63,34 @@ def values(client: FlaskClient) -> dict[str, float]:
 
 
 def test_metrics_are_off_by_default(client: FlaskClient) -> None:
-    """Without PLANTSTORE_METRICS=1, there is no /metrics, and prometheus-client is not needed."""
+    """Without PLANTSTORE_METRICS=1, there is no /metrics."""
     check_error(client.get("/metrics", headers=BEARER), 40401)
-    code = (
-        "import sys, plantstore; plantstore.create_app(); print('prometheus_client' in sys.modules)"
-    )
-    environment = {**os.environ, "PLANTSTORE_TOKENS": "t"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "False\n"
 
 
-def test_metrics_need_a_token(measured: FlaskClient) -> None:
-    """/metrics needs a token like every operation, and has only GET and HEAD."""
-    check_error(measured.get("/metrics"), 40101)
-    check_error(measured.get("/metrics", headers={"Authorization": "Bearer x"}), 40102)
-    response = measured.post("/metrics", headers=BEARER)
+def test_metrics_need_a_token() -> None:
+    """/metrics needs a token, with the right `metrics` if it has rights. It has GET and HEAD."""
+    tokens = {"all": Client("all"), "some": Client("some", ["metrics"]), "t": Client("t", ["read"])}
+    config = {"PLANTSTORE_METRICS": "1"}
+    client = create_app(config, verify_token=tokens.get).test_client()
+    check_error(client.get("/metrics"), 40101)
+    for token, error in (("all", 0), ("some", 0), ("x", 40102), ("t", 40301)):
+        response = client.get("/metrics", headers={"Authorization": f"Bearer {token}"})
+        assert response.status_code == (error // 100 or 200)
+    message = check_error(response, 40301)
+    assert message == "This token does not have the right to metrics."
+    response = client.post("/metrics", headers={"Authorization": "Bearer all"})
     check_error(response, 40501)
     assert response.headers["Allow"] == "GET, HEAD, OPTIONS"
-    assert measured.options("/metrics").status_code == 200
+    assert client.options("/metrics").status_code == 200
+
+
+class FailingStore(MemoryStore):
+    """A store that refuses lilies, and has a fault with tulips."""
+
+    def add(self, plant: Plant) -> None:
+        if plant.name != "Rose":
+            raise StoreUnavailable if plant.name == "Lily" else ZeroDivisionError
+        super().add(plant)
 
 
 def test_metrics_of_all_operations() -> None:
@@ -90,33 +98,29 @@ def test_metrics_of_all_operations() -> None:
 
     A request that has no operation is measured, too. There is no series for what did not happen.
     """
-    client = create_app({**ON, "PLANTSTORE_OPERATIONS": ALL}).test_client()
-    create(client, ROSE)
-    create(client, ROSE)
+    config = {**ON, "PLANTSTORE_OPERATIONS": ALL}
+    app = create_app(config, store=FailingStore())
+    app.before_request(lambda: ("slower", 429) if "Slower" in request.headers else None)
+    client = app.test_client()
+    for name in ("Rose", "Rose", "Lily", "Tulip"):
+        create(client, {"id": 1, "name": name})
     client.post("/plants")
     client.get("/plants/1", headers=BEARER)
     client.get("/plants?limit=0", headers=BEARER)
     client.put("/plants/1", json=ROSE, headers=BEARER)
     client.delete("/plants/1", headers=BEARER)
     client.get("/elsewhere")
+    client.post("/plants", headers={"Slower": "1"})  # A hook of the operator refuses it.
     client.put("/plants", headers=BEARER)
     client.get("/metrics", headers=BEARER)
     metrics = values(client)
     counts = {name for name in metrics if name.startswith(f"{DURATION}_count")}
+    outcomes = ("ok", "40004", "40101", "42900", "50301", "50001")
     assert counts == {
-        series(operation, outcome)
-        for operation, outcome in [
-            ("create", "ok"),
-            ("create", "40004"),
-            ("create", "40101"),
-            ("read", "ok"),
-            ("list", "40006"),
-            ("update", "ok"),
-            ("delete", "ok"),
-            ("", "40401"),
-            ("", "40501"),
-            ("metrics", "ok"),
-        ]
+        *(series("create", outcome) for outcome in outcomes),
+        *(series(operation, "ok") for operation in ("read", "update", "delete", "metrics")),
+        series("list", "40006"),
+        *(series("", outcome) for outcome in ("40401", "40501")),
     }
     assert {metrics[name] for name in counts} == {1}
     assert metrics[f'{DURATION}_bucket{{le="+Inf",operation="create",outcome="ok"}}'] == 1
@@ -137,20 +141,6 @@ def test_metrics_name_the_version_and_the_store(measured: FlaskClient, tmp_path:
         assert "hunter2" not in text
 
 
-def test_metrics_of_a_failure() -> None:
-    """A failure of the store or of the service is measured with the number of its error."""
-
-    class FailingStore(MemoryStore):
-        def add(self, plant: Plant) -> None:
-            raise StoreUnavailable if plant == LILY else ZeroDivisionError
-
-    client = create_app(ON, store=FailingStore()).test_client()
-    check_error(create(client, LILY.members() | {"tag": "x"}), 50001)
-    check_error(create(client, {"id": LILY.id, "name": LILY.name}), 50301)
-    metrics = values(client)
-    assert (metrics[series("create", "50001")], metrics[series("create", "50301")]) == (1, 1)
-
-
 def test_metrics_do_not_clash_with_those_of_a_host(measured: FlaskClient) -> None:
     """Several services, and a host with metrics of the same names, can be in one process."""
     own = Histogram(DURATION, "of the host")
@@ -162,43 +152,6 @@ def test_metrics_do_not_clash_with_those_of_a_host(measured: FlaskClient) -> Non
         assert "of the host" not in other.get("/metrics", headers=BEARER).text
     finally:
         REGISTRY.unregister(own)
-
-
-def test_outcome_of_an_operators_hook(measured: FlaskClient) -> None:
-    """The outcome of a refusal by a hook of the operator is its status times 100."""
-    measured.application.before_request(lambda: ("slower", 429))
-    create(measured, ROSE)
-    measured.application.before_request_funcs[None].pop()
-    metrics = values(measured)
-    assert metrics[series("create", "42900")] == 1
-    assert CREATED not in metrics
-
-
-def test_missing_folder_of_metrics(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """If the folder for shared metrics is missing, the service goes on without metrics.
-
-    One ERROR line says so, and /metrics is 50302.
-    """
-    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path / "missing"))
-    client = create_app(ON).test_client()
-    for id in (1, 2):
-        assert create(client, ROSE | {"id": id}).status_code == 200
-    assert caplog.messages == [f"This process has no metrics: {os.strerror(2)}"]
-    check_error(client.get("/metrics", headers=BEARER), 50302)
-
-
-def test_metrics_need_the_right(store: MemoryStore) -> None:
-    """A token with rights needs the right `metrics` for /metrics: otherwise it gets 40301."""
-    tokens = {"all": Client("all"), "some": Client("some", ["metrics"]), "t": Client("t", ["read"])}
-    config = {"PLANTSTORE_METRICS": "1"}
-    client = create_app(config, store=store, verify_token=tokens.get).test_client()
-    for token, expected in (("all", 200), ("some", 200), ("t", 403)):
-        response = client.get("/metrics", headers={"Authorization": f"Bearer {token}"})
-        assert response.status_code == expected
-    message = check_error(response, 40301)
-    assert message == "This token does not have the right to metrics."
 
 
 def test_metrics_of_processes_that_do_not_share_them(measured: FlaskClient) -> None:
@@ -218,35 +171,40 @@ def test_example_queries(measured: FlaskClient) -> None:
         assert name in metrics
 
 
+def create_plants(server: Server) -> None:
+    """Create twenty plants."""
+    assert [status(server, "s3cret") for _ in range(20)] == [200] * 20
+
+
+def restart_workers(server: Server) -> None:
+    """Reload the service; return when all workers are new."""
+    old = workers(server)
+    server.signal(signal.SIGHUP)
+    wait_until(lambda: not old & workers(server))
+
+
 @pytest.mark.server
 def test_metrics_of_several_workers(tmp_path: Path) -> None:
     """The values are the sums of all workers, also of those that were killed or reloaded.
 
-    The folder of the metrics is removed at the end.
+    A reload can turn the metrics on. The folder of the metrics is removed at the end.
     """
     (tmp_path / "tmp").mkdir()
-    with served(tmp_path, TMPDIR=str(tmp_path / "tmp"), **ON) as server:
-        assert [status(server, "s3cret") for _ in range(20)] == [200] * 20
+    settings = {"PLANTSTORE_TOKENS": TOKEN, "TMPDIR": str(tmp_path / "tmp")}
+    with served(tmp_path, **settings) as server:
+        assert server.request(GET).status == 404
+        (tmp_path / "own.py").write_text("raw_env = ['PLANTSTORE_METRICS=1']")
+        restart_workers(server)
+        create_plants(server)
         assert read(server)[CREATED] == 20
         kill_workers(server)
-        assert [status(server, "s3cret") for _ in range(20)] == [200] * 20
-        old = workers(server)
-        server.signal(signal.SIGHUP)
-        wait_until(lambda: not old & workers(server))
-        assert [status(server, "s3cret") for _ in range(20)] == [200] * 20
+        create_plants(server)
+        restart_workers(server)
+        create_plants(server)
         assert read(server)[CREATED] == 60
         assert read(server)[series("metrics", "ok")] >= 2
         (folder,) = (tmp_path / "tmp").glob("plantstore-metrics-*")
     wait_until(lambda: not folder.exists())
-
-
-@pytest.mark.server
-@pytest.mark.parametrize("config", ["preload_app = True", "import prometheus_client"])
-def test_metrics_of_an_application_that_is_loaded_early(tmp_path: Path, config: str) -> None:
-    """The metrics are those of all workers, also if the main process loads the application."""
-    with served(tmp_path, config=config, **ON) as server:
-        assert [status(server, "s3cret") for _ in range(20)] == [200] * 20
-        assert {read(server)[CREATED] for _ in range(10)} == {20}
 
 
 @pytest.mark.server
@@ -258,27 +216,25 @@ def test_metrics_folder_that_disappears(tmp_path: Path) -> None:
     with served(tmp_path, TMPDIR=str(tmp_path), **ON) as server:
         (folder,) = tmp_path.glob("plantstore-metrics-*")
         rmtree(folder)
-        assert [status(server, "s3cret") for _ in range(20)] == [200] * 20
+        create_plants(server)
         kill_workers(server)
-        assert [status(server, "s3cret") for _ in range(20)] == [200] * 20
+        create_plants(server)
         assert 1 <= server.log.count("This process has no metrics: ") <= 4
         assert server.request(GET).error == 50302
 
 
 @pytest.mark.server
 def test_metrics_of_workers_of_another_user(public_folder: Path) -> None:
-    """Workers that run as another user than the main process share their metrics, too."""
+    """Workers of another user share their metrics, also if the main process loads everything."""
     if os.geteuid() != 0:
         pytest.skip("only root can start workers as another user")
     (public_folder / "tmp").mkdir()
-    environment = {
-        **ON,
-        "PLANTSTORE_STORE": f"sqlite:///{public_folder}/plants.db",
-        "TMPDIR": str(public_folder / "tmp"),
-    }
-    arguments = ("--workers", "2", "--user", "nobody", "--preload")
-    with Gunicorn(*arguments, **environment) as server:
-        assert [status(server, "s3cret") for _ in range(20)] == [200] * 20
+    store, folder = f"sqlite:///{public_folder}/plants.db", str(public_folder / "tmp")
+    config = "import prometheus_client\nfrom plantstore.server.config import *"
+    (public_folder / "own.py").write_text(config)
+    arguments = ("--workers=2", "--user=nobody", "--preload", "-c", f"{public_folder}/own.py")
+    with Gunicorn(*arguments, **ON, PLANTSTORE_STORE=store, TMPDIR=folder) as server:
+        create_plants(server)
         assert read(server)[CREATED] == 20
 
 
@@ -334,12 +290,12 @@ def test_full_disk(tmp_path: Path) -> None:
             fill(folder / "other")
             for request in (GET, b"PUT /plants HTTP/1.1\r\nHost: x\r\n\r\n") * 20:
                 server.request(request)  # These have other series.
-            assert [status(server, "s3cret") for _ in range(20)] == [200] * 20
+            create_plants(server)
             assert read(server)[CREATED] == created + 20
             assert "Worker" not in server.log.split("Booting worker")[-1]
             kill_workers(server)
             fill(folder / "another")
-            assert [status(server, "s3cret") for _ in range(20)] == [200] * 20
+            create_plants(server)
             fault = f"This process has no metrics: {os.strerror(28)}"
             assert 1 <= server.log.count(fault) <= 2
             assert read(server)[CREATED] == created + 20  # Those of the earlier workers.
@@ -379,26 +335,18 @@ def test_metrics_of_two_services_in_a_worker(tmp_path: Path) -> None:
         assert (metrics[CREATED], "other_total" in metrics) == (2, False)
 
 
-def test_failed_start_leaves_no_files(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"PLANTSTORE_METRICS": "1"}, "no token is configured: .*"),
+        ({**ON, "PLANTSTORE_METRICS": "yes"}, "PLANTSTORE_METRICS: must be 0 or 1"),
+    ],
+)
+def test_failed_start_leaves_no_files(
+    tmp_path: Path, settings: dict[str, str], message: str
+) -> None:
     """If the service cannot start, no files of the metrics remain."""
-    environment = {"PLANTSTORE_METRICS": "1", "TMPDIR": str(tmp_path)}
-    serve = ("plantstore", "serve", "--bind", "127.0.0.1:0")
-    line = refused(*serve, folder=tmp_path, **environment)
-    assert line.startswith("Error: plantstore: no token is configured: ")
-    environment = {"PLANTSTORE_METRICS": "yes", "PLANTSTORE_TOKENS": "t"}
-    line = refused(*serve, folder=tmp_path, **environment)
-    assert line == "Error: plantstore: PLANTSTORE_METRICS: must be 0 or 1"
+    settings = {**settings, "TMPDIR": str(tmp_path)}
+    line = refused("plantstore", "serve", "--bind=127.0.0.1:0", folder=tmp_path, **settings)
+    assert re.fullmatch(f"Error: plantstore: {message}", line)
     assert [*tmp_path.iterdir()] == []
-
-
-@pytest.mark.server
-def test_metrics_that_a_reload_turns_on(tmp_path: Path) -> None:
-    """A reload can turn the metrics on."""
-    with served(tmp_path, PLANTSTORE_TOKENS="s3cret") as server:
-        assert server.request(GET).status == 404
-        (tmp_path / "own.py").write_text("raw_env = ['PLANTSTORE_METRICS=1']")
-        old = workers(server)
-        server.signal(signal.SIGHUP)
-        wait_until(lambda: not old & workers(server))
-        assert [status(server, "s3cret") for _ in range(20)] == [200] * 20
-        assert read(server)[CREATED] == 20

@@ -27,12 +27,10 @@ def test_page_has_a_strict_content_security_policy(app: Flask, path: str) -> Non
     check_error(app.test_client().post(path, headers=BEARER), 40501)
 
 
-@pytest.mark.parametrize(
-    "path", ["/docs/", "/docs/index.html", "/docs/x", "/docs/..%2fdocs.py", "/docs//docs.js"]
-)
-def test_other_paths_below_the_page(app: Flask, path: str) -> None:
+def test_other_paths_below_the_page(app: Flask) -> None:
     """The page has no other files."""
-    check_error(app.test_client().get(path), 40401)
+    for path in ("/", "/index.html", "/x", "/..%2fdocs.py", "//docs.js"):
+        check_error(app.test_client().get(f"/docs{path}"), 40401)
 
 
 def test_page_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,46 +10,40 @@ from plantstore.tokens.lines import read_tokens
 
 
 @pytest.mark.parametrize(
-    ("line", "client", "expires"),
+    ("line", "client", "expires", "operations"),
     [
-        ("t", "line-1", None),
-        ("t kiosk", "kiosk", None),
-        ("t kiosk  of\tFlora # comment", "kiosk of Flora", None),
-        ("t kiosk#1", "kiosk#1", None),
-        ("t expires=2027-01-31", "line-1", "2027-01-31T00:00:00Z"),
-        ("t kiosk expires=2027-01-31", "kiosk", "2027-01-31T00:00:00Z"),
-        ("t kiosk expires=2027-01-31T12:30Z #", "kiosk", "2027-01-31T12:30:00Z"),
-        ("t kiosk expires=20270131T123000+0200", "kiosk", "2027-01-31T10:30:00Z"),
+        ("t", "line-1", None, None),
+        ("t kiosk", "kiosk", None, None),
+        ("t kiosk  of\tFlora # comment", "kiosk of Flora", None, None),
+        ("t kiosk#1", "kiosk#1", None, None),
+        ("t operations", "operations", None, None),
+        ("t expires=2027-01-31", "line-1", "2027-01-31T00:00", None),
+        ("t kiosk expires=2027-01-31T12:30Z #", "kiosk", "2027-01-31T12:30", None),
+        ("t kiosk expires=20270131T123000+0200", "kiosk", "2027-01-31T10:30", None),
+        ("t operations=create", "line-1", None, ("create",)),
+        (f"t kiosk operations={','.join(RIGHTS)}", "kiosk", None, RIGHTS),
+        ("t kiosk operations=read,create,read # x", "kiosk", None, ("read", "create")),
+        ("t kiosk operations=read expires=2027-01-31", "kiosk", "2027-01-31T00:00", ("read",)),
+        (
+            "t the kiosk expires=2027-01-31 operations=read",
+            "the kiosk",
+            "2027-01-31T00:00",
+            ("read",),
+        ),
     ],
 )
-def test_line_of_a_token(line: str, client: str, expires: str | None) -> None:
-    """A line has a token, then optionally a name, then optionally expires= with a time in UTC."""
-    (token,) = read_tokens(line)
-    assert (token.digest, token.client) == (sha256(b"t").digest(), client)
-    assert token.expires == (datetime.fromisoformat(expires) if expires else None)
+def test_line_of_a_token(
+    line: str, client: str, expires: str | None, operations: tuple[str, ...] | None
+) -> None:
+    """A line has a token, then optionally a name, and then, in any order, its options.
 
-
-@pytest.mark.parametrize(
-    ("line", "client", "operations"),
-    [
-        ("t operations=create", "line-1", ("create",)),
-        (f"t kiosk operations={','.join(RIGHTS)}", "kiosk", RIGHTS),
-        ("t kiosk operations=read,create,read # comment", "kiosk", ("read", "create")),
-        ("t kiosk operations=read expires=2027-01-31", "kiosk", ("read",)),
-        ("t the kiosk expires=2027-01-31 operations=read", "the kiosk", ("read",)),
-        ("t operations", "operations", None),
-    ],
-)
-def test_operations_of_a_token(line: str, client: str, operations: tuple[str, ...] | None) -> None:
-    """operations= after the name has the only operations that a token has the right to.
-
-    It may stand before or after expires=.
+    expires= has a time in UTC, and operations= the only operations to which it has the right.
     """
     (token,) = read_tokens(line)
-    assert (token.client, token.operations) == (client, operations)
-    assert (token.expires is not None) == ("expires=" in line)
-    (again,) = read_tokens(str(token))
-    assert again.operations == operations
+    assert (token.digest, token.client) == (sha256(b"t").digest(), client)
+    assert token.expires == (datetime.fromisoformat(f"{expires}+00:00") if expires else None)
+    assert token.operations == operations
+    assert read_tokens(str(token)) == [token]
 
 
 @pytest.mark.parametrize(
