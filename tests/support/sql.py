@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from threading import Barrier
 from typing import Any
 
@@ -39,17 +40,21 @@ def own_connections(store: SQLStore) -> OwnConnections:
     return executor
 
 
+def call_in_one_group(store: SQLStore, *calls: Callable[[], object]) -> list[BaseException | None]:
+    """Call functions, whose jobs wait until the last one does; return their exceptions, or None."""
+    store.close()
+    queue, calling = own_connections(store)._writing._queue, list[Future[object]]()  # noqa: SLF001
+    with ThreadPoolExecutor(len(calls)) as threads:
+        with queue._turn:  # noqa: SLF001  # No lane takes a job.
+            for call in calls:
+                calling.append(threads.submit(call))
+                wait_until(lambda: len(queue) == len(calling) or calling[-1].done())
+        return [call.exception(LIMIT) for call in calling]
+
+
 def add_in_one_group(store: SQLStore, plants: Sequence[Plant]) -> list[BaseException | None]:
     """Add plants that one lane takes together; return the exception of each add, or None."""
-    store.close()
-    queue = own_connections(store)._writing._queue  # noqa: SLF001
-    with ThreadPoolExecutor(len(plants)) as threads:
-        with queue._turn:  # noqa: SLF001  # No lane takes a job.
-            adding = []
-            for plant in plants:
-                adding.append(threads.submit(store.add, plant))
-                wait_until(lambda: len(queue) == len(adding))
-        return [add.exception(LIMIT) for add in adding]
+    return call_in_one_group(store, *[partial(store.add, plant) for plant in plants])
 
 
 @contextmanager
@@ -190,6 +195,7 @@ def make_store(url: str, opened_by: str) -> SQLStore:
 
 # What a trigger can do instead of letting an insert succeed.
 TRIGGERS = {
+    "sqlite": ("CREATE TRIGGER refuse BEFORE INSERT ON plants BEGIN {action}; END",),
     "postgresql": (
         "CREATE FUNCTION refuse() RETURNS trigger AS $$ BEGIN {action}; RETURN NEW; END $$"
         " LANGUAGE plpgsql",
