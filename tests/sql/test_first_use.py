@@ -1,14 +1,12 @@
 """The first use of a store by several threads at the same time."""
 
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import count
-from pathlib import Path
 from threading import Barrier, BrokenBarrierError, Event
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, create_engine, event
+from sqlalchemy import Engine, event
 
 from plantstore import SQLStore, StoreUnavailable
 from plantstore.stores.deadline import deadline
@@ -34,35 +32,31 @@ def test_first_use_of_a_site_engine_by_one_thread_at_a_time(engine: Engine) -> N
     assert alone == [True]
 
 
-def test_first_use_by_a_listener(tmp_path: Path) -> None:
+def test_first_use_by_a_listener(file_engine: Engine) -> None:
     """A listener of the site may use another store during the first use of its engine."""
-    engine = create_engine(f"sqlite:///{tmp_path}/site.db")
-    store, other = SQLStore(engine), SQLStore(engine, table="garden_plants")
+    store, other = SQLStore(file_engine), SQLStore(file_engine, table="garden_plants")
     uses = iter([lambda: other.add(ROSE_PLANT)])
-    event.listen(engine, "connect", lambda *_: next(uses, lambda: None)())
+    event.listen(file_engine, "connect", lambda *_: next(uses, lambda: None)())
     store.add(LILY)
     assert (list(store), list(other)) == ([LILY], [ROSE_PLANT])
-    engine.dispose()
 
 
 def test_stores_that_are_made_at_the_same_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    file_engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stores of one engine share their connections, also if threads make them at the same time."""
-    engine = create_engine(f"sqlite:///{tmp_path}/site.db")
-    options, both = engine.get_execution_options, Barrier(2)
+    options, both = file_engine.get_execution_options, Barrier(2)
 
     def wait_for_the_other() -> Any:
         with suppress(BrokenBarrierError):  # The other thread must not come here meanwhile.
             both.wait(0.3)
         return options()
 
-    monkeypatch.setattr(engine, "get_execution_options", wait_for_the_other)
-    with started(*[lambda: SQLStore(engine)] * 2) as making:
+    monkeypatch.setattr(file_engine, "get_execution_options", wait_for_the_other)
+    with started(*[lambda: SQLStore(file_engine)] * 2) as making:
         pass
     one, other = (call.result() for call in making)
     assert one._executor is other._executor  # noqa: SLF001
-    engine.dispose()
 
 
 def test_first_use_of_a_site_engine_in_time(engine: Engine) -> None:
@@ -74,11 +68,10 @@ def test_first_use_of_a_site_engine_in_time(engine: Engine) -> None:
         release.wait(LIMIT)
 
     event.listen(engine, "do_connect", connect)
-    with ThreadPoolExecutor(1) as threads:
-        first = threads.submit(store.ping)
+    with started(store.ping) as (first,):
         assert connecting.wait(LIMIT)
         with deadline(0.1), pytest.raises(StoreUnavailable, match="first use"):
             store.ping()
         release.set()
-        first.result()
+    assert not first.exception()
     store.ping()
