@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from sqlalchemy import Engine, create_engine, text
+from sqlalchemy import Engine, text
 
 from plantstore import SQLStore, StoreUnavailable, create_app
 from tests.support.commands import invoke
@@ -12,7 +12,7 @@ from tests.support.databases import SERVERS, Place, mariadb, only
 from tests.support.replication import postgresql_pair
 from tests.support.responses import check_error
 from tests.support.sites import LILY, ROSE_PLANT, TOKEN
-from tests.support.sql import execute, open_sql
+from tests.support.sql import execute, make_store, open_sql
 
 SET = {
     "postgresql": "ALTER DATABASE postgres SET default_transaction_read_only = {}",
@@ -53,14 +53,13 @@ def test_ping_of_a_read_only_server(
     """While a server is read-only, ping says so, also before there is a table. Reads go on."""
     if not is_empty:
         SQLStore(engine).add(ROSE_PLANT)
-    site = create_engine(url)
-    with read_only(engine), open_sql(url) if opened_by == "url" else SQLStore(site) as store:
-        for use in (store.ping, lambda: store.add(LILY)):
-            with pytest.raises(StoreUnavailable, match=f"(?i){REASON}|read-only transaction"):
-                use()
-        assert list(store) == ([] if is_empty else [ROSE_PLANT])
-    site.dispose()
-    with open_sql(url) as store:
+    with make_store(url, opened_by) as store:
+        with read_only(engine):
+            for use in (store.ping, lambda: store.add(LILY)):
+                with pytest.raises(StoreUnavailable, match=f"(?i){REASON}|read-only transaction"):
+                    use()
+            assert list(store) == ([] if is_empty else [ROSE_PLANT])
+        store.close()
         store.ping()
         store.add(LILY)
 

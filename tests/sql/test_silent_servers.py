@@ -13,7 +13,7 @@ from sqlalchemy import make_url
 
 from plantstore import Plant, SQLStore, StoreUnavailable
 from tests.support.databases import SERVERS, Place, only
-from tests.support.proxy import Proxy, proxy
+from tests.support.proxy import Proxy
 from tests.support.serving import LIMIT, ROOT
 from tests.support.sites import ROSE_PLANT
 from tests.support.sql import add_all, open_sql, own_connections, statements_of, store_threads
@@ -103,12 +103,11 @@ def test_timeout_does_not_repeat_the_check_of_the_table(
 
 
 @only(*SERVERS)
-def test_failed_connections_are_closed(place: Place) -> None:
+def test_failed_connections_are_closed(gate: Proxy) -> None:
     """A connection whose opening failed is closed at once, not by the garbage collector."""
-    with proxy(place) as gate:
-        gate.forwards.clear()
-        short = make_url(gate.url).update_query_dict({"connect_timeout": "2"})
-        store = open_sql(short.render_as_string(hide_password=False))
+    gate.forwards.clear()
+    short = make_url(gate.url).update_query_dict({"connect_timeout": "2"})
+    with open_sql(short.render_as_string(hide_password=False)) as store:
         gc.disable()
         try:
             with pytest.raises(StoreUnavailable):
@@ -118,7 +117,6 @@ def test_failed_connections_are_closed(place: Place) -> None:
             gc.enable()
         gate.forwards.set()
         store.add(ROSE_PLANT)
-        store.close()
 
 
 @only(*SERVERS)
@@ -131,16 +129,15 @@ def test_name_resolution_that_hangs(place: Place, monkeypatch: pytest.MonkeyPatc
         resolved.wait(LIMIT)
         return resolve(*arguments, **options)
 
-    store = open_sql(place.url.replace("127.0.0.1", "localhost"))
-    with monkeypatch.context() as patched:
-        patched.setattr(socket, "getaddrinfo", hang)
-        patched.setattr(store._executor, "timeout", SOON)  # noqa: SLF001
-        assert not any(add_all(store, 100))
-        assert asked.is_set()
-        resolved.set()
-    store.add(ROSE_PLANT)
-    assert ROSE_PLANT in store
-    store.close()
+    with open_sql(place.url.replace("127.0.0.1", "localhost")) as store:
+        with monkeypatch.context() as patched:
+            patched.setattr(socket, "getaddrinfo", hang)
+            patched.setattr(store._executor, "timeout", SOON)  # noqa: SLF001
+            assert not any(add_all(store, 100))
+            assert asked.wait(LIMIT)
+            resolved.set()
+        store.add(ROSE_PLANT)
+        assert ROSE_PLANT in store
 
 
 FORK = """

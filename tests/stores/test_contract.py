@@ -132,4 +132,4 @@ def test_store_behaves_like_a_dict(store: Store) -> None:
 
     Machine.store = store
     while Machine.steps < STEPS:
-        run_state_machine_as_test(Machine, settings=settings(max_examples=10, derandomize=False))
+        run_state_machine_as_test(Machine, settings=settings(max_examples=3, derandomize=False))
