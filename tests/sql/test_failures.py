@@ -11,7 +11,13 @@ from plantstore.sql.databases import _database
 from tests.support.databases import OpenPlace, Place, mariadb, only, postgresql, sqlite
 from tests.support.responses import check_error, create
 from tests.support.sites import ROSE, ROSE_PLANT, make_site
-from tests.support.sql import execute, make_store, open_sql, own_connections, raise_conflicts
+from tests.support.sql import (
+    execute,
+    make_store,
+    open_sql,
+    own_connections,
+    raise_conflicts,
+)
 
 # The codes of errors by their meaning: what ends by itself, or with an outage, and what does not.
 CODES: list[tuple[OpenPlace, type[StoreUnavailable], str]] = [

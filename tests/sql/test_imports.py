@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from threading import Barrier, Event
-from typing import Any
 
 import pytest
 from sqlalchemy import Engine, exc
@@ -12,25 +11,15 @@ from sqlalchemy import Engine, exc
 from plantstore import Plant, PlantExists, SQLStore, StoreMisconfigured, StoreUnavailable
 from tests.support.databases import SERVERS, Place, mariadb, only
 from tests.support.serving import LIMIT
-from tests.support.sql import add_in_one_group, execute, open_sql, raise_conflicts, started
+from tests.support.sql import (
+    add_in_one_group,
+    check_refused,
+    execute,
+    open_sql,
+    raise_conflicts,
+    started,
+)
 from tests.support.waiting import wait_until
-
-
-@only(*SERVERS)
-def test_imports_in_opposite_order(place: Place, store: SQLStore) -> None:
-    """Two imports of the same plants in opposite order both succeed, and no plant is lost."""
-    with open_sql(place.url) as other:
-        for first in (0, 1000, 2000):
-            plants, start = [Plant(id, "") for id in range(first, first + 1000)], Barrier(2)
-
-            def add_all(it: SQLStore, step: int, plants: Any = plants, start: Any = start) -> int:
-                start.wait(LIMIT)
-                return it.add_all(plants[::step], skip_existing=True)
-
-            with started(lambda: add_all(store, 1), lambda: add_all(other, -1)) as adding:
-                pass
-            assert sum(call.result() for call in adding) == 1000
-            assert list(store.iterate(first - 1)) == plants
 
 
 @only(*SERVERS)
@@ -89,21 +78,22 @@ def test_import_during_creates_of_the_same_ids(place: Place, store: SQLStore) ->
     assert (names.count("imported"), names.count("of a client")) == (imported, added)
 
 
-class LookAlike(StoreUnavailable):
-    """An error of another store, which has failed because of a conflict in its database."""
-
-
-@pytest.mark.parametrize("skip_existing", [False, True])
-@pytest.mark.parametrize("kind", ["conflict", "duplicate", "unavailable"])
-def test_error_of_the_source_of_an_import(store: SQLStore, kind: str, skip_existing: bool) -> None:
-    """If the plants come from a database that fails, no plant is added, and its error is raised."""
+def errors_of_a_source() -> dict[str, Exception]:
+    """Return errors of another database, which look as if they came from the store's own."""
     driver_error = Exception(1213, "Deadlock found")
     driver_error.sqlstate = "40001"  # type: ignore[attr-defined]
     conflict = exc.OperationalError("SELECT", {}, driver_error)
-    unavailable = LookAlike("Deadlock found")
+    unavailable = StoreUnavailable("Deadlock found")
     unavailable.__cause__ = conflict
     duplicate = exc.IntegrityError("INSERT", {}, Exception(1062, "entry '1' for key 'PRIMARY'"))
-    error = {"conflict": conflict, "duplicate": duplicate, "unavailable": unavailable}[kind]
+    return {"conflict": conflict, "duplicate": duplicate, "unavailable": unavailable}
+
+
+@pytest.mark.parametrize("skip_existing", [False, True])
+@pytest.mark.parametrize("kind", errors_of_a_source())
+def test_error_of_the_source_of_an_import(store: SQLStore, kind: str, skip_existing: bool) -> None:
+    """If the plants come from a database that fails, no plant is added, and its error is raised."""
+    error = errors_of_a_source()[kind]
 
     def plants() -> Iterator[Plant]:
         yield from (Plant(id, "") for id in range(250))
@@ -151,8 +141,6 @@ def test_group_that_is_too_large_for_the_server(place: Place, engine: Engine) ->
 def test_plant_of_more_bytes_than_a_statement_may_have(place: Place, size: int) -> None:
     """A plant that is larger than a statement may be is StoreMisconfigured. Others are added."""
     with open_sql(place.url) as store:
-        plant = Plant(1, "x" * size)
-        for add in (store.add, lambda plant: store.add_all([plant])):
-            with pytest.raises(StoreMisconfigured, match="max_allowed_packet"):
-                add(plant)
+        large = Plant(1, "x" * size)
+        check_refused(store, StoreMisconfigured, "max_allowed_packet", large)
         store.add(Plant(2, "Rose"))

@@ -19,10 +19,10 @@ from tests.support.databases import MODES
 from tests.support.serving import LIMIT
 from tests.support.sql import (
     add_in_one_group,
+    call_all,
     call_in_one_group,
     open_sql,
     own_connections,
-    started,
 )
 from tests.support.waiting import wait_until
 
@@ -162,16 +162,6 @@ def test_refused_group_is_repeated_one_by_one(store: SQLStore, other: sqlite3.Co
     assert inserts == [3, 3, *[1] * 6]
 
 
-def test_full_disk_in_a_group(store: SQLStore) -> None:
-    """A full disk refuses the plants of a group that do not fit; all the others are stored."""
-    listen(store, "connect", lambda it, _: it.execute("PRAGMA max_page_count = 20").close())
-    outcomes = add_in_one_group(store, [*GROUP[:2], Plant(3, "x" * 1_000_000), *GROUP[3:]])
-    assert isinstance(outcomes[2], StoreUnavailable)
-    assert {type(outcome) for outcome in outcomes} == {type(None), StoreUnavailable}
-    acknowledged = [plant for plant, error in zip(GROUP, outcomes, strict=True) if error is None]
-    assert list(store) == acknowledged
-
-
 class FailingCommit(sqlite3.Connection):
     """A connection whose commits succeed, and then fail."""
 
@@ -226,10 +216,8 @@ def test_adds_wait_for_a_locked_file(url: str, monkeypatch: pytest.MonkeyPatch) 
             other.execute("BEGIN IMMEDIATE")
             release = Timer(3 * Limits.look, other.rollback)
             release.start()
-            with started(*[partial(store.add, plant) for plant in GROUP]) as adding:
-                pass
+            assert call_all(*[partial(store.add, plant) for plant in GROUP]) == [None] * 5
             release.join()
-    assert [add.exception() for add in adding] == [None] * 5
 
 
 def test_group_on_a_file_that_stays_locked(url: str, tmp_path: Path) -> None:

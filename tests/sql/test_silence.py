@@ -1,24 +1,38 @@
 """Silence: no lane has a response, so most jobs are refused at once, and a few open connections."""
 
+import gc
+import socket
+import subprocess
+import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from itertools import count
-from threading import Event
+from threading import Event, Thread
+from typing import Any
 
 import pytest
-from sqlalchemy import Engine, event, make_url
+from sqlalchemy import Engine, event
 
 from plantstore import Plant, SQLStore, StoreUnavailable
 from plantstore.stores.deadline import Limits, deadline
 from tests.support.databases import SERVERS, Place, only, postgresql
 from tests.support.proxy import Proxy
 from tests.support.replication import Administrator
-from tests.support.serving import LIMIT
+from tests.support.serving import LIMIT, ROOT
 from tests.support.sites import ROSE_PLANT
-from tests.support.sql import execute, open_sql, own_connections, started
+from tests.support.sql import (
+    add_all,
+    call_all,
+    changed,
+    execute,
+    open_sql,
+    own_connections,
+    started,
+)
 from tests.support.waiting import wait_until
 
 REFUSED = "the database does not respond"
@@ -120,8 +134,7 @@ def test_new_connection_ends_silence(store: SQLStore, gate: Proxy) -> None:
 
     Neither the lanes without a response nor idle ones keep them waiting.
     """
-    with started(*[lambda: store.get(next(ids))] * 8):  # Opens more than one connection.
-        pass
+    call_all(*[lambda: store.get(next(ids))] * 8)  # Opens more than one connection.
     gate.silence()
     with started(*[lambda: store.get(1)] * 2):
         wait_until(lambda: own_connections(store)._reading._is_silent)  # noqa: SLF001
@@ -140,10 +153,8 @@ def test_operation_that_takes_longer_is_no_outage(
         wait_until(lambda: lanes._is_silent and time.monotonic() > lanes._next_attempt)  # noqa: SLF001
         # On a busy machine, it may take some time to connect.
         limit(monkeypatch, look=LIMIT / 2, attempt=LIMIT)
-        with started(*[lambda: store.get(1)] * 4) as getting:
-            pass
+        assert call_all(*[lambda: store.get(1)] * 4) == [None] * 4
         go_on.set()
-    assert [call.result() for call in getting] == [ROSE_PLANT] * 4
 
 
 @only(*SERVERS)
@@ -234,7 +245,7 @@ def limited_role(engine: Engine, connections: int) -> Iterator[None]:
 @only(postgresql)
 def test_limit_of_connections_of_a_role(place: Place, engine: Engine) -> None:
     """If a role can have few connections, lanes that have one execute the jobs of all."""
-    few = open_sql(place.url.replace("plants@", "few@"))
+    few = open_sql(changed(place.url, username="few"))
     with limited_role(engine, 3), few as store, ThreadPoolExecutor(8) as threads:
         for operation in (add, lambda it: outcome(lambda: it.get(1)), add):
             assert {*threads.map(operation, [store] * 100)} == {""}
@@ -278,7 +289,7 @@ def test_silence_with_all_connections_of_a_role(
 ) -> None:
     """If a role can have no more connections, and those that it has are silent, one makes room."""
     limit(monkeypatch, silence=0.2, attempt=0.1, lost=1)
-    few = make_url(gate.url).set(username="few").render_as_string()
+    few = changed(gate.url, username="few")
     with limited_role(engine, 1), open_sql(few) as store:
         assert not add(store)
         gate.silence()
@@ -307,3 +318,123 @@ def test_number_of_connections(gate: Proxy, monkeypatch: pytest.MonkeyPatch) -> 
             wait_until(lambda: len(gate.clients) <= 4, LIMIT / 4)
             opened.append(len(gate.clients))
         assert max(opened) >= 2
+
+
+@pytest.fixture
+def closed(store: SQLStore, gate: Proxy) -> SQLStore:
+    """Return a store that has been used and has no connection, in front of a silent server."""
+    store.close()
+    wait_until(lambda: not gate.clients)
+    gate.forwards.clear()
+    return store
+
+
+@only(*SERVERS)
+def test_late_connections_are_used(
+    closed: SQLStore, gate: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Connections that open after the deadline are used by later operations.
+
+    While the server is silent, at most 16 connections and threads wait for it.
+    """
+    before, others = gate.accepted, {*store_threads()}
+    with monkeypatch.context() as patched:
+        patched.setattr(closed._executor, "timeout", 0.3)  # noqa: SLF001
+        for attempt in range(3):
+            assert not any(add_all(closed, 100 * attempt))
+        assert 1 <= len({*store_threads()} - others) <= 16
+    gate.forwards.set()
+    wait_until(lambda: not outcome(lambda: closed.get(-1)))
+    assert 1 <= gate.accepted - before <= 16
+    assert all(add_all(closed, 2000))
+    assert gate.accepted - before <= 16
+
+
+def store_threads() -> list[Thread]:
+    """Return the threads of all stores."""
+    return [thread for thread in threading.enumerate() if thread.name == "plantstore store"]
+
+
+@only(*SERVERS)
+def test_close_closes_connections_that_are_opening(closed: SQLStore, gate: Proxy) -> None:
+    """close() closes connections that are still opening, as soon as they are open."""
+    assert add(closed, 0.3)
+    assert gate.clients
+    closed.close()
+    gate.forwards.set()
+    wait_until(lambda: not gate.clients)
+    assert not add(closed)
+
+
+@only(*SERVERS)
+def test_failed_connections_are_closed(gate: Proxy) -> None:
+    """A connection whose opening failed is closed at once, not by the garbage collector."""
+    gate.forwards.clear()
+    with open_sql(f"{gate.url}?connect_timeout=2") as store:
+        gc.disable()
+        try:
+            assert add(store)
+            wait_until(lambda: not gate.clients)
+        finally:
+            gc.enable()
+        gate.forwards.set()
+        assert not add(store)
+
+
+@only(*SERVERS)
+def test_name_resolution_that_hangs(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the name of the server cannot be resolved, operations fail in time; then they work."""
+    resolve, resolved, asked = socket.getaddrinfo, Event(), Event()
+
+    def hang(*arguments: Any, **options: Any) -> Any:
+        asked.set()
+        resolved.wait(LIMIT)
+        return resolve(*arguments, **options)
+
+    with open_sql(changed(place.url, host="localhost")) as store:
+        with monkeypatch.context() as patched:
+            patched.setattr(socket, "getaddrinfo", hang)
+            assert add(store, 0.3)
+            assert asked.wait(LIMIT)
+            resolved.set()
+        assert not add(store)
+
+
+FORK = """
+import os, sys
+from plantstore import Plant, StoreUnavailable
+from tests.support.databases import Place
+from tests.support.proxy import proxy
+from tests.support.sql import add_all, open_sql
+url, moment = sys.argv[1:]
+with proxy(Place(url)) as gate:
+    store = open_sql(gate.url)
+    if moment != "first use":
+        store.add_all([])
+        store.close()
+    gate.forwards.clear()
+    store._executor.timeout = 0.3
+    assert not any(add_all(store, 100))
+    store._executor.timeout = 30
+    if moment == "open":
+        gate.forwards.set()
+        store.get(0)
+    child = os.fork()
+    gate.forwards.set()
+    for id in range(50):
+        store.add(Plant(1000 + id + 1000 * (child == 0), ""))
+    store.close()
+    if child:
+        assert os.waitpid(child, 0)[1] == 0
+    os._exit(0)
+"""
+
+
+@only(*SERVERS)
+@pytest.mark.parametrize("moment", ["open", "opening", "first use"])
+def test_fork_with_late_connections(place: Place, moment: str) -> None:
+    """After a fork, parent and child can use a store that had connections open after a deadline."""
+    command = [sys.executable, "-W", "ignore", "-c", FORK, place.url, moment]
+    subprocess.run(command, cwd=ROOT, check=True, timeout=LIMIT)
+    with open_sql(place.url) as store:
+        assert {*range(1000, 1050), *range(2000, 2050)} <= {plant.id for plant in store}

@@ -5,8 +5,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
-from threading import Barrier, Event
+from threading import Barrier, BrokenBarrierError, Event
 from typing import Any
 from weakref import ref
 
@@ -20,10 +22,9 @@ from plantstore import Plant, PlantExists, SQLStore, StoreMisconfigured, StoreUn
 from plantstore.sql import _executors
 from plantstore.stores.deadline import deadline
 from tests.support.databases import MODES, SERVERS, Place, only
-from tests.support.responses import check_error
 from tests.support.serving import LIMIT, ROOT
-from tests.support.sites import BEARER, LILY, ROSE, ROSE_PLANT, make_site
-from tests.support.sql import end_sessions, open_sql, started
+from tests.support.sites import BEARER, LILY, ROSE_PLANT, make_site
+from tests.support.sql import end_sessions, open_sql, started, use
 from tests.support.waiting import wait_until
 
 CREATES = 40
@@ -172,7 +173,10 @@ def test_fork_hook_of_the_site(place: Place, engine: Engine) -> None:
 
 
 def test_disposing_of_the_site_engine_closes_the_connections(engine: Engine) -> None:
-    """When the site disposes of its engine, no connection of a store stays open."""
+    """When the site disposes of its engine, no connection of a store stays open.
+
+    When a store is closed, only that of the site does.
+    """
     opened, closed = [], []
     event.listen(engine, "connect", lambda *_: opened.append(1))
     event.listen(engine, "close_detached", lambda *_: closed.append(1))
@@ -182,20 +186,12 @@ def test_disposing_of_the_site_engine_closes_the_connections(engine: Engine) -> 
     assert len(opened) > len(closed)
     engine.dispose()
     assert len(opened) == len(closed)
+    with engine.connect():
+        pass
     store.add(LILY)
-    assert len(opened) > len(closed)
+    assert len(opened) == len(closed) + 2
     store.close()
-    assert len(opened) == len(closed)
-
-
-def test_closing_a_store_leaves_the_site_connections_open(engine: Engine) -> None:
-    """Closing a store does not close the connections of the site."""
-    closed: list[object] = []
-    event.listen(engine, "close", lambda *_: closed.append(1))
-    with engine.connect() as connection:
-        connection.execute(text("SELECT 1"))
-    SQLStore(engine).close()
-    assert not closed
+    assert len(opened) == len(closed) + 1
 
 
 def test_an_unused_engine_is_freed(tmp_path: Path) -> None:
@@ -282,27 +278,29 @@ def test_site_engines_that_begin_transactions(beginning: Engine) -> None:
         assert other.execute(text("SELECT COUNT(*) FROM plants")).scalar() == 3
 
 
-def test_in_memory_database_of_a_site_is_not_lost() -> None:
+@pytest.mark.parametrize("options", [{}, {"poolclass": StaticPool}])
+def test_in_memory_database_of_a_site_is_not_lost(options: dict[str, Any]) -> None:
     """A site's in-memory SQLite database is not lost when the store fails, closes or is forked."""
-    for options in ({}, {"poolclass": StaticPool}):
-        engine = create_engine("sqlite://", **options)
-        metadata = MetaData()
-        embedded = SQLStore(engine, metadata)
-        with engine.begin() as connection:
-            connection.execute(text("CREATE TABLE others (id INTEGER)"))
-        with pytest.raises(StoreUnavailable):
-            embedded.add(ROSE_PLANT)
-        metadata.create_all(engine)
-        embedded.add(ROSE_PLANT)
-        assert embedded.add_all([LILY]) == 1
-        with pytest.raises(PlantExists):
-            embedded.add_all([Plant(3, "Tulip"), ROSE_PLANT])
-        assert list(embedded) == [ROSE_PLANT, LILY]
-        assert inspect(engine).get_table_names() == ["others", "plants"]
-        embedded.close()
-        _executors._after_fork()  # noqa: SLF001
-        assert list(embedded) == [ROSE_PLANT, LILY]
-        engine.dispose()
+    engine, metadata = create_engine("sqlite://", **options), MetaData()
+    store = SQLStore(engine, metadata)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE others (id INTEGER)")
+        connection.exec_driver_sql("PRAGMA max_page_count = 20")
+    with pytest.raises(StoreUnavailable):
+        store.add(ROSE_PLANT)
+    metadata.create_all(engine)
+    store.add(ROSE_PLANT)
+    assert store.add_all([LILY]) == 1
+    with pytest.raises(PlantExists):
+        store.add_all([Plant(3, "Tulip"), ROSE_PLANT])
+    with pytest.raises(StoreUnavailable, match="full"):
+        store.add(Plant(3, "x" * 1_000_000))
+    assert list(store) == [ROSE_PLANT, LILY]
+    assert inspect(engine).get_table_names() == ["others", "plants"]
+    store.close()
+    _executors._after_fork()  # noqa: SLF001
+    assert list(store) == [ROSE_PLANT, LILY]
+    engine.dispose()
 
 
 def test_deleted_file_of_a_site(file_engine: Engine, tmp_path: Path) -> None:
@@ -314,41 +312,6 @@ def test_deleted_file_of_a_site(file_engine: Engine, tmp_path: Path) -> None:
         store.add(LILY)
     store.add(LILY)
     assert list(store) == [LILY]
-
-
-def test_in_memory_database_that_is_full() -> None:
-    """A site's in-memory SQLite database keeps its plants when another one does not fit."""
-    engine = create_engine("sqlite://")
-    store = SQLStore(engine)
-    store.add(ROSE_PLANT)
-    with engine.connect() as connection:
-        connection.exec_driver_sql("PRAGMA max_page_count = 20")
-    with pytest.raises(StoreUnavailable, match="full"):
-        store.add(Plant(2, "x" * 1_000_000))
-    assert list(store) == [ROSE_PLANT]
-    engine.dispose()
-
-
-def test_uncommitted_write_of_a_site_hook_on_sqlite(
-    url: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """If a site's hook writes to the same SQLite file without a commit, the log names the cause."""
-    engine = create_engine(url, connect_args={"timeout": 0.1})
-    store, site = SQLStore(engine), Flask("site")
-    store.add_all([])
-    with engine.connect() as connection:
-
-        @site.before_request
-        def rename() -> None:
-            connection.execute(text("INSERT INTO plants (id, name) VALUES (7, 'of a hook')"))
-
-        make_site(site, store=store)
-        response = site.test_client().post("/plants", json=ROSE, headers=BEARER)
-    check_error(response, 50301)
-    assert "database is locked" in caplog.text
-    assert "If a hook or the token check of the site uses the file" in caplog.text
-    assert "it must commit or roll back" in caplog.text
-    engine.dispose()
 
 
 def test_other_databases_are_refused() -> None:
@@ -394,3 +357,65 @@ def test_imports_into_a_database_in_memory() -> None:
         assert [*threads.map(import_some, range(0, 30_000, 1000))] == [300] * 30
     assert len(store) == 2 + 30 * 300
     engine.dispose()
+
+
+def test_first_use_of_a_site_engine_by_one_thread_at_a_time(engine: Engine) -> None:
+    """Only one thread opens the first connection: SQLAlchemy initializes the engine with it."""
+    with engine.connect():
+        pass
+    store, calls, second, alone = SQLStore(engine), count(), Event(), list[bool]()
+
+    def connect(*_: object) -> None:
+        if next(calls) == 0:
+            alone.append(not second.wait(0.5))  # No other thread must come here meanwhile.
+        else:
+            second.set()
+
+    event.listen(engine, "do_connect", connect)
+    use(store)
+    assert alone == [True]
+
+
+def test_first_use_by_a_listener(file_engine: Engine) -> None:
+    """A listener of the site may use another store during the first use of its engine."""
+    store, other = SQLStore(file_engine), SQLStore(file_engine, table="garden_plants")
+    uses = iter([lambda: other.add(ROSE_PLANT)])
+    event.listen(file_engine, "connect", lambda *_: next(uses, lambda: None)())
+    store.add(LILY)
+    assert (list(store), list(other)) == ([LILY], [ROSE_PLANT])
+
+
+def test_stores_that_are_made_at_the_same_time(
+    file_engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stores of one engine share their connections, also if threads make them at the same time."""
+    options, both = file_engine.get_execution_options, Barrier(2)
+
+    def wait_for_the_other() -> Any:
+        with suppress(BrokenBarrierError):  # The other thread must not come here meanwhile.
+            both.wait(0.3)
+        return options()
+
+    monkeypatch.setattr(file_engine, "get_execution_options", wait_for_the_other)
+    with started(*[lambda: SQLStore(file_engine)] * 2) as making:
+        pass
+    one, other = (call.result() for call in making)
+    assert one._executor is other._executor  # noqa: SLF001
+
+
+def test_first_use_of_a_site_engine_in_time(engine: Engine) -> None:
+    """While another thread is in the first use of a site's engine, an operation fails in time."""
+    store, connecting, release = SQLStore(engine), Event(), Event()
+
+    def connect(*_: object) -> None:
+        connecting.set()
+        release.wait(LIMIT)
+
+    event.listen(engine, "do_connect", connect)
+    with started(store.ping) as (first,):
+        assert connecting.wait(LIMIT)
+        with deadline(0.1), pytest.raises(StoreUnavailable, match="first use"):
+            store.ping()
+        release.set()
+    assert not first.exception()
+    store.ping()

@@ -7,8 +7,6 @@ import subprocess
 import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier
 from typing import Any
 
 import pytest
@@ -49,21 +47,6 @@ def test_iteration_reads_no_plants_before_its_start(store: SQLStore) -> None:
     for (statement, parameters), after in zip(read, (899, 911), strict=True):
         assert re.search(r"WHERE \S*id > .* ORDER BY \S*id\s+LIMIT ", statement, re.DOTALL)
         assert after in parameters
-
-
-def test_concurrent_first_use_creates_the_table_once(place: Place) -> None:
-    """Stores that create the missing table concurrently can all use it."""
-    stores, start = [open_sql(place.url) for _ in range(8)], Barrier(8)
-
-    def use(number: int) -> None:
-        start.wait()
-        stores[number].add(Plant(number, ""))
-
-    with ThreadPoolExecutor(8) as threads:
-        list(threads.map(use, range(8)))
-    assert len(stores[0]) == 8
-    for store in stores:
-        store.close()
 
 
 @only(postgresql)

@@ -277,6 +277,7 @@ def test_with_block_closes_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
         ("postgres://me:hunter2/?#@[::1]:5432/db", "postgres://me@[::1]:5432/db"),
         ("postgresql+psycopg://me@host/db", "postgresql+psycopg://me@host/db"),
         ("postgresql:///db?host=/run&password=hunter2", "postgresql:///db"),
+        ("postgresql://me:hunter2@/db?host=a:1&host=b:2", "postgresql://me@/db"),
         ("mysql://me:hunter2@host/db?charset=utf8mb4", "mysql://me@host/db"),
         ("mariadb+pymysql://:hunter2@host/db", "mariadb+pymysql://@host/db"),
     ],

@@ -16,7 +16,7 @@ from plantstore.settings import Settings
 from tests.support.commands import invoke
 from tests.support.databases import SERVERS, OpenPlace, Place, mariadb, only, postgresql
 from tests.support.serving import LIMIT
-from tests.support.sql import ask, execute, open_sql
+from tests.support.sql import ask, changed, execute, open_sql
 from tests.support.stores import refusal
 
 POSTGRESQL = "postgresql://me:hunter2@127.0.0.1/db?"
@@ -195,13 +195,12 @@ def test_wrong_password(start: OpenPlace) -> None:
             rules.write_text(f"host all shy all scram-sha-256\n{rules.read_text()}")
             execute(engine, f"CREATE ROLE shy LOGIN PASSWORD '{quoted}'", "SELECT pg_reload_conf()")
         engine.dispose()
-        url = make_url(place.url).set(username="shy")
-        with open_sql(url.set(password=wrong).render_as_string(hide_password=False)) as store:
+        with open_sql(changed(place.url, username="shy", password=wrong)) as store:
             refused = r"(?i)password.*shy|shy.*password"
             with pytest.raises(StoreUnavailable, match=refused) as caught:
                 store.ping()
             assert "nter2" not in str(caught.value)
-        with open_sql(url.set(password=right).render_as_string(hide_password=False)) as store:
+        with open_sql(changed(place.url, username="shy", password=right)) as store:
             store.ping()
 
 
