@@ -29,10 +29,7 @@ def copy(url: str, file: Path) -> list[Plant]:
 
 
 def test_writers_go_on_with_a_write_ahead_log(url: str, tmp_path: Path) -> None:
-    """With a write-ahead log, a transaction that writes and a copy do not wait for each other.
-
-    The copy has the plants of the moment at which it began.
-    """
+    """With a write-ahead log, a copy waits for no writer, and has the plants from its begin."""
     with open_store(f"{url}?journal_mode=wal") as store:
         store.add(ROSE_PLANT)
     with closing(sqlite3.connect(database_file(url), isolation_level=None)) as other:

@@ -39,10 +39,7 @@ def unique_names(engine: Engine) -> None:
     "name", ["1", "5' for key 'PRIMARY", "5' for key 'PRIMARY' '", "plants.id", 'key "plants_pkey"']
 )
 def test_violation_of_another_constraint(store: SQLStore, engine: Engine, name: str) -> None:
-    """A plant that violates a constraint of the site is refused at once, and is no duplicate.
-
-    Its name cannot make it look like one. The next add is committed.
-    """
+    """A plant that violates another constraint is no duplicate, whatever its name is."""
     unique_names(engine)
     store.add(Plant(1, name))
     refused = pytest.raises(StoreMisconfigured, match="refuses an operation: .*name")
@@ -56,10 +53,7 @@ def test_violation_of_another_constraint(store: SQLStore, engine: Engine, name: 
 
 
 def test_duplicate_in_another_table(store: SQLStore, engine: Engine) -> None:
-    """If a trigger of the site adds a duplicate to another table, the plant is no duplicate.
-
-    This is true although its id is the same, and the name of the constraint.
-    """
+    """If a trigger adds a duplicate to another table, the plant is no duplicate."""
     labels = "labels"
     if engine.dialect.name == "postgresql":
         labels = "other.labels"

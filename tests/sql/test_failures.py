@@ -11,13 +11,7 @@ from plantstore.sql.databases import _database
 from tests.support.databases import OpenPlace, Place, mariadb, only, postgresql, sqlite
 from tests.support.responses import check_error, create
 from tests.support.sites import ROSE, ROSE_PLANT, make_site
-from tests.support.sql import (
-    execute,
-    make_store,
-    open_sql,
-    own_connections,
-    raise_conflicts,
-)
+from tests.support.sql import execute, make_store, open_sql, own_connections, raise_conflicts
 
 # The codes of errors by their meaning: what ends by itself, or with an outage, and what does not.
 CODES: list[tuple[OpenPlace, type[StoreUnavailable], str]] = [
@@ -95,10 +89,7 @@ def test_fault_is_a_500_with_its_traceback(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A fault in one of our statements is 50001, and the log has its traceback.
-
-    It is one also if only the driver finds it, as it does a wrong number of values.
-    """
+    """A fault in a statement of ours is 50001 with its traceback, also if the driver finds it."""
     with make_store(place.site_url, opened_by) as store:
         store.add_all([])
         client = make_site(store=store).test_client()

@@ -5,8 +5,8 @@ import os
 import socket
 import sqlite3
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from threading import Event, Thread, Timer
 
@@ -31,9 +31,9 @@ from tests.support.waiting import wait_until
 
 
 @only(*SERVERS)
-def test_server_that_ends_all_sessions(place: Place, engine: Engine) -> None:
+def test_server_that_ends_all_sessions(store: SQLStore, engine: Engine) -> None:
     """While the server ends each session at once, an operation succeeds or is StoreUnavailable."""
-    store, is_over = open_sql(place.url), Event()
+    is_over, added = Event(), list[int]()
     store.add(ROSE_PLANT)
     killer = engine.execution_options(isolation_level="AUTOCOMMIT")
 
@@ -43,26 +43,20 @@ def test_server_that_ends_all_sessions(place: Place, engine: Engine) -> None:
                 while not is_over.is_set():
                     end_sessions(connection)
 
-    def use(client: int) -> list[int]:
-        added = []
-        for id in range(100 * client, 100 * client + 20):
+    def use(first: int) -> None:
+        for id in range(first, first + 20):
             with suppress(StoreUnavailable):
                 assert store.get(1) == ROSE_PLANT
             with suppress(StoreUnavailable):
                 store.add(Plant(id, "Lily"))
                 added.append(id)
-        return added
 
-    with ThreadPoolExecutor(5) as threads:
-        ending = threads.submit(end_all)
-        try:
-            added = [id for ids in threads.map(use, range(1, 5)) for id in ids]
-        finally:
-            is_over.set()
-        ending.result()
+    with started(end_all) as (ending,):
+        errors = call_all(*[partial(use, first) for first in (100, 200, 300, 400)])
+        is_over.set()
+    assert (ending.exception(), errors) == (None, [None] * 4)
     wait_until(lambda: works(store))
     assert {*added} <= {plant.id for plant in store}
-    store.close()
 
 
 def works(store: SQLStore) -> bool:
@@ -74,18 +68,15 @@ def works(store: SQLStore) -> bool:
 
 @only(mariadb)
 def test_permission_that_is_granted_later(place: Place, store: SQLStore, engine: Engine) -> None:
-    """When a missing permission is granted, all operations succeed: MariaDB caches it in a session.
-
-    The connections that were refused are replaced.
-    """
-    grant = "GRANT {} ON plants.plants TO gardener@'%%'"
-    execute(engine, "CREATE USER gardener@'%%'", grant.format("SELECT"))
+    """When a missing permission is granted, all adds succeed: MariaDB caches it in a session."""
+    grant = "GRANT {} ON plants.plants TO gardener"
+    execute(engine, "CREATE USER gardener", grant.format("SELECT"))
     with open_sql(place.url.replace("root@", "gardener@")) as used:
         adds = [lambda id=id: used.add(Plant(id, "")) for id in range(100)]
         assert {type(error) for error in call_all(*adds[:8])} == {StoreMisconfigured}
         execute(engine, grant.format("INSERT"))
         assert call_all(*adds) == [None] * 100
-    execute(engine, "DROP USER gardener@'%%'")
+    execute(engine, "DROP USER gardener")
 
 
 def lose(file: Path, fault: str) -> None:
@@ -99,15 +90,14 @@ def lose(file: Path, fault: str) -> None:
     copy.rename(file)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", [*MODES, "engine of a site"])
 @pytest.mark.parametrize("fault", ["deleted", "replaced"])
-def test_file_that_is_lost_under_a_store(tmp_path: Path, mode: str, fault: str) -> None:
-    """A deleted or replaced SQLite file is noticed each time by the next add, which fails.
-
-    Nothing is acknowledged that is not in the file that has this name.
-    """
-    file = tmp_path / "plants.db"
-    with open_sql(f"sqlite:///{file}?journal_mode={mode}") as store:
+def test_file_that_is_lost_under_a_store(
+    url: str, tmp_path: Path, file_engine: Engine, mode: str, fault: str
+) -> None:
+    """A plant is acknowledged only if it is in the file of this name: a lost file is an error."""
+    file, is_own = tmp_path / "plants.db", mode in MODES
+    with open_sql(f"{url}?journal_mode={mode}") if is_own else SQLStore(file_engine) as store:
         for _ in range(2):
             with suppress(PlantExists):
                 store.add(ROSE_PLANT)
@@ -115,7 +105,7 @@ def test_file_that_is_lost_under_a_store(tmp_path: Path, mode: str, fault: str) 
             with pytest.raises(StoreUnavailable, match=f"deleted or replaced while .*: {file}$"):
                 store.add(LILY)
         store.add(Plant(3, "Tulip"))
-    with open_sql(f"sqlite:///{file}") as again:
+    with open_sql(url) as again:
         assert Plant(3, "Tulip") in list(again)
 
 

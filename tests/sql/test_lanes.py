@@ -79,10 +79,7 @@ MANY = [Plant(id, "") for id in range(102)]
 def test_waiting_adds_are_one_transaction(
     store: SQLStore, changes: list[str], plants: list[Plant], sizes: list[int]
 ) -> None:
-    """Adds that wait are committed together, as far as the transaction is neither long nor large.
-
-    It has them in the order of their ids, so that no two groups can deadlock.
-    """
+    """Adds that wait are committed together, in the order of their ids, within limits."""
     parameters: list[Any] = []
     listen(store, "before_cursor_execute", lambda *arguments: parameters.append(arguments[3]))
     assert add_in_one_group(store, plants[::-1]) == [None] * len(plants)
@@ -174,10 +171,7 @@ class FailingCommit(sqlite3.Connection):
 
 
 def test_unknown_outcome_of_a_commit(store: SQLStore, other: sqlite3.Connection) -> None:
-    """If a commit fails in a way that may have stored the plants, no add of the group succeeds.
-
-    No add is repeated either: its own plant would then be taken for a duplicate.
-    """
+    """If a commit may have stored a group or not, no add of it succeeds, and none is repeated."""
     kinds = iter([FailingCommit])
 
     def connect(_dialect: object, _record: object, arguments: Any, options: Any) -> Any:

@@ -39,9 +39,9 @@ def url(place: Place, engine: Engine) -> Iterator[str]:
     if engine.dialect.name == "postgresql":
         yield place.url
         return
-    execute(engine, "CREATE USER gardener_r@'%%'", "GRANT ALL ON plants.* TO gardener_r@'%%'")
+    execute(engine, "CREATE USER gardener_r", "GRANT ALL ON plants.* TO gardener_r")
     yield place.url.replace("root@", "gardener_r@")
-    execute(engine, "DROP USER gardener_r@'%%'")
+    execute(engine, "DROP USER gardener_r")
 
 
 @only(*SERVERS)
@@ -50,10 +50,7 @@ def url(place: Place, engine: Engine) -> Iterator[str]:
 def test_ping_of_a_read_only_server(
     url: str, engine: Engine, opened_by: str, is_empty: bool
 ) -> None:
-    """While a server is read-only, ping says so, also before there is a table. Reads go on.
-
-    So do `plantstore check` and /readyz.
-    """
+    """While a server is read-only, ping, check and /readyz say so, and reads go on."""
     if not is_empty:
         SQLStore(engine).add(ROSE_PLANT)
     settings = {"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_STORE": url}

@@ -53,8 +53,5 @@ def test_other_notices_of_the_server(store: SQLStore, engine: Engine) -> None:
 
 @only(postgresql)
 def test_adds_that_wait_for_the_standby(place: Place, admin: Administrator) -> None:
-    """While no standby responds, at most twelve adds wait for it, and reads go on.
-
-    When it responds, adds succeed again.
-    """
+    """While no standby responds, at most twelve adds wait for it, and reads go on."""
     check_waiting_adds(place.url, admin)

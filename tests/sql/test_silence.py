@@ -69,22 +69,9 @@ def add(store: SQLStore, seconds: float = LIMIT) -> str:
         return outcome(lambda: store.add(Plant(next(ids), "")))
 
 
-@contextmanager
-def silent(store: SQLStore, gate: Proxy) -> Iterator[None]:
-    """Let the open connections have no response, and run the block when this is noticed."""
-    gate.silence()
-    with started(lambda: add(store)) as (first,):
-        wait_until(lambda: own_connections(store)._writing._is_silent)  # noqa: SLF001
-        yield
-    first.result()
-
-
 @only(*SERVERS)
 def test_one_caller_waits_for_a_silent_server(store: SQLStore, gate: Proxy) -> None:
-    """While a server does not respond, only one of its callers waits until its deadline.
-
-    The others are refused after two seconds, so that other requests can use their threads.
-    """
+    """While a server is silent, one caller waits until its deadline, the others for two seconds."""
     gate.forwards.clear()
     with started(*[lambda: add(store)] * 8) as adding:
         wait_until(lambda: sum(add.done() for add in adding) >= 7)
@@ -106,10 +93,7 @@ def add_in_vain(store: SQLStore, seconds: float) -> None:
 
 @only(*SERVERS)
 def test_most_jobs_are_refused_at_once(store: SQLStore, gate: Proxy) -> None:
-    """During silence, one job each second opens a connection; most others are refused at once.
-
-    That a proxy accepts the connection is not a response.
-    """
+    """During silence, one job each second opens a connection; most others are refused at once."""
     gate.forwards.clear()
     add(store)
     before = gate.accepted
@@ -130,10 +114,7 @@ def test_new_connection_is_no_response(place: Place, engine: Engine) -> None:
 
 @only(*SERVERS)
 def test_new_connection_ends_silence(store: SQLStore, gate: Proxy) -> None:
-    """If another connection works, the first job that is let through succeeds, and then all do.
-
-    Neither the lanes without a response nor idle ones keep them waiting.
-    """
+    """If another connection works, the first job that is let through succeeds, and then all do."""
     call_all(*[lambda: store.get(next(ids))] * 8)  # Opens more than one connection.
     gate.silence()
     with started(*[lambda: store.get(1)] * 2):
@@ -159,10 +140,7 @@ def test_operation_that_takes_longer_is_no_outage(
 
 @only(*SERVERS)
 def test_lane_without_a_response_is_replaced(store: SQLStore, gate: Proxy) -> None:
-    """While as many operations as there are lanes have no response, others get lanes of their own.
-
-    This is also true if other operations have had responses: then there is no silence.
-    """
+    """While all lanes wait for responses, others take their place, also without silence."""
     executor, statements, go_on = own_connections(store), store._statements, Event()  # noqa: SLF001
     wait = lambda _: go_on.wait(LIMIT)  # noqa: E731
     with started(*[lambda: executor.call(statements, wait, writes=True)] * 4) as holding:
@@ -179,7 +157,9 @@ def test_lost_connection_is_closed(
     """A connection without a response is closed some time after others have had one."""
     limit(monkeypatch, after_silence=0.5)
     lost = {*gate.clients}
-    with silent(store, gate):
+    gate.silence()
+    with started(lambda: add(store)):
+        wait_until(lambda: own_connections(store)._writing._is_silent)  # noqa: SLF001
         wait_until(lambda: not add(store))
         wait_until(lambda: add(store) == "" and not lost & gate.clients)
 
@@ -333,10 +313,7 @@ def closed(store: SQLStore, gate: Proxy) -> SQLStore:
 def test_late_connections_are_used(
     closed: SQLStore, gate: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Connections that open after the deadline are used by later operations.
-
-    While the server is silent, at most 16 connections and threads wait for it.
-    """
+    """Connections that open late are used later; at most 16 wait while a server is silent."""
     before, others = gate.accepted, {*store_threads()}
     with monkeypatch.context() as patched:
         patched.setattr(closed._executor, "timeout", 0.3)  # noqa: SLF001

@@ -1,8 +1,6 @@
 """SQLStore on the engine of a host site: the site's database works as without the store."""
 
 import gc
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -22,7 +20,7 @@ from plantstore import Plant, PlantExists, SQLStore, StoreMisconfigured, StoreUn
 from plantstore.sql import _executors
 from plantstore.stores.deadline import deadline
 from tests.support.databases import MODES, SERVERS, Place, only
-from tests.support.serving import LIMIT, ROOT
+from tests.support.serving import LIMIT
 from tests.support.sites import BEARER, LILY, ROSE_PLANT, make_site
 from tests.support.sql import end_sessions, open_sql, started, use
 from tests.support.waiting import wait_until
@@ -100,11 +98,7 @@ def test_busy_connections_are_store_unavailable(file_engine: Engine) -> None:
 
 
 def test_listeners_of_the_site_apply(engine: Engine) -> None:
-    """The listeners of the site for connections apply to those of a store, too.
-
-    Those that are added after the first use of the store apply after the next dispose(). A listener
-    of all engines also sees the statements.
-    """
+    """The listeners of the site apply to a store, at the latest after the next dispose()."""
     seen = []
     store = SQLStore(engine)
     event.listen(engine, "do_connect", lambda *_: seen.append("do_connect"))
@@ -147,36 +141,8 @@ def test_concurrent_first_use_by_site_and_store(engine: Engine, first: str) -> N
     assert list(SQLStore(engine)) == [ROSE_PLANT]
 
 
-FORK_HOOK = """
-import os, sys
-from sqlalchemy import create_engine
-engine = create_engine(sys.argv[1])
-# As SQLAlchemy recommends. It was registered before the hook of plantstore.
-os.register_at_fork(after_in_child=lambda: engine.dispose(close=False))
-from plantstore import Plant, SQLStore
-store = SQLStore(engine)
-store.add(Plant(1, ""))
-child = os.fork()
-store.add(Plant(2 + (child == 0), ""))
-if child:
-    assert os.waitpid(child, 0)[1] == 0
-    store.add(Plant(4, ""))
-os._exit(0)
-"""
-
-
-def test_fork_hook_of_the_site(place: Place, engine: Engine) -> None:
-    """If a site disposes of its engine in a child process, its parent keeps its connections."""
-    command = [sys.executable, "-c", FORK_HOOK, place.site_url]
-    subprocess.run(command, cwd=ROOT, check=True, timeout=LIMIT)
-    assert [plant.id for plant in SQLStore(engine)] == [1, 2, 3, 4]
-
-
 def test_disposing_of_the_site_engine_closes_the_connections(engine: Engine) -> None:
-    """When the site disposes of its engine, no connection of a store stays open.
-
-    When a store is closed, only that of the site does.
-    """
+    """dispose() closes the connections of a store, and close() those of the store alone."""
     opened, closed = [], []
     event.listen(engine, "connect", lambda *_: opened.append(1))
     event.listen(engine, "close_detached", lambda *_: closed.append(1))
@@ -303,17 +269,6 @@ def test_in_memory_database_of_a_site_is_not_lost(options: dict[str, Any]) -> No
     engine.dispose()
 
 
-def test_deleted_file_of_a_site(file_engine: Engine, tmp_path: Path) -> None:
-    """On a site's engine, too, no plant is acknowledged that is added to a deleted SQLite file."""
-    store = SQLStore(file_engine)
-    store.add(ROSE_PLANT)
-    (tmp_path / "plants.db").unlink()
-    with pytest.raises(StoreUnavailable, match="deleted or replaced while it was in use"):
-        store.add(LILY)
-    store.add(LILY)
-    assert list(store) == [LILY]
-
-
 def test_other_databases_are_refused() -> None:
     """An engine of a database that the store does not know is refused by name."""
     engine = create_engine("sqlite://")
@@ -339,10 +294,7 @@ def test_failed_import_on_the_engine_of_a_site(store: SQLStore, engine: Engine) 
 
 
 def test_imports_into_a_database_in_memory() -> None:
-    """Threads that share the connection of a database in memory lose no plant of each other.
-
-    The plants of an import may depend on those that exist.
-    """
+    """Imports that share the connection of a database in memory lose no plant of each other."""
     arguments = {"check_same_thread": False}
     engine = create_engine("sqlite://", poolclass=StaticPool, connect_args=arguments)
     store = SQLStore(engine)

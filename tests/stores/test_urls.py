@@ -38,15 +38,6 @@ SCHEMES = {
     ("pymysql", "mysql"): ["mysql", "mysql+pymysql", "mariadb", "mariadb+pymysql"],
 }
 ALL = [*chain(*SCHEMES.values())]
-DRIVERS = [
-    ("sqlalchemy", "sqlite:///plants.db", "sqlite"),
-    ("sqlalchemy", "mysql://me:hunter2@host/db", "mysql"),
-    *[
-        (driver, f"{scheme}://me:hunter2@host/db", extra)
-        for (driver, extra), schemes in SCHEMES.items()
-        for scheme in schemes
-    ],
-]
 
 
 @only(*DATABASES)
@@ -83,6 +74,17 @@ def test_memory_url_has_no_address() -> None:
     assert refusal("memory://x").endswith("must be exactly memory://")
 
 
+DRIVERS = [
+    ("sqlalchemy", "sqlite:///plants.db", "sqlite"),
+    ("sqlalchemy", "mysql://me:hunter2@host/db", "mysql"),
+    *[
+        (*driver, f"{scheme}://me:hunter2@host/db", extra)
+        for (*driver, extra), schemes in SCHEMES.items()
+        for scheme in schemes
+    ],
+]
+
+
 @pytest.mark.parametrize(("missing", "url", "extra"), DRIVERS)
 def test_missing_driver_message(
     monkeypatch: pytest.MonkeyPatch, missing: str, url: str, extra: str
@@ -97,27 +99,19 @@ def test_missing_driver_message(
     assert isinstance(caught.value.__cause__, ModuleNotFoundError)
 
 
-@pytest.mark.parametrize(
-    ("source", "reason"),
-    [
-        ("import lacking", "No module named 'lacking'"),
-        (
-            "raise ImportError('no library.\\nInstall it:\\n - lib')",
-            "no library. Install it: - lib",
-        ),
-        ("from {driver} import lacking", "cannot import name 'lacking' from "),
-        ("import {driver}.lacking", "No module named '{driver}.lacking'"),
-    ],
-)
-@pytest.mark.parametrize(("driver", "url", "extra"), DRIVERS)
+# The source of a broken driver, and the reason in the message.
+BROKEN = [
+    ("import lacking", "No module named 'lacking'"),
+    ("raise ImportError('no library.\\nInstall it:\\n - lib')", "no library. Install it: - lib"),
+    ("from {driver} import lacking", "cannot import name 'lacking' from "),
+    ("import {driver}.lacking", "No module named '{driver}.lacking'"),
+]
+
+
+@pytest.mark.parametrize(("source", "reason"), BROKEN)
+@pytest.mark.parametrize(("driver", "url"), [it[:2] for it in DRIVERS])
 def test_broken_driver_is_not_reported_as_missing(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    driver: str,
-    url: str,
-    extra: str,
-    source: str,
-    reason: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, driver: str, url: str, source: str, reason: str
 ) -> None:
     """A driver that is installed but cannot be imported is named, with the reason in one line."""
     (tmp_path / f"{driver}.py").write_text(source.format(driver=driver))
@@ -225,10 +219,7 @@ open = lambda url: Bulk()
 def test_import_error_without_a_line(
     other: Install, run: Run, from_the_end: int, place: str
 ) -> None:
-    """An import error names the line of a duplicate that is one of the last 1000 plants read.
-
-    For an earlier plant, it names the plant alone.
-    """
+    """An import error names the line of a duplicate if it is one of the last 1000 plants read."""
     other("plantstore-bulk", "bulk", BULK.replace("FROM_THE_END", str(from_the_end)))
     lines = b"".join(b'{"id":%d,"name":"x"}\n' % id for id in range(1, 1501))
     result = run("import", "-", "--store", "bulk://", input=lines)
@@ -312,10 +303,7 @@ def test_public_url_of_a_refused_url() -> None:
 @pytest.mark.parametrize("url", ["sqlite:///plants.db", "memory://", "postgresql://host/db"])
 @pytest.mark.parametrize("text", ["{}\n", "{}\r\n", "{} ", " {}", "{}\u2028", "{}\x01", "{}\t?a=b"])
 def test_white_space_around_a_url(url: str, text: str, run: Run) -> None:
-    """A URL with white space at an end, or with control characters, is refused in one line.
-
-    The service does not start, and no command creates a file.
-    """
+    """A URL with white space at an end, or with control characters, is refused in one line."""
     wrong = text.format(url)
     message = refusal(wrong)
     assert "white space" in message

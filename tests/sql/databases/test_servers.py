@@ -119,10 +119,7 @@ def test_read_only_server_of_postgresql(place: Place, engine: Engine) -> None:
 def test_conflict_at_the_commit(
     place: Place, store: SQLStore, engine: Engine, options: str
 ) -> None:
-    """If a commit fails because of a concurrent transaction, as in CockroachDB, an add is repeated.
-
-    After an import, nothing is stored.
-    """
+    """After a conflict at the commit, an add is repeated, and of an import, nothing is stored."""
     execute(
         engine,
         "CREATE SEQUENCE attempts",

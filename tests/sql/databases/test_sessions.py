@@ -91,7 +91,7 @@ def test_init_connect_of_mariadb(
     place: Place, store: SQLStore, engine: Engine, command: str
 ) -> None:
     """Whatever MariaDB executes in new sessions, each plant that is acknowledged is stored."""
-    execute(engine, "CREATE USER gardener_s@'%%'", "GRANT ALL ON plants.* TO gardener_s@'%%'")
+    execute(engine, "CREATE USER gardener_s", "GRANT ALL ON plants.* TO gardener_s")
     try:
         with global_setting(engine, f"init_connect='{command}'") as other:
             with open_sql(place.url.replace("root@", "gardener_s@")) as used:
@@ -101,7 +101,7 @@ def test_init_connect_of_mariadb(
             with open_sql(place.url.replace("root@", "gardener_s@")) as used:
                 check_exact(used, other, 10)
     finally:
-        execute(engine, "DROP USER gardener_s@'%%'")
+        execute(engine, "DROP USER gardener_s")
 
 
 @only(mariadb)
@@ -170,10 +170,7 @@ def test_options_of_the_session_are_fixed(place: Place) -> None:
 def test_options_of_the_session(
     place: Place, engine: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, source: str
 ) -> None:
-    """The table is created where psql would do so, with options of the URL or of libpq.
-
-    They apply beside the timeouts of the store's statements.
-    """
+    """The table is where psql would create it, with options of the URL or of libpq."""
     options = "-c search_path=garden,public"
     (tmp_path / "services").write_text(f"[plants]\noptions={options}\n")
     monkeypatch.setenv("PGSERVICEFILE", str(tmp_path / "services"))

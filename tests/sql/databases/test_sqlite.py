@@ -72,10 +72,7 @@ def test_only_a_locked_file_is_waited_for(url: str, tmp_path: Path) -> None:
 def test_existing_file_keeps_its_journal(
     url: str, tmp_path: Path, old: str, wanted: str, access: str
 ) -> None:
-    """A file keeps its journal, also if the URL asks for another one. To read changes nothing.
-
-    The journal is never deleted: a power failure could then undo a commit.
-    """
+    """A file keeps its journal, which is never deleted: a power failure could undo a commit."""
     file = tmp_path / "plants.db"
     make_file(file, old)
     before = file.read_bytes()
@@ -109,11 +106,7 @@ def test_services_with_different_journal_modes(url: str, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("mode", MODES)
 def test_first_adds_to_an_exclusively_locked_file(url: str, tmp_path: Path, mode: str) -> None:
-    """The first adds to a file that is locked exclusively wait at the same time.
-
-    They raise StoreUnavailable within the timeout. Repeated once the lock is gone, they succeed, or
-    find the plant that the first call has stored after all.
-    """
+    """Adds to a new file that is locked wait at the same time, and can be repeated afterwards."""
     with open_sql(f"{url}?journal_mode={mode}&timeout=0.5") as store:
         adds = [lambda id=id: store.add(Plant(id, "")) for id in range(8)]
         start = time.monotonic()
@@ -251,10 +244,7 @@ NAMES = "plants.db/my plants.db/a#b.db/100%.db/a%3Fb.db/green%20house.db/a@b:c.d
 
 @pytest.mark.parametrize("name", NAMES.split("/"))
 def test_mode_of_the_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """With mode=rw, a missing file is an error and is not created; an existing one is used.
-
-    The file is the same as without the option, also by a relative path.
-    """
+    """With mode=rw, a missing file is an error and is not created; the same file is used."""
     (tmp_path / "folder").mkdir()
     monkeypatch.chdir(tmp_path / "folder")
     (tmp_path / "link").symlink_to("folder")
