@@ -267,4 +267,5 @@ def test_close_while_threads_use_the_store(url: str) -> None:
         for _ in range(100):
             used.close()
         is_over.set()
-        assert len(used) == sum(client.result() for client in adding)
+        added = sum(client.result() for client in adding)
+        assert len(used) == added

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from itertools import count
-from threading import Event, Thread
+from threading import Event
 from typing import Any
 
 import pytest
@@ -314,12 +314,13 @@ def test_late_connections_are_used(
     closed: SQLStore, gate: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Connections that open late are used later; at most 16 wait while a server is silent."""
-    before, others = gate.accepted, {*store_threads()}
+    before, others = gate.accepted, {*threading.enumerate()}
     with monkeypatch.context() as patched:
         patched.setattr(closed._executor, "timeout", 0.3)  # noqa: SLF001
         for attempt in range(3):
             assert not any(add_all(closed, 100 * attempt))
-        assert 1 <= len({*store_threads()} - others) <= 16
+        new = {*threading.enumerate()} - others
+        assert 1 <= [thread.name for thread in new].count("plantstore store") <= 16
     gate.forwards.set()
     wait_until(lambda: not outcome(lambda: closed.get(-1)))
     assert 1 <= gate.accepted - before <= 16
@@ -327,16 +328,11 @@ def test_late_connections_are_used(
     assert gate.accepted - before <= 16
 
 
-def store_threads() -> list[Thread]:
-    """Return the threads of all stores."""
-    return [thread for thread in threading.enumerate() if thread.name == "plantstore store"]
-
-
 @only(*SERVERS)
 def test_close_closes_connections_that_are_opening(closed: SQLStore, gate: Proxy) -> None:
     """close() closes connections that are still opening, as soon as they are open."""
     assert add(closed, 0.3)
-    assert gate.clients
+    wait_until(lambda: bool(gate.clients))
     closed.close()
     gate.forwards.set()
     wait_until(lambda: not gate.clients)

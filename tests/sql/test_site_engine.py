@@ -4,6 +4,7 @@ import gc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
 from threading import Barrier, BrokenBarrierError, Event
@@ -22,7 +23,7 @@ from plantstore.stores.deadline import deadline
 from tests.support.databases import MODES, SERVERS, Place, only
 from tests.support.serving import LIMIT
 from tests.support.sites import BEARER, LILY, ROSE_PLANT, make_site
-from tests.support.sql import end_sessions, open_sql, started, use
+from tests.support.sql import call_all, end_sessions, open_sql, started, use
 from tests.support.waiting import wait_until
 
 CREATES = 40
@@ -64,15 +65,12 @@ def test_stores_of_one_engine_share_five_connections(engine: Engine) -> None:
         pass
     event.listen(engine, "connect", lambda connection, _: opened.append(connection))
     stores = [SQLStore(engine), SQLStore(engine, table="garden_plants")]
-    start = Barrier(20)
 
-    def use(number: int) -> None:
-        start.wait()
+    def add_five(number: int) -> None:
         for id in range(5):
             stores[number % 2].add(Plant(100 * number + id, ""))
 
-    with ThreadPoolExecutor(20) as threads:
-        list(threads.map(use, range(20)))
+    assert call_all(*[partial(add_five, number) for number in range(20)]) == [None] * 20
     assert [len(store) for store in stores] == [50, 50]
     assert 1 <= len(opened) <= 5
     assert engine.pool.checkedin() == 1  # type: ignore[attr-defined]

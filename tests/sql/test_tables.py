@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, MetaData, Table, create_engine, event, exc, inspect, text
+from sqlalchemy import Column, Engine, MetaData, Table, create_engine, event, exc, inspect, text
 
 from plantstore import Plant, PlantExists, SQLStore, StoreMisconfigured, StoreUnavailable
 from plantstore.stores.deadline import Limits
@@ -256,18 +256,13 @@ def test_schema_of_the_site(place: Place, engine: Engine) -> None:
 
 def test_model_of_the_site_with_the_same_name() -> None:
     """A site's model and a store cannot use one table name, whichever comes first."""
-    engine = create_engine("sqlite://")
-
-    def define_model(metadata: MetaData) -> None:
-        Table("orders", metadata)
-
-    model_first, store_first = MetaData(), MetaData()
-    define_model(model_first)
+    engine, model_first, store_first = create_engine("sqlite://"), MetaData(), MetaData()
+    Table("orders", model_first, Column("id"))
     with pytest.raises(ValueError, match="orders.*table='garden_plants'"):
         SQLStore(engine, model_first, table="orders")
     SQLStore(engine, store_first, table="orders")
     with pytest.raises(exc.InvalidRequestError, match="orders"):
-        define_model(store_first)
+        Table("orders", store_first, Column("id"))
 
 
 @pytest.mark.parametrize("table", ["", "\0", "x" * 10_000])
@@ -365,8 +360,12 @@ OTHERS: list[tuple[Any, str, str]] = [
 def test_other_object_with_the_name_of_the_table(engine: Engine, other: str, problem: str) -> None:
     """A view whose own table is missing, or a sequence, is StoreMisconfigured."""
     execute(engine, "CREATE TABLE labels (id BIGINT)", f"CREATE {other}", "DROP TABLE labels")
+    store = SQLStore(engine)
     try:
-        check_refused(SQLStore(engine), StoreMisconfigured, problem)
+        check_refused(store, StoreMisconfigured, problem)
+        if other.startswith("VIEW"):
+            with pytest.raises(StoreMisconfigured, match=problem):
+                store.ping()
     finally:
         execute(engine, f"DROP {other.split()[0]} plants")
 

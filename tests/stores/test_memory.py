@@ -35,10 +35,7 @@ def test_duplicate_check_and_insert_are_atomic(store: MemoryStore) -> None:
 
 
 def interrupt(store: MemoryStore, method: str, call: Callable[[], Any]) -> Callable[[], Any]:
-    """Let another thread call the store when an operation uses a method of the dict of tags.
-
-    :returns: a function that returns the result of the call.
-    """
+    """Let a thread call a function when a method of the tags is used; return what waits for it."""
     calls: list[Future[Any]] = []
 
     def use(tags: dict[int, str], *arguments: Any) -> Any:

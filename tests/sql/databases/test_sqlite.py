@@ -276,15 +276,13 @@ def test_only_an_add_creates_the_file(url: str, tmp_path: Path) -> None:
     assert (tmp_path / "plants.db").exists()
 
 
-def make_text(file: Path) -> None:
-    """Create a file that is no database."""
-    file.write_text("Rose, Lily, Tulip" * 100)
+TEXT = "Rose, Lily, Tulip" * 100
 
 
 @pytest.mark.parametrize(
     ("prepare", "reason"),
     [
-        (make_text, "file is not a database: {file}"),
+        (lambda file: file.write_text(TEXT), "file is not a database: {file}"),
         (Path.mkdir, "unable to open database file: {file}"),
         (lambda file: file.parent.rmdir(), "unable to open database file: {file}"),
         (lambda file: (file.parent.rmdir(), file.parent.touch()), "database file: {file}"),
@@ -303,4 +301,4 @@ def test_error_names_the_file(
             with pytest.raises(StoreUnavailable) as caught:
                 use()
             assert str(caught.value).endswith(reason.format(file=file))
-    assert not file.is_file() or file.read_text() == "Rose, Lily, Tulip" * 100
+    assert not file.is_file() or file.read_text() == TEXT
