@@ -179,16 +179,22 @@ def test_connection_lost_without_silence(
 
 
 @only(*SERVERS)
+@pytest.mark.parametrize(
+    ("is_first", "limits"), [(False, {"lost": 0.5}), (True, {"connecting": 1, "lost": LIMIT})]
+)
 def test_connection_that_hangs_after_its_login(
-    store: SQLStore, gate: Proxy, monkeypatch: pytest.MonkeyPatch
+    gate: Proxy, monkeypatch: pytest.MonkeyPatch, is_first: bool, limits: dict[str, float]
 ) -> None:
-    """If a new connection hangs after its login, the next one is used some time later."""
-    limit(monkeypatch, lost=0.5)
-    gate.silence()
-    engine = own_connections(store).engine
-    event.listen(engine, "connect", lambda *_: gate.silence(), once=True, insert=True)
-    assert add(store, 0.2)
-    wait_until(lambda: not add(store, 0.2))
+    """If a new connection, or the first one, hangs after its login, another one is used later."""
+    limit(monkeypatch, **limits)
+    with open_sql(gate.url) as store:
+        if not is_first:
+            store.add(ROSE_PLANT)
+            gate.silence()
+        engine = own_connections(store).engine
+        event.listen(engine, "connect", lambda *_: gate.silence(), once=True, insert=True)
+        assert add(store, 0.2)
+        wait_until(lambda: not add(store, 0.2))
 
 
 @only(*SERVERS)
@@ -251,16 +257,6 @@ def test_server_that_is_silent_after_an_error(store: SQLStore, gate: Proxy, engi
     execute(engine, "DROP TABLE plants")
     assert "plants" in outcome(lambda: store.get(1))
     assert outcome(lambda: store.get(1)) == ""
-
-
-@only(*SERVERS)
-def test_first_connection_without_a_response(gate: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the first connection of a process has no response after its login, another one is used."""
-    limit(monkeypatch, connecting=1, lost=2 * LIMIT)
-    with open_sql(gate.url) as store:
-        engine = own_connections(store).engine
-        event.listen(engine, "connect", lambda *_: gate.silence(), insert=True, once=True)
-        wait_until(lambda: not add(store))
 
 
 @only(postgresql)

@@ -26,7 +26,7 @@ INVALID = {
     POSTGRESQL: f"nonsense=1 nonsense=1,2 autocommit=1 isolation_level=SERIALIZABLE port=x"
     f" connect_timeout=x connect_timeout={'9' * 5000} keepalives_idle=x connections=1"
     " prepare_threshold=1.5 sslmode= sslmode sslmode=prefer&sslmode=require host=a:x&host=b"
-    " host=a,b&port=1,2,3",
+    " host=a,b&port=1,2,3 service=plants",
     MYSQL: "nonsense=1 autocommit=1 isolation_level=SERIALIZABLE host=a charset=latin1 charset="
     " connections=1001 read_timeout=1&read_timeout=2 ssl_disabled=x read_default_file=missing",
     "sqlite:///plants.db?": "nonsense=1 uri=true isolation_level=IMMEDIATE timeout=soon timeout=-1"
@@ -97,11 +97,10 @@ def test_wrong_value_is_reported_and_masked(
 
 def test_missing_server_is_not_masked(tmp_path: Path) -> None:
     """The message for a server that cannot be reached names its address and the reason."""
-    with (
-        open_sql(f"postgresql:///db?host={tmp_path}") as store,
-        pytest.raises(StoreUnavailable, match=f'socket "{tmp_path}/.*No such file or directory'),
-    ):
-        store.ping()
+    reason = f'socket "{tmp_path}/.*No such file or directory'
+    with open_sql(f"postgresql:///db?host={tmp_path}") as store:
+        with pytest.raises(StoreUnavailable, match=reason):
+            store.ping()
 
 
 # Addresses of which a part of the password may be another part, or that name several servers.
@@ -239,10 +238,8 @@ def test_options_and_addresses_of_a_server(place: Place, tmp_path: Path, url: st
 @only(mariadb)
 def test_response_timeout_of_the_url(place: Place) -> None:
     """The read_timeout of the URL limits the time to wait for a response."""
-    with (
-        open_sql(f"{place.url}?read_timeout=1") as store,
-        pytest.raises(StoreUnavailable, match="timed out"),
-    ):
+    late = pytest.raises(StoreUnavailable, match="timed out")
+    with open_sql(f"{place.url}?read_timeout=1") as store, late:
         ask(store, "SELECT SLEEP(2)")
 
 

@@ -12,7 +12,6 @@ from plantstore import Plant, PlantExists, SQLStore, StoreMisconfigured
 from tests.support.databases import Place, mariadb, only, postgresql
 from tests.support.sites import LILY, ROSE_PLANT
 from tests.support.sql import ask, execute, open_sql
-from tests.support.stores import refusal
 
 # Texts that a server may change.
 TEXTS = ["", " ", "Rose ", "''", '"', "\\", r"\n\0\'", "%s", "é🌹", "NULL", "a" * 300]
@@ -186,8 +185,3 @@ def test_options_of_the_session(
     with engine.connect() as connection:
         assert connection.scalar(text("SELECT name FROM garden.plants")) == LILY.name
     execute(engine, "DROP SCHEMA garden CASCADE")
-
-
-def test_service_in_the_url() -> None:
-    """A URL with the option service is refused, because its options would be dropped."""
-    assert "PGSERVICE" in refusal("postgresql:///db?service=plants")
