@@ -40,10 +40,7 @@ def store(request: pytest.FixtureRequest, url: str) -> Iterator[SQLStore]:
 @pytest.fixture
 def other(store: SQLStore, tmp_path: Path) -> Iterator[sqlite3.Connection]:
     """Return another connection to the file, which does not wait for a lock."""
-    file = tmp_path / "plants.db"
-    with closing(
-        sqlite3.connect(file, timeout=0, isolation_level=None, check_same_thread=False)
-    ) as other:
+    with closing(sqlite3.connect(tmp_path / "plants.db", timeout=0, isolation_level=None)) as other:
         yield other
 
 
