@@ -1,9 +1,9 @@
 """Imports into SQL stores: conflicts, duplicates and faults."""
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from threading import Barrier, Event
+from functools import partial
+from threading import Event
 
 import pytest
 from sqlalchemy import Engine, exc
@@ -13,6 +13,7 @@ from tests.support.databases import SERVERS, Place, mariadb, only
 from tests.support.serving import LIMIT
 from tests.support.sql import (
     add_in_one_group,
+    call_all,
     check_refused,
     execute,
     open_sql,
@@ -57,25 +58,21 @@ def test_import_waits_for_another_one(
 @only(*SERVERS)
 def test_import_during_creates_of_the_same_ids(place: Place, store: SQLStore) -> None:
     """An import that skips existing plants succeeds while clients add the same ids."""
-    ids, start = range(1500), Barrier(5)
+    ids, added = range(1500), set[int]()
 
-    def add(part: int) -> int:
-        start.wait(LIMIT)
-        added = 0
+    def add(part: int) -> None:
         for id in ids[part::4]:
             with suppress(PlantExists):
                 other.add(Plant(id, "of a client"))
-                added += 1
-        return added
+                added.add(id)
 
-    with open_sql(place.url) as other, ThreadPoolExecutor(4) as threads:
-        adding = [threads.submit(add, part) for part in range(4)]
-        start.wait(LIMIT)
-        imported = store.add_all((Plant(id, "imported") for id in ids[::-1]), skip_existing=True)
-        added = sum(call.result() for call in adding)
-    names = [plant.name for plant in store]
-    assert len(names) == len(ids)
-    assert (names.count("imported"), names.count("of a client")) == (imported, added)
+    def add_all() -> None:
+        store.add_all((Plant(id, "imported") for id in ids[::-1]), skip_existing=True)
+
+    with open_sql(place.url) as other:
+        assert call_all(add_all, *[partial(add, part) for part in range(4)]) == [None] * 5
+    assert [plant.id for plant in store] == [*ids]
+    assert {plant.id for plant in store if plant.name == "of a client"} == added
 
 
 def errors_of_a_source() -> dict[str, Exception]:

@@ -250,19 +250,21 @@ def test_close_while_adds_wait(store: SQLStore) -> None:
 
 def test_close_while_threads_use_the_store(url: str) -> None:
     """Operations succeed while another thread closes the idle connections again and again."""
-    is_over = Event()
+    is_over, added = Event(), list[int]()
 
-    def add_until_the_end(first: int) -> int:
+    def add_until_the_end(first: int) -> None:
         for id in count(first):
             if is_over.is_set():
-                return id - first
+                return
             used.add(Plant(id, "Rose"))
-        raise AssertionError
+            added.append(id)
 
-    with open_sql(url) as used, ThreadPoolExecutor(4) as threads:
-        adding = [threads.submit(add_until_the_end, 10**6 * client) for client in range(4)]
+    def close_again_and_again() -> None:
         for _ in range(100):
             used.close()
         is_over.set()
-        added = sum(client.result() for client in adding)
-        assert len(used) == added
+
+    with open_sql(url) as used:
+        adding = [partial(add_until_the_end, 10**6 * client) for client in range(4)]
+        assert call_all(close_again_and_again, *adding) == [None] * 5
+        assert len(used) == len(added)

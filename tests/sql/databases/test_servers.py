@@ -11,7 +11,7 @@ from tests.support.databases import SERVERS, Place, mariadb, only, postgresql
 from tests.support.proxy import other_program, proxy, silent_host
 from tests.support.serving import free_port
 from tests.support.sites import LILY, ROSE_PLANT
-from tests.support.sql import call_all, changed, execute, open_sql, started
+from tests.support.sql import call_all, changed, execute, open_sql
 from tests.support.waiting import wait_until
 
 
@@ -90,8 +90,7 @@ def test_server_that_stops_to_respond(place: Place) -> None:
         store.add(ROSE_PLANT)
         call_all(*[lambda: store.get(1)] * 20)  # Opens more than one connection.
         first.forwards.clear()
-        with started(*[lambda: is_found(store)] * 20) as getting:
-            assert not any(call.result() for call in getting)
+        call_all(*[lambda: store.get(1)] * 20)  # Some of them may wait in vain.
         wait_until(lambda: is_found(store))
 
 

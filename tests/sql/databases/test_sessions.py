@@ -1,8 +1,8 @@
 """Settings of a database server or of a client, which change nothing of what a store does."""
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,26 +11,19 @@ from sqlalchemy import Connection, Engine, create_engine, text
 from plantstore import Plant, PlantExists, SQLStore, StoreMisconfigured
 from tests.support.databases import Place, mariadb, only, postgresql
 from tests.support.sites import LILY, ROSE_PLANT
-from tests.support.sql import ask, execute, open_sql
+from tests.support.sql import ask, call_all, execute, open_sql
 
 # Texts that a server may change.
 TEXTS = ["", " ", "Rose ", "''", '"', "\\", r"\n\0\'", "%s", "é🌹", "NULL", "a" * 300]
 
 
 def create_plants(store: SQLStore, number: int) -> set[Plant]:
-    """Add plants from eight threads, some of them twice; return those that were acknowledged."""
-
-    def add(id: int) -> list[Plant]:
-        plant = Plant(id // 2, f"{id}", TEXTS[id % len(TEXTS)])
-        try:
-            store.add(plant)
-        except PlantExists:
-            return []
-        return [plant]
-
-    with ThreadPoolExecutor(8) as threads:
-        added = [plant for plants in threads.map(add, range(2 * number)) for plant in plants]
-    assert sorted(plant.id for plant in added) == [*range(number)]
+    """Add plants at the same time, each id twice; return those that were acknowledged."""
+    plants = [Plant(id // 2, f"{id}", TEXTS[id % len(TEXTS)]) for id in range(2 * number)]
+    errors = call_all(*[partial(store.add, plant) for plant in plants])
+    assert {type(error) for error in errors} == {type(None), PlantExists}
+    added = [plant for plant, error in zip(plants, errors, strict=True) if error is None]
+    assert [plant.id for plant in added] == [*range(number)]
     return {*added}
 
 

@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from pathlib import Path
-from threading import Barrier, Thread
+from threading import Thread
 
 import pytest
 from sqlalchemy import Engine, event
@@ -121,16 +122,14 @@ def test_first_adds_to_an_exclusively_locked_file(url: str, tmp_path: Path, mode
 
 def test_concurrent_first_use_with_a_write_ahead_log(tmp_path: Path) -> None:
     """With a write-ahead log, stores that open a new file concurrently can all use it."""
+
+    def use(url: str, id: int) -> None:
+        with open_sql(url) as store:
+            store.add(Plant(id, ""))
+
     for file in range(15):
-        url, start = f"sqlite:///{tmp_path}/{file}.db?journal_mode=wal", Barrier(8)
-
-        def use(number: int, url: str = url, start: Barrier = start) -> None:
-            with open_sql(url) as store:
-                start.wait()
-                store.add(Plant(number, ""))
-
-        with ThreadPoolExecutor(8) as threads:
-            list(threads.map(use, range(8)))
+        url = f"sqlite:///{tmp_path}/{file}.db?journal_mode=wal"
+        assert call_all(*[partial(use, url, id) for id in range(8)]) == [None] * 8
 
 
 # An operator learns from the log what usually locks a file.
