@@ -44,7 +44,9 @@ def own_connections(store: SQLStore) -> OwnConnections:
 def call_in_one_group(store: SQLStore, *calls: Callable[[], object]) -> list[BaseException | None]:
     """Call functions, whose jobs wait until the last one does; return their exceptions, or None."""
     store.close()
-    queue, calling = own_connections(store)._writing._queue, list[Future[object]]()  # noqa: SLF001
+    own = own_connections(store)
+    own.timeout = LIMIT  # On a busy machine, it may take some time to start all calls.
+    queue, calling = own._writing._queue, list[Future[object]]()  # noqa: SLF001
     with ThreadPoolExecutor(len(calls)) as threads:
         with queue._turn:  # noqa: SLF001  # No lane takes a job.
             for call in calls:

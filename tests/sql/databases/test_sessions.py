@@ -27,7 +27,7 @@ def create_plants(store: SQLStore, number: int) -> set[Plant]:
     return {*added}
 
 
-def check_exact(store: SQLStore, other: Connection, number: int = 60) -> None:
+def check_exact(store: SQLStore, other: Connection, number: int = 30) -> None:
     """Check that another client finds exactly the plants that a store acknowledges."""
     expected = create_plants(store, number)
     imported = [Plant(-1 - id, text, text) for id, text in enumerate(TEXTS)]
