@@ -267,7 +267,7 @@ def test_silence_with_all_connections_of_a_role(
     limit(monkeypatch, silence=0.2, attempt=0.1, lost=1)
     few = changed(gate.url, username="few")
     with limited_role(engine, 1), open_sql(few) as store:
-        assert not add(store)
+        wait_until(lambda: not add(store))  # On a busy machine, the first attempt may be late.
         gate.silence()
         wait_until(lambda: not add(store, 1))
 
