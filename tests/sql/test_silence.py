@@ -370,11 +370,12 @@ def test_name_resolution_that_hangs(place: Place, monkeypatch: pytest.MonkeyPatc
 
 
 FORK = """
-import os, sys
+import os, sys, threading
 from plantstore import Plant, StoreUnavailable
 from tests.support.databases import Place
 from tests.support.proxy import proxy
 from tests.support.sql import add_all, open_sql
+from tests.support.waiting import wait_for_ended_threads, wait_until
 url, moment = sys.argv[1:]
 with proxy(Place(url)) as gate:
     store = open_sql(gate.url)
@@ -388,6 +389,10 @@ with proxy(Place(url)) as gate:
     if moment == "open":
         gate.forwards.set()
         store.get(0)
+    # OpenSSL has a lock, which a child would never get, before a thread connects and when it ends.
+    names = lambda: [thread.name for thread in threading.enumerate()]
+    wait_until(lambda: len(gate.clients) >= names().count("plantstore store"))
+    wait_for_ended_threads()
     child = os.fork()
     gate.forwards.set()
     for id in range(50):
