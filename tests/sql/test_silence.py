@@ -116,9 +116,11 @@ def test_new_connection_is_no_response(place: Place, engine: Engine) -> None:
 def test_new_connection_ends_silence(store: SQLStore, gate: Proxy) -> None:
     """If another connection works, the first job that is let through succeeds, and then all do."""
     call_all(*[lambda: store.get(next(ids))] * 8)  # Opens more than one connection.
+    reading = own_connections(store)._reading  # noqa: SLF001
+    wait_until(lambda: not any(lane.is_connecting for lane in reading._lanes))  # noqa: SLF001
     gate.silence()
     with started(*[lambda: store.get(1)] * 2):
-        wait_until(lambda: own_connections(store)._reading._is_silent)  # noqa: SLF001
+        wait_until(lambda: reading._is_silent)  # noqa: SLF001
         wait_until(lambda: not outcome(lambda: store.get(-1)))
         assert {outcome(lambda: store.get(-1)) for _ in range(50)} == {""}
 

@@ -392,27 +392,29 @@ CHANGES = {
 }
 
 
+@pytest.mark.usefixtures("store")  # It creates the table, and removes what is left.
 def test_primary_key_that_is_removed(
-    store: SQLStore, engine: Engine, monkeypatch: pytest.MonkeyPatch
+    place: Place, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If the primary key is removed under a store, adds soon fail until it is there again."""
     monkeypatch.setattr(Limits, "table_check", 0.5)
-    store.add(ROSE_PLANT)
-    execute(engine, *CHANGES[engine.dialect.name])
+    with open_sql(place.url) as store:
+        store.add(ROSE_PLANT)
+        execute(engine, *CHANGES[engine.dialect.name])
 
-    def is_noticed() -> bool:
-        try:
-            store.add(Plant(3, ""))
-        except StoreUnavailable as error:
-            return "primary key" in str(error)
-        except PlantExists:
-            pass
-        return False
+        def is_noticed() -> bool:
+            try:
+                store.add(Plant(3, ""))
+            except StoreUnavailable as error:
+                return "primary key" in str(error)
+            except PlantExists:
+                pass
+            return False
 
-    wait_until(is_noticed)
-    execute(engine, "DROP TABLE plants")
-    store.add(LILY)
-    assert list(store) == [LILY]
+        wait_until(is_noticed)
+        execute(engine, "DROP TABLE plants")
+        store.add(LILY)
+        assert list(store) == [LILY]
 
 
 def test_one_add_checks_the_table(store: SQLStore) -> None:
