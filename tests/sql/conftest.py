@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, create_engine
 
 from plantstore import SQLStore
 from tests.support.databases import Place
@@ -30,3 +30,11 @@ def store(place: Place, engine: Engine) -> Iterator[SQLStore]:
         execute(engine, "DROP FUNCTION IF EXISTS refuse", "DROP SEQUENCE IF EXISTS attempts")
         execute(engine, "DROP SCHEMA IF EXISTS other CASCADE")
     execute(engine, "DROP TABLE IF EXISTS labels", "DROP TABLE IF EXISTS attempts")
+
+
+@pytest.fixture
+def file_engine(url: str) -> Iterator[Engine]:
+    """Return a host site's engine for a new SQLite file."""
+    engine = create_engine(url)
+    yield engine
+    engine.dispose()

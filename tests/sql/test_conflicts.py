@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 import pytest
-from sqlalchemy import Engine, create_engine, event, text
+from sqlalchemy import Engine, create_engine, event
 
 from plantstore import Plant, PlantExists, SQLStore, StoreMisconfigured, StoreUnavailable
-from tests.support.databases import Place, mariadb, only, postgresql, sqlite
+from tests.support.databases import Place, mariadb, only, postgresql
 from tests.support.sites import LILY, ROSE_PLANT
 from tests.support.sql import (
     COLUMNS,
@@ -20,23 +20,13 @@ from tests.support.sql import (
 )
 
 
-def test_no_query_after_a_duplicate(store: SQLStore) -> None:
-    """A duplicate is known from an insert that adds nothing, which no replica executes.
-
-    What exists is known after that: in PostgreSQL by another insert, which also finds it, in
-    MariaDB in a transaction, with a lock.
-    """
+@only(mariadb)
+def test_duplicate_is_read_with_a_lock(store: SQLStore) -> None:
+    """What exists is read in a transaction with a lock, which no replica executes."""
     store.add(ROSE_PLANT)
-    with statements_of(store) as statements:
-        for _ in range(3):
-            with pytest.raises(PlantExists, match="^1$"):
-                store.add(Plant(1, "Lily"))
-    each = {
-        "sqlite": ["INSERT", "SELECT", "SELECT"],  # The first one only begins a transaction.
-        "postgresql": ["INSERT", "WITH"],  # It inserts, too.
-        "mysql": ["INSERT", "SET", "START", "SELECT", "COMMIT"],
-    }
-    assert statements == 3 * each[store._url.get_backend_name()]  # noqa: SLF001
+    with statements_of(store) as statements, pytest.raises(PlantExists, match="^1$"):
+        store.add(Plant(1, "Lily"))
+    assert statements == ["INSERT", "SET", "START", "SELECT", "COMMIT"]
 
 
 def unique_names(engine: Engine) -> None:
@@ -45,150 +35,84 @@ def unique_names(engine: Engine) -> None:
     execute(engine, f"CREATE UNIQUE INDEX names ON plants ({name})")
 
 
-def test_other_constraint_is_not_retried(store: SQLStore, engine: Engine) -> None:
-    """A plant that violates a constraint of the site is refused at once."""
-    unique_names(engine)
-    store.add(ROSE_PLANT)
-    with (
-        statements_of(store) as statements,
-        pytest.raises(StoreMisconfigured, match="refuses an operation: .*name"),
-    ):
-        store.add(Plant(2, "Rose"))
-    assert statements.count("INSERT") <= 2
-    assert list(store) == [ROSE_PLANT]
-
-
 @pytest.mark.parametrize(
     "name", ["1", "5' for key 'PRIMARY", "5' for key 'PRIMARY' '", "plants.id", 'key "plants_pkey"']
 )
-def test_name_that_looks_like_a_key(store: SQLStore, engine: Engine, name: str) -> None:
-    """A name cannot make a violation of another constraint look like a duplicate."""
+def test_violation_of_another_constraint(store: SQLStore, engine: Engine, name: str) -> None:
+    """A plant that violates another constraint is no duplicate, whatever its name is."""
     unique_names(engine)
     store.add(Plant(1, name))
-    with pytest.raises(StoreMisconfigured):
+    refused = pytest.raises(StoreMisconfigured, match="refuses an operation: .*name")
+    with statements_of(store) as statements, refused:
         store.add(Plant(5, name))
-    with pytest.raises(StoreMisconfigured):
-        store.add_all([Plant(5, name)], skip_existing=True)
-    assert list(store) == [Plant(1, name)]
+    assert statements.count("INSERT") <= 2
+    with refused:
+        store.add_all([Plant(3, "Fern"), Plant(5, name)], skip_existing=True)
+    store.add(LILY)
+    assert list(SQLStore(engine)) == [Plant(1, name), LILY]
 
 
-def test_primary_key_of_another_table(store: SQLStore, engine: Engine) -> None:
-    """A violated primary key of a table to which a trigger writes is not a duplicate."""
-    if engine.dialect.name == "sqlite":
-        action = "CREATE TRIGGER refuse BEFORE INSERT ON plants BEGIN {} END"
-        execute(engine, "CREATE TABLE labels (id BIGINT PRIMARY KEY) WITHOUT ROWID")
-        execute(engine, action.format("INSERT INTO labels VALUES (7);"))
-    else:
-        execute(engine, "CREATE TABLE labels (id BIGINT PRIMARY KEY)")
-        create_trigger(engine, "INSERT INTO labels VALUES (7)")
-    store.add(ROSE_PLANT)
-    with pytest.raises(StoreMisconfigured):
-        store.add(LILY)
-    for skip_existing in (True, False):
-        with statements_of(store) as statements, pytest.raises(StoreMisconfigured):
-            store.add_all([LILY], skip_existing=skip_existing)
+def test_duplicate_in_another_table(store: SQLStore, engine: Engine) -> None:
+    """If a trigger adds a duplicate to another table, the plant is no duplicate."""
+    labels = "labels"
+    if engine.dialect.name == "postgresql":
+        labels = "other.labels"
+        execute(engine, "CREATE SCHEMA other")
+    columns = "id BIGINT, CONSTRAINT plants_pkey PRIMARY KEY (id)"
+    execute(engine, f"CREATE TABLE {labels} ({columns})", f"INSERT INTO {labels} VALUES (2)")
+    create_trigger(engine, f"INSERT INTO {labels} VALUES (NEW.id)")
+    for add in (
+        lambda: store.add(LILY),
+        lambda: store.add_all([Plant(3, ""), LILY]),
+        lambda: store.add_all([Plant(3, ""), LILY], skip_existing=True),
+    ):
+        with (
+            statements_of(store) as statements,
+            pytest.raises(StoreMisconfigured, match="it refuses an operation: "),
+        ):
+            add()
         assert statements.count("INSERT") <= 2
+    store.add(ROSE_PLANT)
     assert list(store) == [ROSE_PLANT]
 
 
-@only(mariadb)
-def test_same_id_in_another_table(store: SQLStore, engine: Engine) -> None:
-    """If a trigger violates the primary key of another table, it is not a duplicate.
-
-    The message of MariaDB does not name the table, and the id is the same.
-    """
-    execute(engine, "CREATE TABLE labels (id BIGINT PRIMARY KEY)")
-    execute(engine, "INSERT INTO labels VALUES (2)")
-    create_trigger(engine, "INSERT INTO labels VALUES (NEW.id)")
-    with pytest.raises(StoreMisconfigured):
-        store.add(LILY)
-    for skip_existing in (True, False):
-        with pytest.raises(StoreMisconfigured):
-            store.add_all([ROSE_PLANT, LILY], skip_existing=skip_existing)
-    assert list(store) == []
-
-
 @only(postgresql)
-def test_constraint_of_the_same_name_in_another_schema(store: SQLStore, engine: Engine) -> None:
-    """A violated constraint of another schema is not a duplicate, whatever its name is."""
+def test_duplicates_in_a_table_of_the_site(place: Place, engine: Engine) -> None:
+    """Duplicates are found in partitions, and by a primary key with a name of its own."""
+    columns = COLUMNS.replace("PRIMARY", "CONSTRAINT a_name PRIMARY")
     execute(
         engine,
-        "CREATE SCHEMA other",
-        "CREATE TABLE other.plants (id BIGINT CONSTRAINT plants_pkey PRIMARY KEY)",
+        f"CREATE TABLE plants ({columns}) PARTITION BY HASH (id)",
+        "CREATE TABLE even PARTITION OF plants FOR VALUES WITH (MODULUS 2, REMAINDER 0)"
+        " PARTITION BY RANGE (id)",
+        "CREATE TABLE low PARTITION OF even FOR VALUES FROM (MINVALUE) TO (500)",
+        "CREATE TABLE high PARTITION OF even DEFAULT",
+        "CREATE TABLE odd PARTITION OF plants FOR VALUES WITH (MODULUS 2, REMAINDER 1)",
     )
-    create_trigger(engine, "INSERT INTO other.plants VALUES (7)")
-    store.add(ROSE_PLANT)
-    with pytest.raises(StoreMisconfigured):
-        store.add(LILY)
-
-
-@only(postgresql)
-@pytest.mark.parametrize(
-    "definition",
-    [
-        [f"CREATE TABLE plants ({COLUMNS.replace('PRIMARY', 'CONSTRAINT a_name PRIMARY')})"],
-        [
-            f"CREATE TABLE plants ({COLUMNS}) PARTITION BY HASH (id)",
-            "CREATE TABLE even PARTITION OF plants FOR VALUES WITH (MODULUS 2, REMAINDER 0)"
-            " PARTITION BY RANGE (id)",
-            "CREATE TABLE low PARTITION OF even FOR VALUES FROM (MINVALUE) TO (500)",
-            "CREATE TABLE high PARTITION OF even DEFAULT",
-            "CREATE TABLE odd PARTITION OF plants FOR VALUES WITH (MODULUS 2, REMAINDER 1)",
-        ],
-    ],
-    ids=["name", "partitions"],
-)
-def test_duplicates_in_a_table_of_the_site(
-    place: Place, engine: Engine, definition: list[str]
-) -> None:
-    """A primary key with a name of its own, or those of partitions, identify duplicates."""
-    execute(engine, *definition)
-    store = open_sql(place.url)
-    for id in range(0, 1000, 99):
-        store.add(Plant(id, "Rose"))
+    with open_sql(place.url) as store:
+        for id in range(0, 1000, 99):
+            store.add(Plant(id, "Rose"))
+            with pytest.raises(PlantExists):
+                store.add(Plant(id, "Lily"))
+        assert store.add_all([Plant(99, "Lily"), LILY], skip_existing=True) == 1
         with pytest.raises(PlantExists):
-            store.add(Plant(id, "Lily"))
-    assert store.add_all([Plant(99, "Lily"), LILY], skip_existing=True) == 1
-    with pytest.raises(PlantExists):
-        store.add_all([Plant(3, ""), LILY])
-    store.close()
+            store.add_all([Plant(3, ""), LILY])
 
 
-def test_duplicates_keep_the_connection(store: SQLStore) -> None:
-    """A refused plant does not cost a new connection to the database."""
+def test_refused_plants_keep_the_connection(store: SQLStore, engine: Engine) -> None:
+    """Neither a duplicate nor a plant that a constraint refuses costs a new connection."""
     opened: list[object] = []
     event.listen(own_connections(store).engine, "connect", lambda *_: opened.append(1))
+    unique_names(engine)
     store.add(ROSE_PLANT)
     opened.clear()
     for _ in range(3):
         with pytest.raises(PlantExists):
             store.add(ROSE_PLANT)
+        if engine.dialect.name != "mysql":  # It ends the session, which is in a transaction.
+            with pytest.raises(StoreMisconfigured):
+                store.add(Plant(2, ROSE_PLANT.name))
     assert not opened
-
-
-@only(sqlite, postgresql)
-def test_refused_plants_keep_the_connection(store: SQLStore, engine: Engine) -> None:
-    """A plant that a constraint of the site refuses does not cost a new connection either."""
-    opened: list[object] = []
-    event.listen(own_connections(store).engine, "connect", lambda *_: opened.append(1))
-    unique_names(engine)
-    store.add(ROSE_PLANT)
-    opened.clear()
-    for _ in range(3):
-        with pytest.raises(StoreMisconfigured):
-            store.add(Plant(2, ROSE_PLANT.name))
-    assert not opened
-
-
-def test_add_after_a_refused_plant(store: SQLStore, engine: Engine) -> None:
-    """After a plant that a constraint of the site refuses, the next add is committed."""
-    unique_names(engine)
-    store.add(ROSE_PLANT)
-    with pytest.raises(StoreMisconfigured):
-        store.add(Plant(3, ROSE_PLANT.name))
-    store.add(LILY)
-    with engine.connect() as other:
-        assert other.execute(text("SELECT COUNT(*) FROM plants")).scalar() == 2
 
 
 @pytest.mark.parametrize(
@@ -218,20 +142,8 @@ def test_duplicate_in_a_group_whose_rest_is_committed(
     assert store.get(LILY.id) == LILY
 
 
-@only(postgresql)
-def test_duplicate_in_a_new_partition(store: SQLStore, engine: Engine) -> None:
-    """A duplicate in a partition that was added after the first use is a duplicate."""
-    table = f"CREATE TABLE plants ({COLUMNS}) PARTITION BY RANGE (id)"
-    execute(engine, "DROP TABLE plants", table)
-    store.ping()
-    execute(engine, "CREATE TABLE first PARTITION OF plants FOR VALUES FROM (0) TO (10)")
-    store.add(ROSE_PLANT)
-    with pytest.raises(PlantExists):
-        store.add(ROSE_PLANT)
-
-
 @pytest.fixture(params=["psycopg2", "pg8000"])
-def other_driver(request: pytest.FixtureRequest, place: Place) -> Iterator[Engine]:
+def other_driver(request: pytest.FixtureRequest, store: SQLStore, place: Place) -> Iterator[Engine]:
     """Return the engine of a site that has another driver than plantstore's own."""
     engine = create_engine(place.url.replace("psycopg", request.param))
     yield engine
@@ -251,44 +163,28 @@ def test_duplicates_with_other_drivers(other_driver: Engine) -> None:
 
 
 @only(postgresql)
-@pytest.mark.usefixtures("store")  # It removes what raise_conflicts creates.
-@pytest.mark.parametrize("code", ["40001", "40P01", "55P03"])
-def test_conflicts_with_other_drivers(other_driver: Engine, code: str) -> None:
-    """On a site's engine with another driver, an add is repeated after a conflict."""
-    raise_conflicts(other_driver, code, "MOD(n, 2) = 1")
-    store = SQLStore(other_driver)
-    for id in range(3):
-        store.add(Plant(id, ""))
-    assert [plant.id for plant in store] == [0, 1, 2]
-
-
-@only(postgresql)
-@pytest.mark.usefixtures("store")
 @pytest.mark.parametrize(
-    ("code", "meaning"),
+    ("codes", "meaning"),
     [
-        ("42501", StoreMisconfigured),
-        ("P0001", StoreMisconfigured),
-        ("0A000", StoreMisconfigured),
-        ("53100", StoreUnavailable),
+        (["40001", "40P01", "55P03"], None),  # The add is repeated.
+        (["42501", "P0001", "0A000"], StoreMisconfigured),
+        (["53100"], StoreUnavailable),
     ],
 )
-def test_refusals_with_other_drivers(
-    other_driver: Engine, code: str, meaning: type[StoreUnavailable]
+def test_errors_with_other_drivers(
+    other_driver: Engine, codes: list[str], meaning: type[StoreUnavailable] | None
 ) -> None:
-    """On a site's engine with another driver, what an operator must correct is recognised, too."""
-    raise_conflicts(other_driver, code, "n > 0")
-    with pytest.raises(StoreUnavailable) as caught:
-        SQLStore(other_driver).add(ROSE_PLANT)
-    assert type(caught.value) is meaning
-
-
-conflicts = pytest.mark.parametrize(
-    ("place", "code"),
-    [(postgresql, code) for code in ("40001", "40P01")]
-    + [(mariadb, code) for code in ("1205", "1213", "1047")],
-    indirect=["place"],
-)
+    """On a site's engine with another driver, the codes of errors have the same meaning."""
+    store = SQLStore(other_driver)
+    for id, code in enumerate(codes):
+        raise_conflicts(other_driver, code, "n = 1")
+        outcome = None
+        try:
+            store.add(Plant(id, ""))
+        except StoreUnavailable as error:
+            outcome = type(error)
+        assert outcome is meaning
+        execute(other_driver, "DROP FUNCTION refuse CASCADE", "DROP SEQUENCE attempts")
 
 
 @only(mariadb)
@@ -304,13 +200,23 @@ def test_node_that_is_not_ready_is_left(place: Place, engine: Engine) -> None:
     assert len(opened) == 1
 
 
+conflicts = pytest.mark.parametrize(
+    ("place", "code"),
+    [(postgresql, code) for code in ("40001", "40P01")]
+    + [(mariadb, code) for code in ("1205", "1213", "1047")],
+    indirect=["place"],
+)
+
+
 @conflicts
-def test_conflicts_are_retried(store: SQLStore, engine: Engine, code: str) -> None:
+@pytest.mark.parametrize("opened_by", ["url", "engine of a site"])
+def test_conflicts_are_retried(store: SQLStore, engine: Engine, code: str, opened_by: str) -> None:
     """If the database asks to retry every third insert, all adds succeed."""
     raise_conflicts(engine, code, "MOD(n, 3) = 0")
-    for id in range(60):
-        store.add(Plant(id, "Rose"))
-    assert [plant.id for plant in store] == [*range(60)]
+    used = store if opened_by == "url" else SQLStore(engine)
+    for id in range(20):
+        used.add(Plant(id, "Rose"))
+    assert [plant.id for plant in used] == [*range(20)]
 
 
 @conflicts

@@ -1,8 +1,9 @@
 """Imports into SQL stores: conflicts, duplicates and faults."""
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier, Event
+from contextlib import suppress
+from functools import partial
+from threading import Event
 
 import pytest
 from sqlalchemy import Engine, exc
@@ -10,31 +11,16 @@ from sqlalchemy import Engine, exc
 from plantstore import Plant, PlantExists, SQLStore, StoreMisconfigured, StoreUnavailable
 from tests.support.databases import SERVERS, Place, mariadb, only
 from tests.support.serving import LIMIT
-from tests.support.sql import execute, open_sql, raise_conflicts, started
+from tests.support.sql import (
+    add_in_one_group,
+    call_all,
+    check_refused,
+    execute,
+    open_sql,
+    raise_conflicts,
+    started,
+)
 from tests.support.waiting import wait_until
-
-
-@only(*SERVERS)
-def test_imports_in_opposite_order(place: Place) -> None:
-    """Two imports of the same plants in opposite order both succeed, and no plant is lost.
-
-    The plants may come from a generator.
-    """
-    stores, start, ids = [open_sql(place.url) for _ in range(2)], Barrier(2), range(1000)
-
-    def add_all(number: int) -> int:
-        start.wait(LIMIT)
-        plants = (Plant(id, f"{number}") for id in (ids, ids[::-1])[number])
-        return stores[number].add_all(plants, skip_existing=True)
-
-    with ThreadPoolExecutor(2) as threads:
-        for _ in range(3):
-            assert sum(threads.map(add_all, range(2))) == len(ids)
-            assert [plant.id for plant in stores[0]] == [*ids]
-            for id in ids:
-                stores[0].remove(id)
-    for store in stores:
-        store.close()
 
 
 @only(*SERVERS)
@@ -53,7 +39,7 @@ def test_import_waits_for_another_one(
     place: Place, store: SQLStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An import waits until another one has ended, however long that takes."""
-    reading, other = Event(), open_sql(place.url)
+    reading = Event()
 
     def plants() -> Iterator[Plant]:
         yield from (Plant(id, "first") for id in range(200))
@@ -61,56 +47,50 @@ def test_import_waits_for_another_one(
         wait_until(lambda: "Another import is in progress" in caplog.text)
 
     caplog.set_level("INFO", "plantstore")
-    with started(lambda: store.add_all(plants())) as (adding,):
+    with open_sql(place.url) as other, started(lambda: store.add_all(plants())) as (adding,):
         assert reading.wait(LIMIT)
-        assert other.add_all([Plant(7, "second"), Plant(300, "second")], skip_existing=True) == 1
+        second = [Plant(7, "second"), Plant(300, "second")]
+        assert other.add_all(second, skip_existing=True) == 1
     assert adding.result() == 200
-    assert [plant.name for plant in other] == ["first"] * 200 + ["second"]
-    other.close()
+    assert [plant.name for plant in store] == ["first"] * 200 + ["second"]
 
 
 @only(*SERVERS)
 def test_import_during_creates_of_the_same_ids(place: Place, store: SQLStore) -> None:
     """An import that skips existing plants succeeds while clients add the same ids."""
-    other, ids, start = open_sql(place.url), range(1500), Barrier(5)
+    ids, added = range(1500), set[int]()
 
-    def add(part: int) -> int:
-        start.wait(LIMIT)
-        added = 0
+    def add(part: int) -> None:
         for id in ids[part::4]:
-            try:
+            with suppress(PlantExists):
                 other.add(Plant(id, "of a client"))
-                added += 1
-            except PlantExists:
-                pass
-        return added
+                added.add(id)
 
-    with ThreadPoolExecutor(4) as threads:
-        adding = [threads.submit(add, part) for part in range(4)]
-        start.wait(LIMIT)
-        imported = store.add_all((Plant(id, "imported") for id in ids[::-1]), skip_existing=True)
-        added = sum(call.result() for call in adding)
-    names = [plant.name for plant in store]
-    assert len(names) == len(ids)
-    assert (names.count("imported"), names.count("of a client")) == (imported, added)
-    other.close()
+    def add_all() -> None:
+        store.add_all((Plant(id, "imported") for id in ids[::-1]), skip_existing=True)
+
+    with open_sql(place.url) as other:
+        assert call_all(add_all, *[partial(add, part) for part in range(4)]) == [None] * 5
+    assert [plant.id for plant in store] == [*ids]
+    assert {plant.id for plant in store if plant.name == "of a client"} == added
 
 
-class LookAlike(StoreUnavailable):
-    """An error of another store, which has failed because of a conflict in its database."""
-
-
-@pytest.mark.parametrize("skip_existing", [False, True])
-@pytest.mark.parametrize("kind", ["conflict", "duplicate", "unavailable"])
-def test_error_of_the_source_of_an_import(store: SQLStore, kind: str, skip_existing: bool) -> None:
-    """If the plants come from a database that fails, no plant is added, and its error is raised."""
+def errors_of_a_source() -> dict[str, Exception]:
+    """Return errors of another database, which look as if they came from the store's own."""
     driver_error = Exception(1213, "Deadlock found")
     driver_error.sqlstate = "40001"  # type: ignore[attr-defined]
     conflict = exc.OperationalError("SELECT", {}, driver_error)
-    unavailable = LookAlike("Deadlock found")
+    unavailable = StoreUnavailable("Deadlock found")
     unavailable.__cause__ = conflict
     duplicate = exc.IntegrityError("INSERT", {}, Exception(1062, "entry '1' for key 'PRIMARY'"))
-    error = {"conflict": conflict, "duplicate": duplicate, "unavailable": unavailable}[kind]
+    return {"conflict": conflict, "duplicate": duplicate, "unavailable": unavailable}
+
+
+@pytest.mark.parametrize("skip_existing", [False, True])
+@pytest.mark.parametrize("kind", errors_of_a_source())
+def test_error_of_the_source_of_an_import(store: SQLStore, kind: str, skip_existing: bool) -> None:
+    """If the plants come from a database that fails, no plant is added, and its error is raised."""
+    error = errors_of_a_source()[kind]
 
     def plants() -> Iterator[Plant]:
         yield from (Plant(id, "") for id in range(250))
@@ -125,10 +105,9 @@ def test_error_of_the_source_of_an_import(store: SQLStore, kind: str, skip_exist
 @pytest.fixture
 def small_packets(engine: Engine) -> Iterator[None]:
     """Let MariaDB refuse a statement of more than a mebibyte."""
-    setting = "SET GLOBAL max_allowed_packet ="
-    execute(engine, f"{setting} {2**20}")
+    execute(engine, f"SET GLOBAL max_allowed_packet = {2**20}")
     yield
-    execute(engine, f"{setting} {2**24}")
+    execute(engine, "SET GLOBAL max_allowed_packet = DEFAULT")
 
 
 @only(mariadb)
@@ -136,22 +115,21 @@ def small_packets(engine: Engine) -> Iterator[None]:
 @pytest.mark.parametrize("text", ["x", "é", "'"])
 def test_import_of_more_bytes_than_a_statement_may_have(place: Place, text: str) -> None:
     """The plants of an import are as many bytes as the server accepts at a time."""
+    plants = [Plant(id, text * (60_000 // len(text.encode()))) for id in range(40)]
     with open_sql(place.url) as store:
-        plants = [Plant(id, text * (60_000 // len(text.encode()))) for id in range(40)]
         assert store.add_all([*plants, Plant(99, "x" * 900_000)]) == 41
-        assert len(store) == 41
 
 
 @only(mariadb)
 @pytest.mark.usefixtures("small_packets")
-def test_adds_of_more_bytes_than_a_statement_may_have(place: Place) -> None:
-    """If the adds of a group have too many bytes together, each of them succeeds alone."""
+def test_group_that_is_too_large_for_the_server(place: Place, engine: Engine) -> None:
+    """If a server refuses a group of adds for its size, each of them is executed alone."""
+    execute(engine, "SET GLOBAL max_allowed_packet = 65536")
+    plants = [Plant(id, "x" * 20_000) for id in range(10)]
     with open_sql(place.url) as store:
         store.add_all([])
-        adds = [lambda id=id: store.add(Plant(id, "é" * 30_000)) for id in range(60)]
-        with started(*adds) as adding:
-            pass
-        assert [add.exception() for add in adding] == [None] * 60
+        assert add_in_one_group(store, plants) == [None] * 10
+        assert list(store) == plants
 
 
 @only(mariadb)
@@ -160,17 +138,6 @@ def test_adds_of_more_bytes_than_a_statement_may_have(place: Place) -> None:
 def test_plant_of_more_bytes_than_a_statement_may_have(place: Place, size: int) -> None:
     """A plant that is larger than a statement may be is StoreMisconfigured. Others are added."""
     with open_sql(place.url) as store:
-        plant = Plant(1, "x" * size)
-        for add in (store.add, lambda plant: store.add_all([plant])):
-            with pytest.raises(StoreMisconfigured, match="max_allowed_packet"):
-                add(plant)
+        large = Plant(1, "x" * size)
+        check_refused(store, StoreMisconfigured, "max_allowed_packet", large)
         store.add(Plant(2, "Rose"))
-
-
-@only(mariadb)
-def test_plant_of_many_bytes(place: Place) -> None:
-    """A plant of some megabytes is stored, if a statement may have as many bytes."""
-    with open_sql(place.url) as store:
-        plant = Plant(1, "x" * 5_000_000)
-        store.add(plant)
-        assert store.get(1) == plant

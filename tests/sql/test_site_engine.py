@@ -1,12 +1,13 @@
 """SQLStore on the engine of a host site: the site's database works as without the store."""
 
 import gc
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from itertools import count
 from pathlib import Path
-from threading import Barrier, Event
+from threading import Barrier, BrokenBarrierError, Event
 from typing import Any
 from weakref import ref
 
@@ -19,11 +20,10 @@ from sqlalchemy.pool import NullPool, StaticPool
 from plantstore import Plant, PlantExists, SQLStore, StoreMisconfigured, StoreUnavailable
 from plantstore.sql import _executors
 from plantstore.stores.deadline import deadline
-from tests.support.databases import FILES, MODES, SERVERS, Place, only
-from tests.support.responses import check_error
-from tests.support.serving import LIMIT, ROOT
-from tests.support.sites import BEARER, LILY, ROSE, ROSE_PLANT, make_site
-from tests.support.sql import ask, open_sql, started
+from tests.support.databases import MODES, SERVERS, Place, only
+from tests.support.serving import LIMIT
+from tests.support.sites import BEARER, LILY, ROSE_PLANT, make_site
+from tests.support.sql import call_all, end_sessions, open_sql, started, use
 from tests.support.waiting import wait_until
 
 CREATES = 40
@@ -35,9 +35,8 @@ def test_token_check_may_hold_all_connections_of_the_site(
 ) -> None:
     """Creates succeed while the token check of each request holds a connection of the site."""
     site = Flask("site")
-    site.config.from_mapping(
-        SQLALCHEMY_DATABASE_URI=place.site_url, SQLALCHEMY_ENGINE_OPTIONS={**options}
-    )
+    site.config["SQLALCHEMY_DATABASE_URI"] = place.site_url
+    site.config["SQLALCHEMY_ENGINE_OPTIONS"] = {**options}
     db = SQLAlchemy(site)
 
     def verify_token(token: str) -> str:
@@ -66,51 +65,38 @@ def test_stores_of_one_engine_share_five_connections(engine: Engine) -> None:
         pass
     event.listen(engine, "connect", lambda connection, _: opened.append(connection))
     stores = [SQLStore(engine), SQLStore(engine, table="garden_plants")]
-    start = Barrier(20)
 
-    def use(number: int) -> None:
-        start.wait()
+    def add_five(number: int) -> None:
         for id in range(5):
             stores[number % 2].add(Plant(100 * number + id, ""))
 
-    with ThreadPoolExecutor(20) as threads:
-        list(threads.map(use, range(20)))
+    assert call_all(*[partial(add_five, number) for number in range(20)]) == [None] * 20
     assert [len(store) for store in stores] == [50, 50]
     assert 1 <= len(opened) <= 5
     assert engine.pool.checkedin() == 1  # type: ignore[attr-defined]
 
 
-@only(*FILES)
-def test_busy_connections_are_store_unavailable(engine: Engine) -> None:
+def test_busy_connections_are_store_unavailable(file_engine: Engine) -> None:
     """If all five connections stay in use, StoreUnavailable says so; afterwards the store works."""
-    store = SQLStore(engine)
+    store, held, release = SQLStore(file_engine), Barrier(6), Barrier(6)
     store.add(ROSE_PLANT)
-    held, release = Barrier(6), Barrier(6)
 
     def plants() -> Iterator[Plant]:
         held.wait(LIMIT)
         release.wait(LIMIT)
         yield from ()
 
-    def hold() -> int:
-        return store.add_all(plants(), skip_existing=True)
-
-    with ThreadPoolExecutor(5) as threads:
-        holding = [threads.submit(hold) for _ in range(5)]
+    with started(*[lambda: store.add_all(plants())] * 5) as holding:
         held.wait(LIMIT)
         with deadline(0.1), pytest.raises(StoreUnavailable, match="all 5 connections"):
             store.add(LILY)
         release.wait(LIMIT)
-        assert [call.result() for call in holding] == [0] * 5
+    assert [call.result() for call in holding] == [0] * 5
     store.add(LILY)
 
 
 def test_listeners_of_the_site_apply(engine: Engine) -> None:
-    """The listeners of the site for connections apply to those of a store, too.
-
-    Those that are added after the first use of the store apply after the next dispose(). A listener
-    of all engines also sees the statements.
-    """
+    """The listeners of the site apply to a store, at the latest after the next dispose()."""
     seen = []
     store = SQLStore(engine)
     event.listen(engine, "do_connect", lambda *_: seen.append("do_connect"))
@@ -136,53 +122,25 @@ def test_concurrent_first_use_by_site_and_store(engine: Engine, first: str) -> N
 
     def initialize_slowly(connection: Connection) -> None:
         initializing.set()
-        other_done.wait(1)  # The other one must wait, so this is the whole second.
+        other_done.wait(0.5)  # The other one must wait, so this is the whole time.
         initialize(connection)
 
     engine.dialect.initialize = initialize_slowly  # type: ignore[method-assign]
-
-    def show_page() -> None:
-        assert inspect(engine).get_schema_names()
-
-    uses: list[Callable[[], object]] = [show_page, lambda: SQLStore(engine).add(ROSE_PLANT)]
-    if first == "store":
-        uses.reverse()
-    with ThreadPoolExecutor(1) as threads:
-        one = threads.submit(uses[0])
+    uses: list[Callable[[], object]] = [
+        lambda: inspect(engine).get_schema_names(),
+        lambda: SQLStore(engine).add(ROSE_PLANT),
+    ]
+    one, other = uses if first == "page" else uses[::-1]
+    with started(one) as (using,):
         assert initializing.wait(LIMIT)
-        uses[1]()
+        other()
         other_done.set()
-        one.result()
+    assert not using.exception()
     assert list(SQLStore(engine)) == [ROSE_PLANT]
 
 
-FORK_HOOK = """
-import os, sys
-from sqlalchemy import create_engine
-engine = create_engine(sys.argv[1])
-# As SQLAlchemy recommends. It was registered before the hook of plantstore.
-os.register_at_fork(after_in_child=lambda: engine.dispose(close=False))
-from plantstore import Plant, SQLStore
-store = SQLStore(engine)
-store.add(Plant(1, ""))
-child = os.fork()
-store.add(Plant(2 + (child == 0), ""))
-if child:
-    assert os.waitpid(child, 0)[1] == 0
-    store.add(Plant(4, ""))
-os._exit(0)
-"""
-
-
-def test_fork_hook_of_the_site(place: Place, engine: Engine) -> None:
-    """If a site disposes of its engine in a child process, its parent keeps its connections."""
-    command = [sys.executable, "-c", FORK_HOOK, place.site_url]
-    subprocess.run(command, cwd=ROOT, check=True, timeout=LIMIT)
-    assert [plant.id for plant in SQLStore(engine)] == [1, 2, 3, 4]
-
-
 def test_disposing_of_the_site_engine_closes_the_connections(engine: Engine) -> None:
-    """When the site disposes of its engine, no connection of a store stays open."""
+    """dispose() closes the connections of a store, and close() those of the store alone."""
     opened, closed = [], []
     event.listen(engine, "connect", lambda *_: opened.append(1))
     event.listen(engine, "close_detached", lambda *_: closed.append(1))
@@ -192,20 +150,12 @@ def test_disposing_of_the_site_engine_closes_the_connections(engine: Engine) -> 
     assert len(opened) > len(closed)
     engine.dispose()
     assert len(opened) == len(closed)
+    with engine.connect():
+        pass
     store.add(LILY)
-    assert len(opened) > len(closed)
+    assert len(opened) == len(closed) + 2
     store.close()
-    assert len(opened) == len(closed)
-
-
-def test_closing_a_store_leaves_the_site_connections_open(engine: Engine) -> None:
-    """Closing a store does not close the connections of the site."""
-    closed: list[object] = []
-    event.listen(engine, "close", lambda *_: closed.append(1))
-    with engine.connect() as connection:
-        connection.execute(text("SELECT 1"))
-    SQLStore(engine).close()
-    assert not closed
+    assert len(opened) == len(closed) + 1
 
 
 def test_an_unused_engine_is_freed(tmp_path: Path) -> None:
@@ -221,19 +171,17 @@ def test_an_unused_engine_is_freed(tmp_path: Path) -> None:
 
 
 @only(*SERVERS)
-def test_closed_connection_of_a_site_fails_once(engine: Engine) -> None:
+def test_closed_connection_of_a_site_fails_once(store: SQLStore, engine: Engine) -> None:
     """On a site's engine, a closed connection raises StoreUnavailable once, and not again."""
-    own = {"postgresql": "SELECT pg_backend_pid()", "mysql": "SELECT CONNECTION_ID()"}
-    kill = {"postgresql": "SELECT pg_terminate_backend(:id)", "mysql": "KILL :id"}
     embedded = SQLStore(engine)
-    embedded.add_all([])
-    id = ask(embedded, own[engine.dialect.name])
-    with engine.connect() as connection:
-        connection.execute(text(kill[engine.dialect.name]), {"id": id})
+    embedded.add(LILY)
+    store.close()
+    with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+        wait_until(lambda: end_sessions(connection) == 0)
     with pytest.raises(StoreUnavailable):
         embedded.add(ROSE_PLANT)
     embedded.add(ROSE_PLANT)
-    assert list(embedded) == [ROSE_PLANT]
+    assert list(embedded) == [ROSE_PLANT, LILY]
 
 
 def test_metadata_of_a_site(engine: Engine) -> None:
@@ -263,138 +211,60 @@ def test_transactions_of_a_site_are_independent(engine: Engine) -> None:
     assert list(embedded) == [ROSE_PLANT, LILY]
 
 
-def test_site_engine_with_explicit_begin(tmp_path: Path) -> None:
-    """A site's SQLite engine may begin transactions itself, as in SQLAlchemy's recipe."""
-    engine = create_engine(f"sqlite:///{tmp_path}/site.db")
-    event.listen(engine, "connect", lambda it, _: setattr(it, "isolation_level", None))
-    event.listen(engine, "begin", lambda it: it.exec_driver_sql("BEGIN"))
-    embedded = SQLStore(engine)
-    embedded.add(ROSE_PLANT)
-    embedded.add(Plant(3, "Tulip"))
-    embedded.remove(3)
-    assert embedded.add_all([LILY]) == 1
-    engine.dispose()
-    assert list(embedded) == [ROSE_PLANT, LILY]
-    engine.dispose()
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_adds_during_an_import_with_explicit_begin(tmp_path: Path, mode: str) -> None:
-    """Plants are added during an import, also if a listener begins transactions in SQLite."""
-    engine = create_engine(f"sqlite:///{tmp_path}/site.db", connect_args={"timeout": 0.1})
-    event.listen(engine, "connect", lambda it, _: it.execute(f"PRAGMA journal_mode={mode}").close())
+@pytest.fixture(params=["sqlite://", *MODES])
+def beginning(request: pytest.FixtureRequest, url: str) -> Iterator[Engine]:
+    """Return an engine for SQLite whose transactions a listener begins, as SQLAlchemy explains."""
+    if request.param in MODES:
+        open_sql(f"{url}?journal_mode={request.param}").add_all([])
+    engine = create_engine(url if request.param in MODES else request.param)
     event.listen(engine, "connect", lambda it, _: setattr(it, "isolation_level", None))
     event.listen(Engine, "begin", begin := lambda it: it.exec_driver_sql("BEGIN"))
-    store = SQLStore(engine)
+    yield engine
+    event.remove(Engine, "begin", begin)
+    engine.dispose()
+
+
+def test_site_engines_that_begin_transactions(beginning: Engine) -> None:
+    """A listener of all engines may begin transactions in SQLite, as in SQLAlchemy's recipe."""
+    store = SQLStore(beginning)
+    store.add(ROSE_PLANT)
 
     def plants() -> Iterator[Plant]:
-        yield from (Plant(id, "imported") for id in range(150))
-        store.add(Plant(1000, "of a client"))
+        yield from (LILY, Plant(3, "Tulip"))
+        store.add(Plant(4, "of a client"))
 
-    try:
-        assert store.add_all(plants()) == 150
-        assert len(store) == 151
-    finally:
-        event.remove(Engine, "begin", begin)
-        engine.dispose()
-
-
-@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///{}/site.db"])
-def test_site_engines_that_begin_transactions(tmp_path: Path, url: str) -> None:
-    """A listener of all engines may begin transactions in SQLite, as in SQLAlchemy's recipe."""
-    engine = create_engine(url.format(tmp_path))
-    event.listen(engine, "connect", lambda it, _: setattr(it, "isolation_level", None))
-    event.listen(Engine, "begin", begin := lambda it: it.exec_driver_sql("BEGIN"))
-    try:
-        store = SQLStore(engine)
-        store.add(ROSE_PLANT)
-        assert store.add_all([LILY, Plant(3, "Tulip")]) == 2
-        store.remove(3)
-        assert list(store) == [ROSE_PLANT, LILY]
-        with pytest.raises(PlantExists):
-            store.add(LILY)
-        with engine.connect() as other:
-            assert other.execute(text("SELECT COUNT(*) FROM plants")).scalar() == 2
-    finally:
-        event.remove(Engine, "begin", begin)
-        engine.dispose()
-
-
-def test_in_memory_database_of_a_site_is_not_lost() -> None:
-    """A site's in-memory SQLite database is not lost when the store fails, closes or is forked."""
-    for options in ({}, {"poolclass": StaticPool}):
-        engine = create_engine("sqlite://", **options)
-        metadata = MetaData()
-        embedded = SQLStore(engine, metadata)
-        with engine.begin() as connection:
-            connection.execute(text("CREATE TABLE others (id INTEGER)"))
-        with pytest.raises(StoreUnavailable):
-            embedded.add(ROSE_PLANT)
-        metadata.create_all(engine)
-        embedded.add(ROSE_PLANT)
-        assert embedded.add_all([LILY]) == 1
-        with pytest.raises(PlantExists):
-            embedded.add_all([Plant(3, "Tulip"), ROSE_PLANT])
-        assert list(embedded) == [ROSE_PLANT, LILY]
-        assert inspect(engine).get_table_names() == ["others", "plants"]
-        embedded.close()
-        _executors._after_fork()  # noqa: SLF001
-        assert list(embedded) == [ROSE_PLANT, LILY]
-        engine.dispose()
-
-
-def test_deleted_file_of_a_site(tmp_path: Path) -> None:
-    """On a site's engine, too, no plant is acknowledged that is added to a deleted SQLite file."""
-    engine = create_engine(f"sqlite:///{tmp_path}/site.db")
-    store = SQLStore(engine)
-    store.add(ROSE_PLANT)
-    (tmp_path / "site.db").unlink()
-    with pytest.raises(StoreUnavailable, match="deleted or replaced while it was in use"):
+    assert store.add_all(plants()) == 2
+    store.remove(3)
+    assert list(store) == [ROSE_PLANT, LILY, Plant(4, "of a client")]
+    with pytest.raises(PlantExists):
         store.add(LILY)
-    store.add(LILY)
-    assert list(store) == [LILY]
-    engine.dispose()
+    with beginning.connect() as other:
+        assert other.execute(text("SELECT COUNT(*) FROM plants")).scalar() == 3
 
 
-def test_in_memory_database_that_is_full() -> None:
-    """A site's in-memory SQLite database keeps its plants when another one does not fit."""
-    engine = create_engine("sqlite://")
-    store = SQLStore(engine)
-    store.add(ROSE_PLANT)
-    with engine.connect() as connection:
+@pytest.mark.parametrize("options", [{}, {"poolclass": StaticPool}])
+def test_in_memory_database_of_a_site_is_not_lost(options: dict[str, Any]) -> None:
+    """A site's in-memory SQLite database is not lost when the store fails, closes or is forked."""
+    engine, metadata = create_engine("sqlite://", **options), MetaData()
+    store = SQLStore(engine, metadata)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE others (id INTEGER)")
         connection.exec_driver_sql("PRAGMA max_page_count = 20")
+    with pytest.raises(StoreUnavailable):
+        store.add(ROSE_PLANT)
+    metadata.create_all(engine)
+    store.add(ROSE_PLANT)
+    assert store.add_all([LILY]) == 1
+    with pytest.raises(PlantExists):
+        store.add_all([Plant(3, "Tulip"), ROSE_PLANT])
     with pytest.raises(StoreUnavailable, match="full"):
-        store.add(Plant(2, "x" * 1_000_000))
-    assert list(store) == [ROSE_PLANT]
+        store.add(Plant(3, "x" * 1_000_000))
+    assert list(store) == [ROSE_PLANT, LILY]
+    assert inspect(engine).get_table_names() == ["others", "plants"]
+    store.close()
+    _executors._after_fork()  # noqa: SLF001
+    assert list(store) == [ROSE_PLANT, LILY]
     engine.dispose()
-
-
-def test_uncommitted_write_of_a_site_hook_on_sqlite(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """If a site's hook writes to the same SQLite file without a commit, the log names the cause."""
-    site = Flask("site")
-    site.config["SQLALCHEMY_DATABASE_URI"] = f"sqlite:///{tmp_path}/site.db"
-    site.config["SQLALCHEMY_ENGINE_OPTIONS"] = {"connect_args": {"timeout": 0.1}}
-    db = SQLAlchemy(site)
-    with site.app_context():
-        db.session.execute(text("CREATE TABLE visits (path TEXT)"))
-        db.session.commit()
-        store = SQLStore(db.engine)
-    store.add_all([])
-
-    @site.before_request
-    def count_visit() -> None:
-        db.session.execute(text("INSERT INTO visits VALUES ('/plants')"))
-
-    make_site(site, store=store)
-    response = site.test_client().post("/plants", json=ROSE, headers=BEARER)
-    check_error(response, 50301)
-    assert "database is locked" in caplog.text
-    assert "If a hook or the token check of the site uses the file" in caplog.text
-    assert "it must commit or roll back" in caplog.text
-    with site.app_context():
-        db.engine.dispose()
 
 
 def test_other_databases_are_refused() -> None:
@@ -406,17 +276,14 @@ def test_other_databases_are_refused() -> None:
 
 
 @only(*SERVERS)
-def test_failed_import_on_the_engine_of_a_site(place: Place, engine: Engine) -> None:
+def test_failed_import_on_the_engine_of_a_site(store: SQLStore, engine: Engine) -> None:
     """On a site's engine, an import that fails stores nothing, and delays no other import."""
-    store = SQLStore(engine)
-    store.add(Plant(1000, "Rose"))
+    embedded = SQLStore(engine)
+    embedded.add(Plant(1000, "Rose"))
     with pytest.raises(PlantExists):
-        store.add_all(Plant(id, "") for id in (*range(250), 1000))
-    assert len(store) == 1
-    with (
-        open_sql(place.url) as other,
-        started(lambda: other.add_all([ROSE_PLANT])) as (importing,),
-    ):
+        embedded.add_all(Plant(id, "") for id in (*range(250), 1000))
+    assert len(embedded) == 1
+    with started(lambda: store.add_all([ROSE_PLANT])) as (importing,):
         try:
             wait_until(importing.done)
         finally:
@@ -424,28 +291,81 @@ def test_failed_import_on_the_engine_of_a_site(place: Place, engine: Engine) -> 
     assert importing.result() == 1
 
 
-def test_concurrent_imports_into_a_database_in_memory() -> None:
-    """Threads that share the connection of a database in memory lose no plant of each other."""
-    engine = create_engine(
-        "sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False}
-    )
+def test_imports_into_a_database_in_memory() -> None:
+    """Imports that share the connection of a database in memory lose no plant of each other."""
+    arguments = {"check_same_thread": False}
+    engine = create_engine("sqlite://", poolclass=StaticPool, connect_args=arguments)
     store = SQLStore(engine)
+    store.add(Plant(-2, "Rose"))
+    assert store.add_all(Plant(plant.id + 1, plant.name) for plant in store.iterate()) == 1
+    assert store.get(-1) == Plant(-1, "Rose")
 
-    def import_some(first: int) -> None:
-        plants = (Plant(id, "Rose") for id in range(first, first + 300))
-        assert store.add_all(plants) == 300
+    def import_some(first: int) -> int:
+        return store.add_all(Plant(id, "Rose") for id in range(first, first + 300))
 
     with ThreadPoolExecutor(4) as threads:
-        list(threads.map(import_some, range(0, 30_000, 1000)))
-    assert len(store) == 30 * 300
+        assert [*threads.map(import_some, range(0, 30_000, 1000))] == [300] * 30
+    assert len(store) == 2 + 30 * 300
     engine.dispose()
 
 
-def test_import_that_reads_a_database_in_memory() -> None:
-    """The plants of an import into a database in memory may depend on those that exist."""
-    engine = create_engine("sqlite://", poolclass=StaticPool)
-    store = SQLStore(engine)
-    store.add(Plant(1, "Rose"))
-    assert store.add_all(Plant(plant.id + 1, plant.name) for plant in store.iterate()) == 1
-    assert store.get(2) == Plant(2, "Rose")
-    engine.dispose()
+def test_first_use_of_a_site_engine_by_one_thread_at_a_time(engine: Engine) -> None:
+    """Only one thread opens the first connection: SQLAlchemy initializes the engine with it."""
+    with engine.connect():
+        pass
+    store, calls, second, alone = SQLStore(engine), count(), Event(), list[bool]()
+
+    def connect(*_: object) -> None:
+        if next(calls) == 0:
+            alone.append(not second.wait(0.5))  # No other thread must come here meanwhile.
+        else:
+            second.set()
+
+    event.listen(engine, "do_connect", connect)
+    use(store)
+    assert alone == [True]
+
+
+def test_first_use_by_a_listener(file_engine: Engine) -> None:
+    """A listener of the site may use another store during the first use of its engine."""
+    store, other = SQLStore(file_engine), SQLStore(file_engine, table="garden_plants")
+    uses = iter([lambda: other.add(ROSE_PLANT)])
+    event.listen(file_engine, "connect", lambda *_: next(uses, lambda: None)())
+    store.add(LILY)
+    assert (list(store), list(other)) == ([LILY], [ROSE_PLANT])
+
+
+def test_stores_that_are_made_at_the_same_time(
+    file_engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stores of one engine share their connections, also if threads make them at the same time."""
+    options, both = file_engine.get_execution_options, Barrier(2)
+
+    def wait_for_the_other() -> Any:
+        with suppress(BrokenBarrierError):  # The other thread must not come here meanwhile.
+            both.wait(0.3)
+        return options()
+
+    monkeypatch.setattr(file_engine, "get_execution_options", wait_for_the_other)
+    with started(*[lambda: SQLStore(file_engine)] * 2) as making:
+        pass
+    one, other = (call.result() for call in making)
+    assert one._executor is other._executor  # noqa: SLF001
+
+
+def test_first_use_of_a_site_engine_in_time(engine: Engine) -> None:
+    """While another thread is in the first use of a site's engine, an operation fails in time."""
+    store, connecting, release = SQLStore(engine), Event(), Event()
+
+    def connect(*_: object) -> None:
+        connecting.set()
+        release.wait(LIMIT)
+
+    event.listen(engine, "do_connect", connect)
+    with started(store.ping) as (first,):
+        assert connecting.wait(LIMIT)
+        with deadline(0.1), pytest.raises(StoreUnavailable, match="first use"):
+            store.ping()
+        release.set()
+    assert not first.exception()
+    store.ping()

@@ -1,19 +1,21 @@
 """SQL stores under test, concurrent calls, and services on databases."""
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from threading import Barrier
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Text, create_engine, event, exc, text
+import pytest
+from sqlalchemy import Connection, Engine, Text, create_engine, event, exc, make_url, text
 
 from plantstore import Plant, SQLStore, StoreUnavailable, open_store
 from plantstore.sql._columns import make_columns
 from plantstore.sql._executors import OwnConnections
 from tests.support.databases import Place
 from tests.support.serving import LIMIT, Gunicorn, post
+from tests.support.sites import LILY
 from tests.support.waiting import wait_until
 
 # The columns of the fields that a later version of the package may add.
@@ -39,17 +41,23 @@ def own_connections(store: SQLStore) -> OwnConnections:
     return executor
 
 
+def call_in_one_group(store: SQLStore, *calls: Callable[[], object]) -> list[BaseException | None]:
+    """Call functions, whose jobs wait until the last one does; return their exceptions, or None."""
+    store.close()
+    own = own_connections(store)
+    own.timeout = LIMIT  # On a busy machine, it may take some time to start all calls.
+    queue, calling = own._writing._queue, list[Future[object]]()  # noqa: SLF001
+    with ThreadPoolExecutor(len(calls)) as threads:
+        with queue._turn:  # noqa: SLF001  # No lane takes a job.
+            for call in calls:
+                calling.append(threads.submit(call))
+                wait_until(lambda: len(queue) == len(calling) or calling[-1].done())
+        return [call.exception(LIMIT) for call in calling]
+
+
 def add_in_one_group(store: SQLStore, plants: Sequence[Plant]) -> list[BaseException | None]:
     """Add plants that one lane takes together; return the exception of each add, or None."""
-    store.close()
-    queue = own_connections(store)._writing._queue  # noqa: SLF001
-    with ThreadPoolExecutor(len(plants)) as threads:
-        with queue._turn:  # noqa: SLF001  # No lane takes a job.
-            adding = []
-            for plant in plants:
-                adding.append(threads.submit(store.add, plant))
-                wait_until(lambda: len(queue) == len(adding))
-        return [add.exception(LIMIT) for add in adding]
+    return call_in_one_group(store, *[partial(store.add, plant) for plant in plants])
 
 
 @contextmanager
@@ -143,29 +151,38 @@ def ask(store: SQLStore, query: str) -> Any:
     return executor.call(statements, lambda it: it.exec_driver_sql(query).scalar())
 
 
-# The number of threads, more than the store has connections.
-ADDS = 24
+def call_all(*calls: Callable[[], Any]) -> list[BaseException | None]:
+    """Call functions in threads at the same time; return the exception of each, or None."""
+    start = Barrier(len(calls))
+
+    def call(function: Callable[[], Any]) -> Any:
+        start.wait(LIMIT)
+        return function()
+
+    with started(*[partial(call, function) for function in calls]) as calling:
+        pass
+    return [done.exception() for done in calling]
+
+
+def check_refused(store: SQLStore, error: type[Exception], match: str, plant: Plant = LILY) -> None:
+    """Check that neither an add nor an import of a plant succeeds, and that the message matches."""
+    with pytest.raises(error, match=match):
+        store.add(plant)
+    with pytest.raises(error, match=match):
+        store.add_all([plant])
+
+
+def changed(url: str, **parts: Any) -> str:
+    """Return a URL with other parts, such as its port or its username."""
+    return make_url(url).set(**parts).render_as_string(hide_password=False)
 
 
 def add_all(store: SQLStore, first: int) -> list[bool]:
-    """Add one plant in each of the threads; return whether each add succeeded."""
-    start = Barrier(ADDS)
-
-    def add(id: int) -> bool:
-        start.wait(LIMIT)
-        try:
-            store.add(Plant(id, "Rose"))
-        except StoreUnavailable:
-            return False
-        return True
-
-    with ThreadPoolExecutor(ADDS) as threads:
-        return [*threads.map(add, range(first, first + ADDS))]
-
-
-def store_threads() -> list[threading.Thread]:
-    """Return the threads of all stores."""
-    return [thread for thread in threading.enumerate() if thread.name == "plantstore store"]
+    """Add plants in more threads than the store has connections; return which add succeeded."""
+    adds = [partial(store.add, Plant(id, "Rose")) for id in range(first, first + 24)]
+    errors = call_all(*adds)
+    assert {type(error) for error in errors} <= {type(None), StoreUnavailable}
+    return [error is None for error in errors]
 
 
 THREADS = 8
@@ -173,14 +190,8 @@ THREADS = 8
 
 def use(store: SQLStore, first: int = 0) -> None:
     """Add a plant in each of eight threads at the same time."""
-    start = Barrier(THREADS)
-
-    def add(id: int) -> None:
-        start.wait(LIMIT)
-        store.add(Plant(id, "Rose"))
-
-    with ThreadPoolExecutor(THREADS) as threads:
-        list(threads.map(add, range(first, first + THREADS)))
+    adds = [partial(store.add, Plant(id, "Rose")) for id in range(first, first + THREADS)]
+    assert call_all(*adds) == [None] * THREADS
 
 
 def make_store(url: str, opened_by: str) -> SQLStore:
@@ -190,6 +201,7 @@ def make_store(url: str, opened_by: str) -> SQLStore:
 
 # What a trigger can do instead of letting an insert succeed.
 TRIGGERS = {
+    "sqlite": ("CREATE TRIGGER refuse BEFORE INSERT ON plants BEGIN {action}; END",),
     "postgresql": (
         "CREATE FUNCTION refuse() RETURNS trigger AS $$ BEGIN {action}; RETURN NEW; END $$"
         " LANGUAGE plpgsql",

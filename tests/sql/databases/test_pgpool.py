@@ -8,7 +8,7 @@ from plantstore import Plant, PlantExists
 from tests.support.pgpool import pgpool
 from tests.support.replication import Pair, postgresql_pair
 from tests.support.sites import LILY, ROSE_PLANT
-from tests.support.sql import open_sql, started
+from tests.support.sql import call_all, open_sql
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.database
@@ -45,7 +45,5 @@ def test_duplicates_with_a_late_standby(url: str) -> None:
         with pytest.raises(PlantExists):
             store.add_all([LILY, Plant(3, "Fern")])
         adds = [lambda id=id: store.add(Plant(id // 2, "")) for id in range(20, 60)]
-        with started(*adds) as adding:
-            pass
-        errors = [type(call.exception()) for call in adding]
+        errors = [type(error) for error in call_all(*adds)]
         assert (errors.count(type(None)), errors.count(PlantExists)) == (20, 20)

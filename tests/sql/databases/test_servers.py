@@ -1,53 +1,24 @@
 """URLs with several database servers, and servers that are like PostgreSQL."""
 
-from collections.abc import Iterator
 from contextlib import suppress
-from threading import Barrier
-from urllib.parse import quote
 
 import pytest
 from sqlalchemy import Engine, make_url, text
 
 from plantstore import SQLStore, StoreUnavailable
 from plantstore.stores.deadline import deadline
-from plantstore.stores.urls import public_url
 from tests.support.databases import SERVERS, Place, mariadb, only, postgresql
 from tests.support.proxy import other_program, proxy, silent_host
-from tests.support.serving import LIMIT, free_port
+from tests.support.serving import free_port
 from tests.support.sites import LILY, ROSE_PLANT
-from tests.support.sql import open_sql, started
-from tests.support.stores import refusal
+from tests.support.sql import call_all, changed, execute, open_sql
 from tests.support.waiting import wait_until
-
-# The number of lanes with which a store reads.
-READING = 8
-SEVERAL = [
-    "me:hunter2@a:1,b:2/db",
-    "a,b/db",
-    "me:hunter2@[::1]:1,b/db?sslmode=prefer",
-    "me@a,,b",
-    ",",
-]
 
 
 def also(place: Place, host: str, port: int) -> str:
     """Return the URL of a PostgreSQL server with another server before it."""
     url = make_url(place.url)
     return f"postgresql://plants@/postgres?host={host},{url.host}&port={port},{url.port}"
-
-
-@pytest.mark.parametrize("scheme", ["postgresql", "mysql"])
-@pytest.mark.parametrize("rest", SEVERAL)
-def test_several_servers_are_refused(scheme: str, rest: str) -> None:
-    """A URL that names several servers is refused."""
-    assert "not the URL of a database" in refusal(f"{scheme}://{rest}")
-
-
-def test_public_url_with_several_servers() -> None:
-    """The public URL of a store has no options, also not those with several servers."""
-    url = "postgresql://me:hunter2@/db?host=a:1&host=b:2"
-    open_sql(url).close()
-    assert public_url(url) == "postgresql://me@/db"
 
 
 @only(postgresql)
@@ -59,35 +30,19 @@ def test_server_that_cannot_be_reached(place: Place, first: str) -> None:
         assert store.get(1) == ROSE_PLANT
 
 
-@only(postgresql)
-def test_folder_of_a_socket_as_the_server(place: Place) -> None:
-    """As with psql, the folder of a socket may be the server of a URL."""
-    folder = quote(place.server.options["cwd"], safe="")
-    with open_sql(f"postgresql://plants@{folder}:{make_url(place.url).port}/postgres") as store:
-        store.add(ROSE_PLANT)
-
-
 GREETINGS = [b"HTTP/1.0 400 Bad Request\r\n\r\n", b"\x01\x00\x00\x00\n", b"\0\0\0\0", b""]
 
 
 @only(*SERVERS)
 @pytest.mark.parametrize("greeting", GREETINGS)
 def test_server_that_is_another_program(place: Place, greeting: bytes) -> None:
-    """If a server is another program, the store is unavailable."""
-    with (
-        other_program(greeting) as port,
-        open_sql(make_url(place.url).set(port=port).render_as_string(hide_password=False)) as store,
-        pytest.raises(StoreUnavailable),
-    ):
-        store.add(LILY)
-
-
-@only(postgresql)
-@pytest.mark.parametrize("greeting", GREETINGS)
-def test_first_server_that_is_another_program(place: Place, greeting: bytes) -> None:
-    """If the first server is another program, the next one is used."""
-    with other_program(greeting) as port, open_sql(also(place, "127.0.0.1", port)) as store:
-        store.add(ROSE_PLANT)
+    """If a server is another program, the store is unavailable, or the next server is used."""
+    with other_program(greeting) as port:
+        with open_sql(changed(place.url, port=port)) as store, pytest.raises(StoreUnavailable):
+            store.add(LILY)
+        if place.url.startswith("postgresql"):
+            with open_sql(also(place, "127.0.0.1", port)) as store:
+                store.add(ROSE_PLANT)
 
 
 @only(postgresql)
@@ -128,53 +83,15 @@ def is_found(store: SQLStore) -> bool:
     return False
 
 
-def open_all(store: SQLStore) -> None:
-    """Open all connections with which the store can read."""
-    store.add(ROSE_PLANT)
-    all_open = Barrier(READING)
-
-    def execute() -> None:
-        executor, statements = store._executor, store._statements  # noqa: SLF001
-        executor.call(statements, lambda _: all_open.wait(LIMIT))
-
-    with started(*[execute] * READING) as calls:
-        pass
-    assert [call.exception() for call in calls] == [None] * READING
-
-
-def wait_in_vain(store: SQLStore) -> None:
-    """Let an operation of each connection wait."""
-    with started(*[lambda: is_found(store)] * 20) as waiting:
-        assert not any(call.result() for call in waiting)
-
-
-@only(*SERVERS)
-def test_connections_that_have_become_silent(place: Place) -> None:
-    """If the server responds to no connection of the store any more, others to it are used.
-
-    For example, a proxy has forgotten the connections.
-    """
-    with proxy(place) as silent, open_sql(silent.url) as store:
-        open_all(store)
-        silent.silence()
-        wait_in_vain(store)
-        wait_until(lambda: is_found(store))
-
-
 @only(postgresql)
 def test_server_that_stops_to_respond(place: Place) -> None:
     """If the server responds to no connection of the store any more, the next server is used."""
     with proxy(place) as first, open_sql(also(place, "127.0.0.1", first.port)) as store:
-        open_all(store)
+        store.add(ROSE_PLANT)
+        call_all(*[lambda: store.get(1)] * 20)  # Opens more than one connection.
         first.forwards.clear()
-        wait_in_vain(store)
-        wait_until(lambda: all_find(store))
-
-
-def all_find(store: SQLStore) -> bool:
-    """Return whether all connections find the rose at the same time."""
-    with started(*[lambda: is_found(store)] * READING) as getting:
-        return all(call.result() for call in getting)
+        call_all(*[lambda: store.get(1)] * 20)  # Some of them may wait in vain.
+        wait_until(lambda: is_found(store))
 
 
 @only(postgresql)
@@ -194,44 +111,24 @@ def test_read_only_server_of_postgresql(place: Place, engine: Engine) -> None:
         store.add(ROSE_PLANT)
 
 
-@pytest.fixture
-def conflicts(place: Place, engine: Engine) -> Iterator[None]:
-    """Let the first two commits of each new plant fail with a conflict, as in CockroachDB."""
-    with open_sql(place.url) as store:
-        store.add_all([])
-    with engine.begin() as connection:
-        for statement in (
-            "CREATE SEQUENCE attempts",
-            "CREATE FUNCTION conflict() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
-            " IF nextval('attempts') < 3 THEN RAISE EXCEPTION 'restart transaction'"
-            " USING ERRCODE = '40001'; END IF; RETURN NULL; END $$",
-            "CREATE CONSTRAINT TRIGGER conflict AFTER INSERT ON plants"
-            " DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION conflict()",
-        ):
-            connection.execute(text(statement))
-    yield
-    with engine.begin() as connection:
-        connection.execute(text("DROP TABLE plants"))
-        connection.execute(text("DROP FUNCTION conflict"))
-        connection.execute(text("DROP SEQUENCE attempts"))
-
-
 @only(postgresql)
-@pytest.mark.usefixtures("conflicts")
 @pytest.mark.parametrize("options", ["", "?pgbouncer=true"])
-def test_conflict_at_the_commit_of_an_add(place: Place, options: str) -> None:
-    """An add is repeated if its commit fails because of a concurrent transaction."""
-    with open_sql(place.url + options) as store:
-        store.add(ROSE_PLANT)
-        assert [*store] == [ROSE_PLANT]
-
-
-@only(postgresql)
-@pytest.mark.usefixtures("conflicts")
-@pytest.mark.parametrize("options", ["", "?pgbouncer=true"])
-def test_conflict_at_the_commit_of_an_import(place: Place, options: str) -> None:
-    """If the commit of an import fails because of a concurrent transaction, nothing is stored."""
-    with open_sql(place.url + options) as store:
+def test_conflict_at_the_commit(
+    place: Place, store: SQLStore, engine: Engine, options: str
+) -> None:
+    """After a conflict at the commit, an add is repeated, and of an import, nothing is stored."""
+    execute(
+        engine,
+        "CREATE SEQUENCE attempts",
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        " IF nextval('attempts') < 4 THEN RAISE EXCEPTION 'restart transaction'"
+        " USING ERRCODE = '40001'; END IF; RETURN NULL; END $$",
+        "CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON plants"
+        " DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse()",
+    )
+    with open_sql(place.url + options) as used:
         with pytest.raises(StoreUnavailable, match="nothing was stored, run the import again"):
-            store.add_all([ROSE_PLANT, LILY])
-        assert [*store] == []
+            used.add_all([ROSE_PLANT, LILY])
+        assert [*used] == []
+        used.add(ROSE_PLANT)
+        assert [*used] == [ROSE_PLANT]
