@@ -1,26 +1,42 @@
-"""Durability when workers are killed under load."""
+"""Processes end under load: those of the service, and those of a database server."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
 from plantstore import Plant, open_store
-from tests.support.clients import Clients, Record
-from tests.support.databases import FILES, Place, kill_oldest_worker, only
-from tests.support.serving import Gunicorn
+from tests.support.clients import LATEST, Clients, Record
+from tests.support.databases import FILES, Place, children, kill_oldest_worker, only, postgresql
+from tests.support.serving import ROOT, Server, free_port
+from tests.support.sql import environment
+from tests.support.waiting import has_ended, wait_until
 
 pytestmark = pytest.mark.drill
 
 
-def kill_workers(place: Place, app: str, times: int) -> tuple[set[Plant], Clients]:
-    """Kill workers under load; return the plants that are stored, and the clients."""
-    environment = {"PLANTSTORE_TOKENS": "s3cret", "PLANTSTORE_STORE": place.url}
-    with Gunicorn("-w", "2", app, **environment) as server, Clients(server.port) as clients:
+@contextmanager
+def service(place: Place, port: int, app: str = "wsgi:app") -> Iterator[Server]:
+    """Run the service with two workers on a port."""
+    options = ("--bind", f"127.0.0.1:{port}", "-w", "2", app)
+    with Server("gunicorn", *options, cwd=ROOT, **environment(place)) as server:
+        yield server
+
+
+def stored(place: Place) -> set[Plant]:
+    """Return the plants that are stored."""
+    with open_store(place.url) as store:
+        return set(store)
+
+
+def kill_workers(place: Place, app: str, times: int) -> Clients:
+    """Kill workers under load; return the clients."""
+    with service(place, free_port(), app) as server, Clients(server.port) as clients:
         for _ in range(times):
             clients.wait_for_creations()
             kill_oldest_worker(server.process.pid)
-    store = open_store(place.url)
-    stored = set(store)
-    store.close()
-    return stored, clients
+    return clients
 
 
 def test_kill_workers(place: Place, long: bool, record: Record) -> None:
@@ -28,11 +44,75 @@ def test_kill_workers(place: Place, long: bool, record: Record) -> None:
 
     No plant is stored that no client sent.
     """
-    record(*kill_workers(place, "wsgi:app", 20 if long else 10))
+    clients = kill_workers(place, "wsgi:app", 20 if long else 5)
+    record(stored(place), clients)
 
 
-@only(*FILES)
+@only(FILES[0])
 def test_drill_detects_a_store_that_acknowledges_early(place: Place) -> None:
     """The drill fails for a store that acknowledges plants before it stores them."""
-    stored, clients = kill_workers(place, "tests.drills.early_store:app", 10)
-    assert clients.acknowledged - stored
+    clients = kill_workers(place, "tests.drills.early_store:app", 5)
+    assert clients.acknowledged - stored(place)
+
+
+@only(*FILES, postgresql)
+def test_kill_the_main_process(place: Place, long: bool, record: Record) -> None:
+    """When the main process is killed under load, no acknowledged plant is lost.
+
+    The workers end too, so that the service can be started again.
+    """
+    port = free_port()
+    with Clients(port) as clients:
+        for _ in range(20 if long else 1):
+            with service(place, port) as server:
+                clients.wait_for_creations()
+                workers = children(server.process.pid)
+                server.signal(signal.SIGKILL)
+                server.process.wait()
+                wait_until(lambda workers=workers: all(map(has_ended, workers)))  # type: ignore[misc]
+        with service(place, port):
+            clients.wait_for_creations()
+    record(stored(place), clients)
+
+
+@only(*FILES, postgresql)
+def test_stop_the_service(place: Place, long: bool, record: Record) -> None:
+    """When the service is stopped under load, each request that it has accepted is answered.
+
+    A client gets a response, or its connection is refused or reset. It is reset only if it arrives
+    in the moment in which the last worker ends. Each plant that is stored was acknowledged.
+    """
+    port, times = free_port(), 20 if long else 1
+    with Clients(port, kept=False) as clients:
+        for _ in range(times):
+            with service(place, port) as server:
+                clients.wait_for_creations()
+                server.signal(signal.SIGTERM)
+                assert server.process.wait() == 0
+        with service(place, port):
+            clients.wait_for_creations()
+    assert clients.refused == 0
+    assert clients.unanswered <= 1 + times // 10
+    record(stored(place), clients)
+    assert clients.acknowledged == stored(place)
+
+
+@only(postgresql)
+def test_kill_postgresql(place: Place, long: bool, record: Record) -> None:
+    """When PostgreSQL is killed under load, creates fail in time until it runs; none is lost.
+
+    A create then succeeds soon, without a restart of the service.
+    """
+    with service(place, free_port()) as server:
+        with Clients(server.port) as clients:
+            for _ in range(10 if long else 2):
+                clients.wait_for_creations()
+                place.server.kill()
+                refused = clients.refused
+                wait_until(lambda refused=refused: clients.refused > refused)  # type: ignore[misc]
+                place.server.start()
+                created = len(clients.acknowledged)
+                wait_until(lambda created=created: len(clients.acknowledged) > created, LATEST)  # type: ignore[misc]
+        assert "50001" not in server.log
+    record(stored(place), clients)
+    assert clients.slowest() < LATEST

@@ -5,6 +5,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from http.client import HTTPConnection, HTTPException
 from itertools import count
 from math import inf
@@ -37,11 +38,11 @@ class Gardeners:
         self.statuses: list[int] = []
         self._port, self._names = port, count()
 
-    def work(self, meanwhile: Callable[["Gardeners"], None]) -> None:
+    def work(self, meanwhile: Callable[[], None] = lambda: None) -> None:
         """Let all clients work, and call a function meanwhile."""
         with ThreadPoolExecutor(CLIENTS) as threads:
             working = [threads.submit(self._work) for _ in range(CLIENTS)]
-            meanwhile(self)
+            meanwhile()
         for call in working:
             call.result()
 
@@ -79,24 +80,6 @@ class Gardeners:
         return response.status, orjson.loads(content)["name"] if response.status == 200 else None
 
 
-def run(
-    place: Place,
-    app: str = "wsgi:app",
-    meanwhile: Callable[[int, Gardeners], None] = lambda *_: None,
-) -> Gardeners:
-    """Let clients work with a service, and return them.
-
-    :param meanwhile: called with the process id of the service and the clients.
-    """
-    place.clear()
-    settings = environment(place) | {"PLANTSTORE_OPERATIONS": " ".join(OPERATIONS)}
-    workers = "1" if place.url == "memory://" else "2"
-    with Gunicorn("-w", workers, app, **settings) as server:
-        clients = Gardeners(server.port)
-        clients.work(lambda clients: meanwhile(server.process.pid, clients))
-    return clients
-
-
 def kill_two_workers(process: int, clients: Gardeners) -> None:
     """Kill a worker twice, each time after more operations."""
     for _ in range(2):
@@ -109,19 +92,19 @@ def kill_two_workers(process: int, clients: Gardeners) -> None:
 def test_operations_are_linearizable(place: Place, long: bool) -> None:
     """Concurrent creates, reads, updates and deletes look as if they happened one after the other.
 
-    Each of them happens between its request and its response.
+    Each of them happens between its request and its response. When workers are killed, operations
+    without a response may have happened or not.
     """
+    settings = environment(place) | {"PLANTSTORE_OPERATIONS": " ".join(OPERATIONS)}
+    workers = "1" if place.url == "memory://" else "2"
     for _ in range(5 if long else 1):
-        clients = run(place)
-        assert {*clients.statuses} == {200, 204, 400, 404}
-        assert all(map(is_linearizable, clients.history.values()))
-
-
-@only(*FILES, *SERVERS)
-def test_operations_are_linearizable_when_workers_are_killed(place: Place, long: bool) -> None:
-    """Operations without a response may have happened or not; all others are linearizable."""
-    for _ in range(5 if long else 1):
-        clients = run(place, meanwhile=kill_two_workers)
+        place.clear()
+        with Gunicorn("-w", workers, **settings) as server:
+            clients = Gardeners(server.port)
+            clients.work()
+            assert {*clients.statuses} == {200, 204, 400, 404}
+            if workers == "2":
+                clients.work(partial(kill_two_workers, server.process.pid, clients))
         assert all(map(is_linearizable, clients.history.values()))
 
 
@@ -158,10 +141,3 @@ def test_drill_accepts_operations_that_overlap() -> None:
     assert is_linearizable([CREATED, READ._replace(start=0, status=404, name=None), DELETED])
     assert is_linearizable([Operation("create", "Rose", 0, 0), READ])
     assert is_linearizable([Operation("create", "Rose", 0, 0)])
-
-
-@only(*FILES)
-def test_drill_detects_a_store_a_store_that_acknowledges_early(place: Place) -> None:
-    """The drill fails for a store that acknowledges plants before it stores them."""
-    clients = run(place, "tests.drills.early_store:app")
-    assert not all(map(is_linearizable, clients.history.values()))

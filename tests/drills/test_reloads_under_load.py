@@ -15,16 +15,15 @@ pytestmark = pytest.mark.drill
 
 # The contents of the file of tokens, one after the other: good ones, broken ones and no file.
 CONTENTS = ["s3cret\nother\n", "", "s3cret kiosk\n", "s3cret\nty#po\n", "s3cret\n", None]
-RELOADS = 20
 
 
-def test_reloads_under_load(tmp_path: Path, record: Record) -> None:
-    """Of 20 reloads under load with good and broken files, no request fails or loses its plant."""
+def test_reloads_under_load(tmp_path: Path, long: bool, record: Record) -> None:
+    """During reloads under load with good and broken files, no request fails or loses its plant."""
     with served(tmp_path, PLANTSTORE_TOKENS="other") as server:
         # The first workers do not know the token of the clients.
         reload_with(server, tmp_path / "tokens", "s3cret\n")
         with Clients(server.port) as clients:
-            for number in range(RELOADS):
+            for number in range(20 if long else 7):
                 clients.wait_for_creations()
                 reload_with(server, tmp_path / "tokens", CONTENTS[number % len(CONTENTS)])
             clients.wait_for_creations()

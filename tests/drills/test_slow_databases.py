@@ -5,13 +5,15 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
 import pytest
-from sqlalchemy import make_url
+from sqlalchemy import Engine, make_url, text
 
 from plantstore import Plant, StoreUnavailable, open_store
-from tests.support.clients import LATEST, timed
+from tests.support.clients import GIVES_UP, LATEST, timed
 from tests.support.databases import SERVERS, Place, only, postgresql
 from tests.support.proxy import proxy, silent_host
 from tests.support.serving import LIMIT, Gunicorn, post
+from tests.support.sites import ROSE_PLANT
+from tests.support.sql import environment, open_sql, started
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.drill
@@ -57,8 +59,7 @@ def test_slow_server(place: Place, both: bool) -> None:
         slow.response_delay, slow.request_delay = DELAY, DELAY * both
         # Four delays take longer than PostgreSQL's default timeout of 3 seconds to connect.
         url = f"{slow.url}?connect_timeout=10" if both else slow.url
-        environment = {"PLANTSTORE_TOKENS": "s3cret", "PLANTSTORE_STORE": url}
-        with Gunicorn("-w", "1", **environment) as server:
+        with Gunicorn("-w", "1", **environment(Place(url))) as server:
             statuses, slowest = statuses_until_created(server)
             assert {*statuses} <= {503, 200}
             response, seconds = timed(lambda: server.request(post(b'{"id":-1,"name":"Lily"}')))
@@ -72,23 +73,25 @@ def test_slow_server(place: Place, both: bool) -> None:
             assert "50001" not in server.log
 
 
+def with_hosts(*hosts: str) -> dict[str, str]:
+    """Return the settings of a service with these hosts in its URL."""
+    return environment(Place(f"postgresql://plants@/postgres?{'&'.join(hosts)}"))
+
+
 @only(postgresql)
 def test_silent_hosts(place: Place) -> None:
-    """If the first hosts of a URL are silent, each response is in time.
+    """However many hosts of a URL are silent, each response is in time.
 
     A host behind them that does respond is used after some time.
     """
-    port = make_url(place.url).port
-    with silent_host() as one, silent_host() as two:
-        silent = f"host=127.0.0.1:{one}&host=127.0.0.1:{two}"
-        url = f"postgresql://plants@/postgres?{silent}"
-        environment = {"PLANTSTORE_TOKENS": "s3cret", "PLANTSTORE_STORE": url}
-        with Gunicorn("-w", "1", **environment) as server:
+    with silent_host() as port:
+        silent = f"host=127.0.0.1:{port}"
+        with Gunicorn("-w", "1", **with_hosts(*[silent] * 4)) as server:
             for _ in range(2):
                 response, seconds = timed(lambda: server.request(post(b'{"id":1,"name":"Rose"}')))
                 assert (response.error, seconds < LATEST) == (50301, True), seconds
-        environment["PLANTSTORE_STORE"] += f"&host=127.0.0.1:{port}"
-        with Gunicorn("-w", "1", **environment) as server:
+        last = f"host=127.0.0.1:{make_url(place.url).port}"
+        with Gunicorn("-w", "1", **with_hosts(silent, silent, last)) as server:
             statuses, slowest = statuses_until_created(server)
             assert {*statuses} <= {503, 200}
             assert slowest < LATEST
@@ -127,3 +130,18 @@ def test_many_threads_on_a_frozen_server(place: Place, used: bool) -> None:
         assert all(threads.map(add_with_others, range(1000, 1024)))
         wait_until(lambda: len(counting.clients) <= 16)
         store.close()
+
+
+@only(*SERVERS)
+def test_lock_timeout_is_store_unavailable(place: Place, engine: Engine) -> None:
+    """An add raises StoreUnavailable while another transaction still holds the lock on its id."""
+    with open_sql(place.url) as store:
+        store.add_all([])
+        with engine.connect() as other:
+            other.execute(text("INSERT INTO plants (id, name) VALUES (1, 'other')"))
+            with started(lambda: store.add(ROSE_PLANT)) as (adding,):
+                try:
+                    with pytest.raises(StoreUnavailable, match=r"lock timeout|Lock wait timeout"):
+                        adding.result(GIVES_UP)
+                finally:
+                    other.rollback()

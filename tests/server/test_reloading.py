@@ -25,60 +25,54 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.server
 
 
-def test_reload_reads_the_file_of_tokens(tmp_path: Path) -> None:
-    """SIGHUP replaces the workers, and the new ones accept the tokens of the changed file."""
-    with served(tmp_path) as server:
-        old = workers(server)
-        write(tmp_path / "tokens", "two\n")
-        server.signal(signal.SIGHUP)
-        wait_until(lambda: not old & workers(server))
-        assert (status(server, "one"), status(server, "two")) == (401, 200)
-        for line in ("Store: sqlite:///plants.db", "Operations: create", "Workers: 2"):
-            wait_until(lambda line=line: server.log.count(line) == 2)  # type: ignore[misc]
+# The contents of a file of tokens that is empty, broken or missing.
+FAULTS = ["", "# none\n", "two\nthr#ee\n", None]
 
 
-@pytest.mark.parametrize("fault", ["", "# none\n", "two\nthr#ee\n", None])
-def test_broken_file_of_tokens(tmp_path: Path, fault: str | None) -> None:
+def test_broken_file_of_tokens(tmp_path: Path) -> None:
     """A reload with a broken, empty or missing file of tokens is refused in one line.
 
-    The old tokens stay in use, until the file is right.
+    The old tokens stay in use. When the file is right, SIGHUP replaces the workers, and the new
+    ones accept its tokens.
     """
     with served(tmp_path) as server:
         old = workers(server)
-        break_tokens(tmp_path / "tokens", fault)
-        reload(server, REFUSED)
-        assert workers(server) == old
-        assert re.search(r"\[ERROR\] plantstore: PLANTSTORE_TOKENS_FILE: \w.*\n", server.log)
-        has_line = "PLANTSTORE_TOKENS_FILE: line 2 is neither" in server.log
-        assert has_line == (fault == "two\nthr#ee\n")
-        assert {status(server, "one") for _ in range(10)} == {200}
+        for fault in FAULTS:
+            break_tokens(tmp_path / "tokens", fault)
+            reload(server, REFUSED)
+            assert workers(server) == old
+            assert {status(server, "one") for _ in range(5)} == {200}
+        assert len(re.findall(r"\[ERROR\] plantstore: PLANTSTORE_TOKENS_FILE: \w", server.log)) == 4
+        assert "PLANTSTORE_TOKENS_FILE: line 2 is neither" in server.log
         write(tmp_path / "tokens", "two\n")
-        wait_until(lambda: {status(server, "two") for _ in range(10)} == {200})
+        reload(server, "Workers: 2")
+        assert server.log.count("Operations: create") == 2
+        wait_until(lambda: not old & workers(server))
+        assert (status(server, "one"), status(server, "two")) == (401, 200)
         assert "Traceback" not in server.log
 
 
-@pytest.mark.parametrize("fault", ["", "two\nthr#ee\n", None])
 @pytest.mark.parametrize("preload", ["", "preload_app = True"])
-def test_worker_that_starts_while_the_file_is_broken(
-    tmp_path: Path, fault: str | None, preload: str
-) -> None:
+def test_worker_that_starts_while_the_file_is_broken(tmp_path: Path, preload: str) -> None:
     """A worker that starts while the file of tokens is broken refuses requests, and says why.
 
     It accepts no token, also none that was revoked, and reads the file as soon as it is right.
     """
     with served(tmp_path, config=preload) as server:
-        break_tokens(tmp_path / "tokens", fault)
-        kill_workers(server)
-        if preload:
-            assert {status(server, "one") for _ in range(10)} == {200}  # It was read at the start.
-        else:
-            response = server.request(post(new_rose()))
-            assert (response.error, response.headers["retry-after"]) == (50304, "5")
-            server.wait_for(r"\[ERROR\] 50304: The file of tokens cannot be used: \w.*\.")
-        write(tmp_path / "tokens", "two\n")
-        wait_until(lambda: {status(server, "two") for _ in range(10)} == {200})
-        # Each worker looks at the file when it gets a request.
-        wait_until(lambda: {status(server, "one") for _ in range(10)} == {401})
+        for number, fault in enumerate(FAULTS):
+            old, new = (("one", "two"), ("two", "one"))[number % 2]
+            break_tokens(tmp_path / "tokens", fault)
+            kill_workers(server)
+            if preload:
+                assert {status(server, "one") for _ in range(5)} == {200}  # Read at the start.
+            else:
+                response = server.request(post(new_rose()))
+                assert (response.error, response.headers["retry-after"]) == (50304, "5")
+                server.wait_for(r"\[ERROR\] 50304: The file of tokens cannot be used: \w.*\.")
+            write(tmp_path / "tokens", f"{new}\n")
+            wait_until(lambda new=new: {status(server, new) for _ in range(10)} == {200})  # type: ignore[misc]
+            # Each worker looks at the file when it gets a request.
+            wait_until(lambda old=old: {status(server, old) for _ in range(10)} == {401})  # type: ignore[misc]
         assert "Worker exited" not in server.log
 
 

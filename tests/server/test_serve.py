@@ -6,18 +6,15 @@ import signal
 import socket
 import sqlite3
 import sys
-from contextlib import ExitStack, closing
+from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from plantstore import __version__
-from tests.support.activation import activated
-from tests.support.clients import Clients
 from tests.support.commands import invoke, refused
 from tests.support.databases import UNREACHABLE
-from tests.support.reloading import ANYWHERE, serve
+from tests.support.reloading import serve
 from tests.support.serving import Gunicorn, free_port, post
 from tests.support.sites import TOKEN, new_rose
 from tests.support.sql import COLUMNS
@@ -81,77 +78,58 @@ def test_reload_and_new_process(tmp_path: Path) -> None:
         server.wait_for("Shutting down: Master")
 
 
-@pytest.mark.parametrize(
-    ("command", "environment", "message"),
-    [
-        (["plantstore", "serve"], {}, "no token is configured"),
-        (["plantstore", "serve", "wsgi:app"], {}, "plantstore serve has no argument wsgi:app"),
-        (["plantstore", "serve", "--bind", ""], {}, "--bind needs an address"),
-        (
-            ["plantstore", "serve", "--bind", "127.0.0.1:99999"],
-            {"PLANTSTORE_TOKENS": "t"},
-            "0-65535",
-        ),
-        *(
-            (["plantstore", "serve", "--bind", address], {"PLANTSTORE_TOKENS": "t"}, message)
-            for address, message in (
-                ("x:abc", "'abc' is not a valid port number"),
-                ("[::1", "not a valid port number"),
-                ("fd://x", "'x' is not a valid file descriptor"),
-                ("fd://99", "Bad file descriptor"),
-                ("unix:missing/socket", "cannot listen at missing/socket: its folder is missing"),
-                ("unix:tokens", "'tokens' is not a socket"),
-                ("unix:", "--bind needs an address"),
-            )
-        ),
-        *(
-            (["plantstore", "serve", "--", *options], {"PLANTSTORE_TOKENS": "t"}, message)
-            for options, message in (
-                (["--certfile", "missing.pem"], "No such file or directory (missing.pem, None)"),
-                (["--certfile", "tokens"], "plantstore: no certificate can be read: [SSL] "),
-                (["-k", "asgi"], "the worker class asgi has no threads"),
-                (["-k", "gunicorn.workers.base_async.AsyncWorker"], "has no threads"),
-                (["-k", "missing"], "Error: class uri 'missing' invalid or not found"),
-            )
-        ),
-        (["plantstore", "serve"], {"WEB_CONCURRENCY": "x"}, "WEB_CONCURRENCY must be a number"),
-        (["plantstore", "serve", "--workers", "2"], {"PLANTSTORE_TOKENS": "t"}, "only one worker"),
-        (
-            ["plantstore", "serve"],
-            {"PLANTSTORE_TOKENS": "t", "PLANTSTORE_STORE": ""},
-            "PLANTSTORE_STORE: not the URL of a store",
-        ),
-        (
-            ["plantstore", "serve"],
-            {"PLANTSTORE_TOKENS": "t", "PLANTSTORE_LOG": "xml"},
-            "PLANTSTORE_LOG: must be text or json",
-        ),
-        (["gunicorn", "plantstore.wsgi:app"], {"PLANTSTORE_STORES": "x"}, "PLANTSTORE_STORE?"),
-        (
-            ["gunicorn", "-c", "python:plantstore.server.config"],
-            {"PLANTSTORE_TOKENS": "t", "PLANTSTORE_STORE": "foo://me:hunter2@host/db"},
-            "PLANTSTORE_STORE: not the URL of a store",
-        ),
-    ],
-)
-def test_wrong_setting_is_refused_in_one_line(
-    tmp_path: Path, command: list[str], environment: dict[str, str], message: str
-) -> None:
+# Options of `plantstore serve`, and what its message says.
+WRONG_OPTIONS = [
+    ("wsgi:app", "plantstore serve has no argument wsgi:app"),
+    ("--bind=", "--bind needs an address"),
+    ("--bind=127.0.0.1:99999", "0-65535"),
+    ("--bind=x:abc", "'abc' is not a valid port number"),
+    ("--bind=[::1", "not a valid port number"),
+    ("--bind=fd://x", "'x' is not a valid file descriptor"),
+    ("--bind=fd://99", "Bad file descriptor"),
+    ("--bind=unix:missing/socket", "cannot listen at missing/socket: its folder is missing"),
+    ("--bind=unix:tokens", "'tokens' is not a socket"),
+    ("--bind=unix:", "--bind needs an address"),
+    ("-- --certfile=missing.pem", "No such file or directory (missing.pem, None)"),
+    ("-- --certfile=tokens", "plantstore: no certificate can be read: [SSL] "),
+    ("-- -k asgi", "the worker class asgi has no threads"),
+    ("-- -k gunicorn.workers.base_async.AsyncWorker", "has no threads"),
+    ("-- -k missing", "Error: class uri 'missing' invalid or not found"),
+    ("--workers=2", "can have only one worker, not 2"),
+]
+NO_TOKEN, ONE_WORKER = "no token is configured: set PLANTSTORE_TOKENS", "only one worker, not 4"
+OURS, OTHER = "gunicorn -c python:plantstore.server.config", "gunicorn plantstore.wsgi:app"
+# Commands after a variable that is wrong, and what the message says.
+WRONG_SETTINGS = [
+    ("PLANTSTORE_TOKENS= plantstore serve", NO_TOKEN),
+    ("WEB_CONCURRENCY=x plantstore serve", "WEB_CONCURRENCY must be a number"),
+    ("PORT=abc plantstore serve", "Error: 'abc' is not a valid port number."),
+    ("PORT= plantstore serve", "Error: '' is not a valid port number."),
+    ("PLANTSTORE_STORE= plantstore serve", "PLANTSTORE_STORE: not the URL of a store"),
+    ("PLANTSTORE_LOG=xml plantstore serve", "PLANTSTORE_LOG: must be text or json"),
+    (f"PLANTSTORE_TOKENS= {OURS}", NO_TOKEN),
+    (f"WEB_CONCURRENCY=4 {OURS}", ONE_WORKER),
+    (f"WEB_CONCURRENCY=2 {OURS} -w 4", ONE_WORKER),
+    (f"PLANTSTORE_STORE=foo://me:hunter2@host/db {OURS}", "PLANTSTORE_STORE: not the URL of a"),
+    (f"PLANTSTORE_TOKENS= {OTHER}", NO_TOKEN),
+    (f"PLANTSTORE_STORES=x {OTHER}", "PLANTSTORE_STORE?"),
+]
+WRONG = [(f"PORT=0 plantstore serve {options}", message) for options, message in WRONG_OPTIONS]
+
+
+@pytest.mark.parametrize(("line", "message"), [*WRONG, *WRONG_SETTINGS])
+def test_wrong_setting_is_refused_in_one_line(tmp_path: Path, line: str, message: str) -> None:
     """A wrong setting is refused in one line, also by gunicorn without our configuration."""
     (tmp_path / "tokens").write_text("t")
-    options = ["--no-control-socket"] if command[0] == "gunicorn" else []
-    if "--bind" not in command:
-        options += ["--bind", "127.0.0.1:0"]  # The usual port may be in use.
-    line = refused(*command, *options, folder=tmp_path, **environment)
-    assert message in line
-    assert "hunter2" not in line
-
-
-def test_wrong_port_variable(tmp_path: Path) -> None:
-    """A PORT that is not a number is refused in one line."""
-    for port in ("abc", ""):
-        line = refused("plantstore", "serve", folder=tmp_path, PLANTSTORE_TOKENS="t", PORT=port)
-        assert line == f"Error: '{port}' is not a valid port number."
+    setting, *command = line.split()
+    name, _, value = setting.partition("=")
+    if name != "PORT":
+        command += ["--bind=127.0.0.1:0"]  # The usual port may be in use.
+    if OTHER in line:
+        command += ["--no-control-socket"]
+    refusal = refused(*command, folder=tmp_path, **{"PLANTSTORE_TOKENS": "t", name: value})
+    assert message in refusal
+    assert "hunter2" not in refusal
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
@@ -181,38 +159,6 @@ def test_address_that_is_shared(tmp_path: Path) -> None:
             server.wait_for("Booting worker")
         finally:
             server.stop()
-
-
-@pytest.mark.server
-def test_restart_at_the_same_address(tmp_path: Path) -> None:
-    """The service can start again at once at an address that had connections."""
-    bind = ("--bind", f"127.0.0.1:{free_port()}")
-    for _ in range(2):
-        with serve(*bind, folder=tmp_path, PLANTSTORE_TOKENS=TOKEN) as server:
-            request = post(new_rose(), "Connection: close")
-            with server.connect() as connection:
-                connection.send(request)
-                assert connection.receive().status == 200
-                assert connection.closed()  # So the connection stays in the state TIME_WAIT.
-
-
-@pytest.mark.server
-def test_restart_with_a_socket_of_systemd(tmp_path: Path) -> None:
-    """With a socket that outlives the service, a restart under load loses no request."""
-    command = (sys.executable, "-m", "plantstore", "serve", "--workers=2")
-    settings = {"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_STORE": "sqlite:///plants.db"}
-    options: dict[str, Any] = {"cwd": tmp_path, "env": {**os.environ, **ANYWHERE, **settings}}
-    with (
-        socket.create_server(("127.0.0.1", 0)) as listener,
-        ExitStack() as last,
-        Clients(listener.getsockname()[1], kept=False) as clients,
-    ):
-        for _ in range(3):
-            with activated(listener, *command, **options):
-                clients.wait_for_creations()
-        last.enter_context(activated(listener, *command, **options))
-        clients.wait_for_creations()
-    assert (clients.refused, clients.unanswered, clients.unconnected) == (0, 0, 0)
 
 
 @pytest.mark.server
@@ -261,38 +207,32 @@ def test_token_of_raw_env_is_not_logged() -> None:
         assert TOKEN not in server.log
 
 
-@pytest.mark.server
-def test_other_worker_class_is_reported() -> None:
-    """With another worker class, the log warns that slow clients can stop the service."""
-    with Gunicorn("-k", "gthread", PLANTSTORE_TOKENS=TOKEN) as server:
-        server.wait_for(
-            r"\[WARNING\] Slow clients can stop the service: its worker class is not "
-            r"plantstore\.server\._service_worker\.ServiceWorker\n"
-        )
+SLOW = r"\[WARNING\] Slow clients can stop the service: "
+OTHER_WORKER = "its worker class is not plantstore.server._service_worker.ServiceWorker\n"
+STATSD, OTHER_LOG = "--statsd-host=127.0.0.1:8125", "gunicorn.instrument.statsd.Statsd"
 
 
 @pytest.mark.server
-def test_statsd(tmp_path: Path) -> None:
-    """With gunicorn's option for statsd, which has no effect, the log warns once.
-
-    It does not if the operator has chosen another class for the log.
-    """
-    for options, count in (((), 1), (("--logger-class=gunicorn.instrument.statsd.Statsd",), 0)):
-        with Gunicorn("--statsd-host=127.0.0.1:8125", *options, PLANTSTORE_TOKENS=TOKEN) as server:
-            server.wait_for("Booting worker")
-            assert server.log.count("[WARNING] --statsd-host has no effect: ") == count
-
-
-@pytest.mark.server
-def test_unknown_version_of_gunicorn(tmp_path: Path) -> None:
-    """If something is missing that our worker needs, gunicorn's own serves, and the log warns."""
+@pytest.mark.parametrize(
+    ("options", "warning"),
+    [
+        # An operator has chosen another class for the log, too.
+        (["-k", "gthread", STATSD, f"--logger-class={OTHER_LOG}"], SLOW + OTHER_WORKER),
+        ([STATSD], r"\[WARNING\] --statsd-host has no effect: "),
+        # Something is missing that our worker needs, as with another version of gunicorn.
+        (["-c", "own.py", "plantstore.wsgi:app"], SLOW + r"select\.epoll is missing"),
+    ],
+)
+def test_warning_at_the_start(tmp_path: Path, options: list[str], warning: str) -> None:
+    """If an option of gunicorn weakens the service, or has no effect, the log warns."""
     (tmp_path / "own.py").write_text(
         "import select\ndel select.epoll\nfrom plantstore.server.config import *\n"
     )
-    arguments = ("-c", str(tmp_path / "own.py"), "plantstore.wsgi:app")
-    with Gunicorn(*arguments, PLANTSTORE_TOKENS=TOKEN) as server:
-        server.wait_for(r"\[WARNING\] Slow clients can stop the service: select\.epoll is missing")
+    options = [option.replace("own.py", f"{tmp_path}/own.py") for option in options]
+    with Gunicorn(*options, PLANTSTORE_TOKENS=TOKEN) as server:
+        server.wait_for(warning)
         assert server.request(post(new_rose())).status == 200
+        assert server.log.count("--statsd-host has no effect") == (options == [STATSD])
 
 
 def test_without_gunicorn(monkeypatch: pytest.MonkeyPatch) -> None:

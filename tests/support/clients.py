@@ -1,8 +1,9 @@
 """Clients of a service that fails meanwhile."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from http.client import HTTPConnection, HTTPException
 from itertools import count, pairwise
 from threading import Event
@@ -11,7 +12,7 @@ from typing import TypeVar
 import orjson
 
 from plantstore import Plant
-from tests.support.serving import LIMIT
+from tests.support.serving import LIMIT, Server
 from tests.support.sites import BEARER
 from tests.support.waiting import wait_until
 
@@ -106,6 +107,31 @@ class Clients:
                     connection.close()
             time.sleep(self._pause)
         connection.close()
+
+
+@contextmanager
+def clients_of(servers: list[Server]) -> Iterator[list[Clients]]:
+    """Let clients create plants with several services, each with ids of its own."""
+    with ExitStack() as running:
+        yield [
+            running.enter_context(Clients(server.port, first=number * 10**6))
+            for number, server in enumerate(servers)
+        ]
+
+
+def acknowledged(groups: list[Clients]) -> set[Plant]:
+    """Return the plants of all requests that got 200."""
+    return set[Plant]().union(*[clients.acknowledged.copy() for clients in groups])
+
+
+def wait_for_responses(groups: list[Clients], number: int) -> None:
+    """Return when so many more requests have been answered, with any status."""
+
+    def responses() -> int:
+        return sum(len(clients.responses) for clients in groups)
+
+    enough = responses() + number
+    wait_until(lambda: responses() >= enough)
 
 
 # Functions that add a row to the table of the drills: one that is given its cells, and one that

@@ -204,9 +204,7 @@ def mariadb() -> Iterator[Place]:
     with server_folder("mysql") as (folder, options):
         data, port = f"--datadir={folder / 'data'}", free_port()
         address = ["--no-defaults", "-h127.0.0.1", f"-P{port}", "-uroot"]
-        create = ["mariadb-install-db", "--no-defaults", data, "--skip-test-db"]
-        create.append("--auth-root-authentication-method=normal")
-        subprocess.run(create, check=True, capture_output=True, **options)
+        install_mariadb(data, options)
         serve = [mariadbd, "--no-defaults", data, f"--port={port}", "--bind-address=127.0.0.1"]
         serve += [f"--socket={folder / 'socket'}", f"--pid-file={folder / 'pid'}"]
         # The least safe configuration that an operator may have: no strict mode, an 8-bit
@@ -217,6 +215,13 @@ def mariadb() -> Iterator[Place]:
         with Server(serve, check, signal.SIGTERM, options).running() as server:
             subprocess.run(["mariadb", *address, "-e", "CREATE DATABASE plants"], check=True)
             yield Place(f"mysql+pymysql://root@127.0.0.1:{port}/plants", server)
+
+
+def install_mariadb(data: str, options: dict[str, Any]) -> None:
+    """Create the files of a MariaDB server. Its user ``root`` needs no password."""
+    create = ["mariadb-install-db", "--no-defaults", data, "--skip-test-db"]
+    create.append("--auth-root-authentication-method=normal")
+    subprocess.run(create, check=True, capture_output=True, **options)
 
 
 SERVERS = [postgresql, mariadb]
@@ -260,12 +265,17 @@ def _memory_folder() -> str | None:
 
 def children(parent: int) -> list[int]:
     """Return the ids of a process's child processes."""
+    return processes("parent", parent)
+
+
+def processes(field: str, value: int) -> list[int]:
+    """Return the ids of the processes with this ``parent``, ``group`` or ``session``."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         # A process may end at any time.
         with suppress(FileNotFoundError, ProcessLookupError):
-            # The fields after the command: its state, then the id of its parent.
-            if int(stat.read_text().rpartition(")")[2].split()[1]) == parent:
+            _, *fields = stat.read_text().rpartition(")")[2].split()[:4]
+            if int(dict(zip(("parent", "group", "session"), fields, strict=True))[field]) == value:
                 found.append(int(stat.parent.name))
     return found
 

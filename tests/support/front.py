@@ -81,6 +81,19 @@ def configured(folder: Path, port: int, backend: int, replaced: dict[str, str]) 
 
 
 @contextmanager
+def running(program: str, file: Path, port: int) -> Iterator[None]:
+    """Run nginx with a file of configuration, in which it listens on a port."""
+    with subprocess.Popen([program, "-e", "stderr", "-c", file]) as process:
+        try:
+            wait_until(lambda: process.poll() is not None or listening(port))
+            assert process.poll() is None
+            yield
+        finally:
+            process.terminate()
+            process.wait(LIMIT)
+
+
+@contextmanager
 def front(backend: int, replaced: dict[str, str] | None = None) -> Iterator[Front]:
     """Run nginx in front of a service that has this port.
 
@@ -96,11 +109,5 @@ def front(backend: int, replaced: dict[str, str] | None = None) -> Iterator[Fron
         subprocess.run(_CERTIFICATE, cwd=folder, check=True, capture_output=True)
         file = folder / "nginx.conf"
         file.write_text(configured(folder, port, backend, replaced or {}))
-        with subprocess.Popen([NGINX, "-e", "stderr", "-c", file]) as process:
-            try:
-                wait_until(lambda: process.poll() is not None or listening(port))
-                assert process.poll() is None
-                yield Front(port, folder / "access.log")
-            finally:
-                process.terminate()
-                process.wait(LIMIT)
+        with running(NGINX, file, port):
+            yield Front(port, folder / "access.log")

@@ -7,23 +7,30 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pymysql  # type: ignore[import-untyped]
 import pytest
 
 from plantstore import Plant
-from tests.support.databases import PATH, Server, server_folder
+from tests.support.databases import PATH, Server, install_mariadb, processes, server_folder
 from tests.support.serving import LIMIT, free_port
 from tests.support.waiting import wait_until
 
 PROVIDERS = ["/usr/lib/galera/libgalera_smm.so", "/usr/lib64/galera-4/libgalera_smm.so"]
-PACKAGES = "apt-get install mariadb-server galera-4 rsync"
 PROGRAMS = ["mariadbd", "mariadb-install-db", "rsync", "wsrep_sst_rsync"]
 SIZE = 3
-# The seconds after which the other nodes go on without a silent node. The default is 5.
-SUSPECT_SECONDS = 2
+# The others go on without a node that is silent for two seconds. The default is five.
+_COMMAND = """
+--no-defaults --datadir={folder}/data --socket={folder}/socket --pid-file={folder}/pid
+--log-error={folder}/log --bind-address={address} --port={port} --binlog-format=ROW
+--innodb-autoinc-lock-mode=2 --innodb-buffer-pool-size=32M --innodb-log-file-size=16M
+--wsrep-on=ON --wsrep-provider={provider} --wsrep-cluster-name=plants
+--wsrep-cluster-address=gcomm://{groups} --wsrep-node-name={address} --wsrep-node-address={group}
+--wsrep-sst-method=rsync --wsrep-sst-receive-address={address}:{copies}
+--wsrep-provider-options=gmcast.listen_addr=tcp://{group};ist.recv_addr={address}:{changes};\
+evs.keepalive_period=PT0.5S;evs.suspect_timeout=PT2S;gcache.size=32M
+"""
 
 
 @dataclass
@@ -69,19 +76,14 @@ class Node(Server):
                 rows = [*cursor.fetchall()]
         return rows
 
-    def status(self) -> dict[str, str]:
-        """Return the state of the node as Galera sees it, without the prefix ``wsrep_``."""
-        rows = self.execute("SHOW STATUS LIKE 'wsrep\\_%'")
-        return {name.removeprefix("wsrep_"): value for name, value in rows}
-
     def is_ready(self, size: int) -> bool:
         """Return whether the node executes statements, in a cluster of this size."""
         try:
-            status = self.status()
+            rows = self.execute("SHOW STATUS LIKE 'wsrep\\_%'")
         except pymysql.MySQLError:
             return False
-        state = (status.get("ready"), status.get("local_state_comment"))
-        return state == ("ON", "Synced") and status["cluster_size"] == str(size)
+        state = [("ready", "ON"), ("local_state_comment", "Synced"), ("cluster_size", str(size))]
+        return all((f"wsrep_{name}", value) in rows for name, value in state)
 
 
 @dataclass
@@ -94,10 +96,6 @@ class Galera:
         """Return the URL of one node."""
         node = self.nodes[number]
         return f"mysql://root@{node.address}:{node.port}/plants"
-
-    def execute(self, number: int, *statements: str) -> list[tuple[Any, ...]]:
-        """Execute statements on one connection to a node, and return the rows of the last one."""
-        return self.nodes[number].execute(*statements)
 
     def wait_until_ready(self, number: int, size: int = SIZE) -> None:
         """Return when a node executes statements, in a cluster of this size."""
@@ -120,15 +118,15 @@ class Galera:
     def plants(self, number: int) -> set[Plant]:
         """Return the plants of a node, with all that were committed on any node before."""
         wait_for_others = "SET SESSION wsrep_sync_wait = 1"
-        rows = self.execute(number, wait_for_others, "SELECT id, name, tag FROM plants.plants")
-        return {Plant(*row) for row in rows}
+        query = "SELECT id, name, tag FROM plants.plants"
+        return {Plant(*row) for row in self.nodes[number].execute(wait_for_others, query)}
 
     def clear(self) -> None:
         """Drop the table of plants on all nodes."""
 
         def is_dropped() -> bool:
             try:
-                self.execute(0, "DROP TABLE IF EXISTS plants.plants")
+                self.nodes[0].execute("DROP TABLE IF EXISTS plants.plants")
             except pymysql.MySQLError:  # While another node joins, a node is not always ready.
                 return False
             return True
@@ -141,7 +139,7 @@ def galera() -> Iterator[Galera]:
     """Run three nodes. At the end, nothing of them is left, also after a failure."""
     provider = next(filter(os.path.exists, PROVIDERS), None)
     if provider is None or not all(shutil.which(program, path=PATH) for program in PROGRAMS):
-        pytest.skip(PACKAGES)
+        pytest.skip("apt-get install mariadb-server galera-4 rsync")
     addresses = [f"127.0.0.{number}" for number in range(1, SIZE + 1)]
     # Other nodes connect to these ports.
     groups = [f"{address}:{free_port(address)}" for address in addresses]
@@ -149,79 +147,33 @@ def galera() -> Iterator[Galera]:
         nodes = []
         for address, group in zip(addresses, groups, strict=True):
             folder, options = cleanup.enter_context(server_folder("mysql"))
-            serve = _command(provider, folder, address, group, groups)
-            nodes.append(_node(serve, folder, address, options))
+            # The programs that copy data are in the session of the node: they are found in the end.
+            options["start_new_session"] = True
+            port = free_port(address)
+            names = {"provider": provider, "folder": folder, "address": address, "port": port}
+            names |= {"group": group, "groups": ",".join(groups)}
+            names |= {"copies": free_port(address), "changes": free_port(address)}
+            serve = [shutil.which("mariadbd", path=PATH), *_COMMAND.format(**names).split()]
+            nodes.append(Node(serve, [], signal.SIGTERM, options, address, port))
             cleanup.callback(nodes[-1].end)
+            (folder / "data").mkdir()
+            if "user" in options:
+                shutil.chown(folder / "data", options["user"], options["group"])
         cluster = Galera(nodes)
-        _create(nodes[0])
+        install_mariadb(f"--datadir={nodes[0].options['cwd']}/data", nodes[0].options)
         nodes[0].start("--wsrep-new-cluster")
         cluster.wait_until_ready(0, size=1)
-        cluster.execute(0, "CREATE DATABASE plants")
+        nodes[0].execute("CREATE DATABASE plants")
         for node in nodes[1:]:
             node.start()
         cluster.recover()
         yield cluster
 
 
-def _command(provider: str, folder: Path, address: str, group: str, groups: list[str]) -> list[Any]:
-    """Return the command of a node, without its port."""
-    (folder / "data").mkdir()
-    options = {
-        "gmcast.listen_addr": f"tcp://{group}",
-        "ist.recv_addr": f"{address}:{free_port(address)}",
-        "evs.keepalive_period": "PT0.5S",
-        "evs.suspect_timeout": f"PT{SUSPECT_SECONDS}S",
-        "gcache.size": "32M",
-    }
-    return [
-        shutil.which("mariadbd", path=PATH),
-        "--no-defaults",
-        f"--datadir={folder / 'data'}",
-        f"--socket={folder / 'socket'}",
-        f"--pid-file={folder / 'pid'}",
-        f"--log-error={folder / 'log'}",
-        f"--bind-address={address}",
-        "--binlog-format=ROW",
-        "--innodb-autoinc-lock-mode=2",
-        "--innodb-buffer-pool-size=32M",
-        "--innodb-log-file-size=16M",
-        "--wsrep-on=ON",
-        f"--wsrep-provider={provider}",
-        "--wsrep-cluster-name=plants",
-        f"--wsrep-cluster-address=gcomm://{','.join(groups)}",
-        f"--wsrep-node-name={address}",
-        f"--wsrep-node-address={group}",
-        "--wsrep-sst-method=rsync",
-        f"--wsrep-sst-receive-address={address}:{free_port(address)}",
-        f"--wsrep-provider-options={';'.join(f'{key}={options[key]}' for key in options)}",
-    ]
-
-
-def _node(serve: list[Any], folder: Path, address: str, options: dict[str, Any]) -> Node:
-    if "user" in options:
-        shutil.chown(folder / "data", options["user"], options["group"])
-    port = free_port(address)
-    # The programs that copy data are in the session of the node: they are found in the end.
-    options = {**options, "start_new_session": True}
-    return Node([*serve, f"--port={port}"], [], signal.SIGTERM, options, address, port)
-
-
-def _create(node: Node) -> None:
-    """Create the data of the first node. The others copy it."""
-    (data,) = [argument for argument in node.command if str(argument).startswith("--datadir=")]
-    create = ["mariadb-install-db", "--no-defaults", data, "--skip-test-db"]
-    create.append("--auth-root-authentication-method=normal")
-    subprocess.run(create, check=True, capture_output=True, **node.options)
-
-
 def _kill_session(leader: int) -> bool:
     """Kill all processes in the session of a process that has ended; return whether any is left."""
-    found = False
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        # A process may end at any time.
-        with suppress(FileNotFoundError, ProcessLookupError):
-            # The fields after the command: state, parent, process group, session.
-            if int(stat.read_text().rpartition(")")[2].split()[3]) == leader:
-                found = True
-                os.kill(int(stat.parent.name), signal.SIGKILL)
-    return found
+    found = processes("session", leader)
+    for process in found:
+        with suppress(ProcessLookupError):  # It may end at any time.
+            os.kill(process, signal.SIGKILL)
+    return bool(found)

@@ -1,13 +1,12 @@
 """A real nginx in front of the service."""
 
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.support.front import running
 from tests.support.readme import block
-from tests.support.serving import LIMIT, free_port, listening
-from tests.support.waiting import wait_until
+from tests.support.serving import free_port
 
 CONFIGURATION = """
 daemon off;
@@ -38,11 +37,5 @@ def nginx(program: str, folder: Path, backend: int) -> Iterator[int]:
     location = block("nginx", "docs/operating.md").replace(":8000/", f":{backend}/")
     file = folder / "nginx.conf"
     file.write_text(CONFIGURATION.format(folder=folder, port=port, location=location))
-    with subprocess.Popen([program, "-e", "stderr", "-c", file]) as process:
-        try:
-            wait_until(lambda: process.poll() is not None or listening(port))
-            assert process.poll() is None
-            yield port
-        finally:
-            process.terminate()
-            process.wait(LIMIT)
+    with running(program, file, port):
+        yield port

@@ -11,8 +11,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from random import SystemRandom
 from typing import Any, NamedTuple, Self, TypeVar
@@ -161,6 +161,13 @@ class Gunicorn(Server):
 
 
 @contextmanager
+def together(servers: Iterable[Server]) -> Iterator[list[Server]]:
+    """Run several servers."""
+    with ExitStack() as running:
+        yield [running.enter_context(server) for server in servers]
+
+
+@contextmanager
 def configured(folder: Path, *lines: str, **environment: str) -> Iterator[Gunicorn]:
     """Run the service with its configuration of gunicorn and more lines of Python."""
     config = folder / "gunicorn.py"
@@ -168,6 +175,22 @@ def configured(folder: Path, *lines: str, **environment: str) -> Iterator[Gunico
     with Gunicorn("-c", str(config), PLANTSTORE_TOKENS="s3cret", **environment) as server:
         yield server
         assert "Traceback" not in server.log
+
+
+def constants(**values: float) -> str:
+    """Return the lines of a configuration that change constants of the worker."""
+    lines = [f"_worker.{name} = {value}" for name, value in values.items()]
+    return "\n".join(["from plantstore.server.worker import _worker", *lines])
+
+
+# The lines of a configuration with small buffers for responses, so that a test can fill them.
+SMALL_BUFFERS = """
+from socket import SO_SNDBUF, SOL_SOCKET
+
+def when_ready(server):
+    for listener in server.LISTENERS:
+        listener.sock.setsockopt(SOL_SOCKET, SO_SNDBUF, 1)
+"""
 
 
 class Granian(Server):
@@ -265,7 +288,9 @@ class Connection(AbstractContextManager["Connection"]):
         """Read the rest of a response, which ends with these bytes."""
         received = b""
         while not received.endswith(until):
-            received += self._input.read1(65536)
+            piece = self._input.read1(65536)
+            assert piece, "the response has ended early"
+            received += piece
         return received
 
     def closed(self) -> bool:

@@ -11,9 +11,11 @@ from tests.support.reloading import workers
 from tests.support.serving import (
     LIMIT,
     PATIENCE,
+    SMALL_BUFFERS,
     Gunicorn,
     chunked,
     configured,
+    constants,
     post,
     promptly,
 )
@@ -25,51 +27,30 @@ pytestmark = pytest.mark.server
 CLOSE = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 
 
-def worker(**constants: float) -> str:
-    """Return lines of a configuration that change constants of the worker."""
-    lines = [f"_worker.{name} = {value}" for name, value in constants.items()]
-    return "\n".join(["from plantstore.server.worker import _worker", *lines])
+def test_pipelined_request_in_pieces(server: Gunicorn) -> None:
+    """A pipelined request that arrives in pieces, with others before and after it, is complete.
 
-
-def test_body_that_is_not_discarded(server: Gunicorn) -> None:
-    """After a refused request whose body is too large to be discarded, the connection is closed."""
-    with server.connect() as connection:
-        refused = post(b" " * 500_000).replace(TOKEN.encode(), b"wrong")
-        connection.send_what_is_read(refused + post(new_rose()))
-        assert connection.receive().error == 40102
-        assert connection.closed()
-
-
-@pytest.mark.parametrize("cut", [1, 20, 130, -3, -1])
-def test_pipelined_request_in_pieces(server: Gunicorn, cut: int) -> None:
-    """A pipelined request that arrives in pieces, with others before and after it, is complete."""
-    with server.connect() as connection:
-        connection.limit(PATIENCE)
-        request, last = post(new_rose()), b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
-        connection.send(post(new_rose()) + request[:cut])
-        assert connection.receive().status == 200
-        connection.send(request[cut:])
-        assert connection.receive().status == 200
-        connection.send(last)
-        assert connection.receive().status == 404
-
-
-def test_client_that_sends_nothing_more(server: Gunicorn) -> None:
-    """A client that ends its side of a connection gets the responses to all of its requests."""
-    with server.connect() as connection:
-        connection.send(post(new_rose()) + post(new_rose()))
-        connection.finish()
-        assert [connection.receive().status for _ in range(2)] == [200, 200]
-        assert connection.closed()
+    A client that then ends its side of the connection gets the responses to all of its requests.
+    """
+    for cut in (1, 20, 130, -3, -1):
+        with server.connect() as connection:
+            connection.limit(PATIENCE)
+            request = post(new_rose())
+            connection.send(post(new_rose()) + request[:cut])
+            assert connection.receive().status == 200
+            connection.send(request[cut:] + post(new_rose()))
+            connection.finish()
+            assert [connection.receive().status for _ in range(2)] == [200, 200]
+            assert connection.closed()
 
 
 def test_limit_of_connections(tmp_path: Path) -> None:
     """At the limit of connections, the one that has waited for the longest time is closed.
 
-    Connections that have ended do not count, whoever has closed them.
+    Connections that have ended do not count, whoever has closed them: they use no resources.
     """
-    limit = "worker_connections = 10"
-    with ExitStack() as opened, configured(tmp_path, limit, worker(_READ_TIMEOUT=1000)) as server:
+    limits = ("worker_connections = 10", constants(_READ_TIMEOUT=1000, _LINGER_TIMEOUT=1000))
+    with ExitStack() as opened, configured(tmp_path, *limits) as server:
         server.wait_for("The store can be used")
         idle = sockets(server)
         for _ in range(10):
@@ -113,7 +94,7 @@ def test_limit_of_file_descriptors(tmp_path: Path) -> None:
 
 def test_idle_connections_are_closed(tmp_path: Path) -> None:
     """A connection on which no request arrives is closed after some time: a new and a used one."""
-    timeouts = ("keepalive = 1", worker(_READ_TIMEOUT=0.5))
+    timeouts = ("keepalive = 1", constants(_READ_TIMEOUT=0.5))
     with (
         configured(tmp_path, *timeouts) as server,
         server.connect() as new,
@@ -128,7 +109,7 @@ def test_idle_connections_are_closed(tmp_path: Path) -> None:
 
 def test_slow_request_on_a_used_connection(tmp_path: Path) -> None:
     """A later request has as much time as the first one: for its head, and again for its body."""
-    timeouts = ("keepalive = 1", worker(_READ_TIMEOUT=6.5))
+    timeouts = ("keepalive = 1", constants(_READ_TIMEOUT=6.5))
     with configured(tmp_path, *timeouts) as server, server.connect() as connection:
         connection.send(post(new_rose()))
         assert connection.receive().status == 200
@@ -140,19 +121,9 @@ def test_slow_request_on_a_used_connection(tmp_path: Path) -> None:
         assert connection.receive().status == 200
 
 
-# Small buffers for responses, so that a test can fill them.
-SMALL_BUFFERS = """
-from socket import SO_SNDBUF, SOL_SOCKET
-
-def when_ready(server):
-    for listener in server.LISTENERS:
-        listener.sock.setsockopt(SOL_SOCKET, SO_SNDBUF, 1)
-"""
-
-
 def test_response_that_is_read_slowly(tmp_path: Path) -> None:
     """A client that reads a large response slowly does not occupy a thread, and gets all of it."""
-    limits = (SMALL_BUFFERS, worker(SEND_TIMEOUT=PATIENCE))
+    limits = (SMALL_BUFFERS, constants(SEND_TIMEOUT=PATIENCE))
     with (
         configured(tmp_path, *limits, PLANTSTORE_MAX_BODY="2000000") as server,
         server.connect(unread=1) as slow,
@@ -170,7 +141,7 @@ def test_response_that_is_read_slowly(tmp_path: Path) -> None:
 
 def test_connections_of_others_do_not_end_a_response(tmp_path: Path) -> None:
     """At the limit of connections, one whose client still reads a response is not closed."""
-    limits = (SMALL_BUFFERS, worker(SEND_TIMEOUT=LIMIT), "worker_connections = 5")
+    limits = (SMALL_BUFFERS, constants(SEND_TIMEOUT=LIMIT), "worker_connections = 5")
     with (
         configured(tmp_path, *limits, PLANTSTORE_MAX_BODY="2000000") as server,
         server.connect(unread=1) as reader,
@@ -187,7 +158,7 @@ def test_connections_of_others_do_not_end_a_response(tmp_path: Path) -> None:
 def test_stop_with_idle_connections(tmp_path: Path) -> None:
     """SIGTERM ends the service within seconds although connections are idle, or send no body."""
     with (
-        configured(tmp_path, worker(_READ_TIMEOUT=1000)) as server,
+        configured(tmp_path, constants(_READ_TIMEOUT=1000)) as server,
         server.connect() as idle,
         server.connect() as late,
     ):
@@ -247,35 +218,20 @@ def test_endless_body_of_a_refused_request(server: Gunicorn) -> None:
             connection.send(b" " * (64 << 20))
 
 
-def test_closed_connections_use_no_resources(tmp_path: Path) -> None:
-    """When a client closes a connection, its file descriptor is free at once."""
-    with configured(tmp_path, worker(_LINGER_TIMEOUT=1000)) as server:
-
-        def files() -> int:
-            (process,) = workers(server)
-            return len(os.listdir(f"/proc/{process}/fd"))
-
-        assert promptly(server, CLOSE).status == 404
-        before = files()
-        for _ in range(5):
-            assert promptly(server, CLOSE).status == 404
-        wait_until(lambda: files() < before + 5, PATIENCE)
-
-
 # More than the threads of the service.
 CLIENTS = 16
 
 
-@pytest.mark.parametrize("part", [b"POST /pla", post(b"", length=500), chunked(b"5\r\nabc")])
-def test_clients_of_a_unix_socket_that_send_a_part(tmp_path: Path, part: bytes) -> None:
+def test_clients_of_a_unix_socket_that_send_a_part(tmp_path: Path) -> None:
     """Clients of a Unix socket that stop in the middle of a request do not block others."""
     path = tmp_path / "socket"
     with (
         Gunicorn("--bind", f"unix:{path}", PLANTSTORE_TOKENS=TOKEN) as server,
         ExitStack() as opened,
     ):
-        for _ in range(CLIENTS):
-            opened.enter_context(server.connect(path=path)).send(part)
+        for part in (b"POST /pla", post(b"", length=500), chunked(b"5\r\nabc")):
+            for _ in range(CLIENTS):
+                opened.enter_context(server.connect(path=path)).send(part)
         assert promptly(server, post(new_rose()), path=path).status == 200
 
 

@@ -30,21 +30,15 @@ def test_head_ends_at_the_first_empty_line(cuts: list[int], rest: bytes) -> None
     assert head_end(bytearray(b"PROXY" + HEAD + rest), 5, 0) == 5 + len(HEAD)
 
 
-@pytest.mark.parametrize(
-    ("data", "error"),
-    [
-        (b"\x16", 40000),
-        (b"\x16\x03\x01\x02\0\x01", 40000),
-        (b"\n", 40000),
-        (b"GET / HTTP/1.1\nHost: x\n\n", 40000),
-        (b"GET / HTTP/1.1\r\nHost: x\n", 40000),
-        (b"GET / HTTP/1.1\rH", 40000),
-        (b"GET / HTTP/1.1\r\nX: \0", 40000),
-        (b"GET / HTTP/1.1\r\nX: \x7f", 40000),
-        (b"x" * MAX_HEAD, 43100),
-        (b"x" * (MAX_HEAD - 3) + b"\r\n\r\n", 43100),
-    ],
-)
+REFUSED = [
+    *((data, 40000) for data in (b"\x16", b"\x16\x03\x01\x02\0\x01", b"\n", b"GET / HTTP/1.1\rH")),
+    *((b"GET / HTTP/1.1" + end, 40000) for end in (b"\nHost: x\n\n", b"\r\nHost: x\n")),
+    *((b"GET / HTTP/1.1\r\nX: " + end, 40000) for end in (b"\0", b"\x7f")),
+    *((b"x" * MAX_HEAD, 43100), (b"x" * (MAX_HEAD - 3) + b"\r\n\r\n", 43100)),
+]
+
+
+@pytest.mark.parametrize(("data", "error"), REFUSED)
 def test_head_that_cannot_become_right(data: bytes, error: int) -> None:
     """A head is refused at the first byte that cannot be right, and at its largest size."""
     for seen in (0, len(data) - 1):
@@ -56,25 +50,20 @@ def test_head_that_cannot_become_right(data: bytes, error: int) -> None:
 V2 = b"\r\n\r\n\0\r\nQUIT\n"
 
 
-@pytest.mark.parametrize(
-    "header",
-    [
-        b"PROXY TCP4 203.0.113.7 127.0.0.1 5000 80\r\n",
-        V2 + b"\x21\x11\0\x0c" + bytes(12),
-        V2 + b"\x20\0\0\0",
-    ],
-)
-def test_header_of_the_proxy_protocol(header: bytes) -> None:
-    """The header of the PROXY protocol ends where it says, in whatever pieces it arrives."""
-    for cut in range(len(header)):
-        assert proxy_header_end(bytearray(header[:cut])) is None
-    assert proxy_header_end(bytearray(header + HEAD)) == len(header)
+V1 = b"PROXY TCP4 203.0.113.7 127.0.0.1 5000 80\r\n"
 
 
-@pytest.mark.parametrize("data", [b"GET", b"P ", b"\r\nGET", b"PROXY " + b"x" * 200])
-def test_no_header_of_the_proxy_protocol(data: bytes) -> None:
-    """A connection without the header of the PROXY protocol begins with a head."""
-    assert proxy_header_end(bytearray(data)) == 0
+def test_header_of_the_proxy_protocol() -> None:
+    """The header of the PROXY protocol ends where it says, in whatever pieces it arrives.
+
+    A connection without it begins with a head.
+    """
+    for header in (V1, V2 + b"\x21\x11\0\x0c" + bytes(12), V2 + b"\x20\0\0\0"):
+        for cut in range(len(header)):
+            assert proxy_header_end(bytearray(header[:cut])) is None
+        assert proxy_header_end(bytearray(header + HEAD)) == len(header)
+    for data in (b"GET", b"P ", b"\r\nGET", b"PROXY " + b"x" * 200):
+        assert proxy_header_end(bytearray(data)) == 0
 
 
 def test_body_with_a_length() -> None:
@@ -116,28 +105,16 @@ def test_chunked_body_over_the_limit() -> None:
             body.end(bytearray(before + b"100\r\n" + b"x" * (size + 1)))
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"x\r\n",
-        b"\r\n",
-        b"-1\r\n",
-        b"0x1\r\n",
-        b"1_0\r\n",
-        b" 1\r\n",
-        b"1 x\r\n",
-        b"1\n\r\n",
-        b"1 \r\n",
-        b"1;a\rb\r\n",
-        b"1;a=\0\r\n",
-        b"0\r\nnot a field\r\n\r\n",
-        b"0\r\nX: y\n\nGET /plants HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"3\r\nabcd\r\n",
-        b"1" * 16 + b"\r\n",
-        b"1;" + b"x" * 8192,
-        b"1\r\n \r\n" * 12_000,
-    ],
-)
+MALFORMED = [
+    *(b"x\r\n", b"\r\n", b"-1\r\n", b"0x1\r\n", b"1_0\r\n", b" 1\r\n", b"1 x\r\n"),
+    *(b"1\n\r\n", b"1 \r\n"),
+    *(b"1;a\rb\r\n", b"1;a=\0\r\n", b"0\r\nnot a field\r\n\r\n", b"3\r\nabcd\r\n"),
+    b"0\r\nX: y\n\nGET /plants HTTP/1.1\r\nHost: x\r\n\r\n",
+    *(b"1" * 16 + b"\r\n", b"1;" + b"x" * 8192, b"1\r\n \r\n" * 12_000),
+]
+
+
+@pytest.mark.parametrize("data", MALFORMED)
 def test_malformed_chunk(data: bytes) -> None:
     """A chunked body that is malformed, or mostly not content, has no end."""
     with pytest.raises(EndlessBody):

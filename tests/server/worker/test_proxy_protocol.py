@@ -2,6 +2,7 @@
 
 import socket
 import struct
+from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
@@ -27,47 +28,48 @@ def serve(mode: str, *options: str) -> Gunicorn:
     return Gunicorn(*options, PLANTSTORE_TOKENS=TOKEN)
 
 
-@pytest.mark.parametrize(("mode", "header"), [("v1", V1), ("auto", V1), ("v2", V2), ("auto", V2)])
-def test_address_of_the_client(mode: str, header: bytes) -> None:
+@pytest.mark.parametrize(("mode", "headers"), [("v1", [V1]), ("v2", [V2]), ("auto", [V1, V2])])
+def test_address_of_the_client(mode: str, headers: list[bytes]) -> None:
     """The address of the client is that of the header, for all requests of the connection."""
-    with serve(mode) as server, server.connect() as connection:
-        for sent in (header, b"", b""):
-            connection.send(sent + post(b"{}"))
-            id = connection.receive().headers["x-request-id"]
-            assert server.wait_for(rf"(?m)\] (\S*) \"POST .* {id}$")[1] == ADDRESS
+    with serve(mode) as server:
+        for header in headers:
+            with server.connect() as connection:
+                for sent in (header, b"", b""):
+                    connection.send(sent + post(b"{}"))
+                    id = connection.receive().headers["x-request-id"]
+                    assert server.wait_for(rf"(?m)\] (\S*) \"POST .* {id}$")[1] == ADDRESS
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Gunicorn]:
+    """Run the service with both versions of the protocol."""
+    with serve("auto") as server:
+        yield server
 
 
 @pytest.mark.parametrize("header", [b"", LOCAL])
-def test_connection_without_a_client(header: bytes) -> None:
+def test_connection_without_a_client(server: Gunicorn, header: bytes) -> None:
     """A connection without a header, or of the load balancer itself, has its own address."""
-    with serve("auto") as server, server.connect() as connection:
-        connection.send(header + post(b"{}"))
-        id = connection.receive().headers["x-request-id"]
-        assert server.wait_for(rf"(?m)\] (\S*) \"POST .* {id}$")[1] == "127.0.0.1"
+    id = server.request(header + post(b"{}")).headers["x-request-id"]
+    assert server.wait_for(rf"(?m)\] (\S*) \"POST .* {id}$")[1] == "127.0.0.1"
 
 
 @pytest.mark.parametrize("header", [V1, V2, V1[:20], V2[:20], V2[:3], LOCAL])
-def test_clients_that_send_only_the_header(header: bytes) -> None:
+def test_clients_that_send_only_the_header(server: Gunicorn, header: bytes) -> None:
     """Clients that send the header, or a part of it, and nothing else, do not block others."""
-    with serve("auto") as server, ExitStack() as opened:
+    with ExitStack() as opened:
         for _ in range(CLIENTS):
             opened.enter_context(server.connect()).send(header)
         assert promptly(server, V2 + post(new_rose())).status == 200
 
 
-@pytest.mark.parametrize(
-    ("header", "error"),
-    [
-        (b"PROXY x\r\n", 40000),
-        (b"PROXY " + b"x" * 200, 40000),
-        (SIGNATURE + b"\x31\x11\0\x0c" + bytes(12), 40000),
-        (b"GET /\r\n", 40000),
-    ],
-)
-def test_malformed_header(header: bytes, error: int) -> None:
+V3 = SIGNATURE + b"\x31\x11\0\x0c" + bytes(12)
+
+
+@pytest.mark.parametrize("header", [b"PROXY x\r\n", b"PROXY " + b"x" * 200, V3, b"GET /\r\n"])
+def test_malformed_header(server: Gunicorn, header: bytes) -> None:
     """A malformed header is an Error."""
-    with serve("auto") as server:
-        assert promptly(server, header + b"\r\n\r\n").error == error
+    assert promptly(server, header + b"\r\n\r\n").error == 40000
 
 
 def test_header_of_a_client_that_is_no_proxy() -> None:
