@@ -3,9 +3,10 @@
 from collections.abc import Collection
 from http import HTTPMethod
 from itertools import combinations, product
+from typing import Any
 
 import pytest
-from flask import Flask
+from flask import Flask, url_for
 
 from plantstore import create_app
 from plantstore.blueprint import OPERATIONS
@@ -52,7 +53,10 @@ def test_each_operation_is_enabled_separately(operations: Collection[str]) -> No
 
 
 def test_site_has_only_the_rules_of_the_operations() -> None:
-    """The blueprint has one rule for each operation, whose endpoint is the operation's name."""
+    """The blueprint has one rule for each operation, whose endpoint is the operation's name.
+
+    A site can build the URL of each rule, such as for a list of its pages.
+    """
     site = Flask("site", static_folder=None)
     site.register_blueprint(make_blueprint(operations=[*OPERATIONS]), url_prefix="/garden")
     assert {(rule.endpoint, rule.rule) for rule in site.url_map.iter_rules()} == {
@@ -62,6 +66,11 @@ def test_site_has_only_the_rules_of_the_operations() -> None:
         ("plantstore.update", "/garden/plants/<plantstore_id>"),
         ("plantstore.delete", "/garden/plants/<plantstore_id>"),
     }
+    with site.test_request_context():
+        for rule in site.url_map.iter_rules():
+            values: dict[str, Any] = dict.fromkeys(rule.arguments, "x")
+            url = url_for(rule.endpoint, **values)
+            assert site.test_client().options(url).status_code == 200
 
 
 def test_other_methods_in_a_site(site: Flask) -> None:
