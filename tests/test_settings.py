@@ -138,7 +138,7 @@ WRONG: list[tuple[str, str, list[Any]]] = [
     ),
     ("TOKENS_FILE", f"PLANTSTORE_TOKENS_FILE: {os.strerror(2)}", ["hunter2"]),
     ("TOKENS_FILE", f"PLANTSTORE_TOKENS_FILE: {os.strerror(21)}", ["/"]),
-    ("TOKENS_FILE", "PLANTSTORE_TOKENS_FILE: embedded null", ["hunter2\0"]),
+    ("TOKENS_FILE", "PLANTSTORE_TOKENS_FILE: ", ["hunter2\0"]),
     ("TOKENS_FILE", "PLANTSTORE_TOKENS_FILE: not a regular file", [os.devnull]),
     (
         "MAX_BODY",
