@@ -230,7 +230,7 @@ def test_try_each_operation_on_the_page(page: Page, url: str) -> None:
 
     No request leaves the machine, and the console has no error.
     """
-    page.set_viewport_size({"width": 900, "height": 1130})
+    page.set_viewport_size({"width": 900, "height": 1200})
     visit = Visit(page, f"{url}docs")
     create = visit.open("createPlant")
     visit.execute(create, "401", "40101")
