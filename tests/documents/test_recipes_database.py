@@ -2,13 +2,14 @@
 
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import text
 
-from plantstore import StoreUnavailable
+from plantstore import PlantExists, StoreUnavailable
 from tests.support.fresh import run
 from tests.support.readme import VERIFY_TOKEN_PASSED, create_rose, recipe, run_recipes, site_code
 from tests.support.responses import check_error
@@ -188,7 +189,8 @@ def test_sqlite3_recipe(tmp_path: Path) -> None:
         with pytest.raises(StoreUnavailable, match="open transaction|not responded in time"):
             store.add(LILY)
         db.commit()
-        store.add(LILY)
+        with suppress(PlantExists):  # A busy machine executes the first add after its deadline.
+            store.add(LILY)
         assert list(store) == [ROSE_PLANT, LILY]
 
 
