@@ -282,6 +282,22 @@ def test_programs_of_the_quick_start(
 
 @needs_node
 @pytest.mark.server
+def test_list_in_javascript(store: MemoryStore, tmp_path: Path) -> None:
+    """The JavaScript module prints each plant of all pages once, or ends with an Error."""
+    stored = [LILY._replace(id=id) for id in range(250)]
+    for plant in stored:
+        store.add(plant)
+    code = block("javascript-list", ERROR_PAGE)
+    with serving(store, *["served"] * 3, "unavailable") as url:
+        code = code.replace("http://127.0.0.1:8000", url)
+        printed, error = execute(JAVASCRIPT, code, tmp_path)
+        assert [json.loads(line) for line in printed.splitlines()] == [*map(Plant.members, stored)]
+        assert error == ""
+        assert execute(JAVASCRIPT, code, tmp_path) == ("", "Error: 503 ")
+
+
+@needs_node
+@pytest.mark.server
 @pytest.mark.parametrize(
     ("faults", "printed", "error"),
     [
