@@ -151,9 +151,8 @@ def create_blueprint(
     check_verify_token(verify_token)
     if max_body < 1:
         raise ValueError("max_body must be at least 1 byte")
-    operations = [*operations]
     try:
-        check_operations(operations)
+        operations = check_operations([*operations])
     except ValueError as error:
         raise ValueError(f"operations {error}") from None
     check_store(store, operations)

@@ -59,9 +59,10 @@ class MemoryStore(Store):
             if id not in self._required:
                 raise KeyError(id)
             for column, value in zip(self._columns, plant[1:], strict=True):
-                column[id] = value
                 if value is None:
-                    del column[id]
+                    column.pop(id, None)
+                else:
+                    column[id] = value
 
     def get(self, id: int) -> Plant | None:
         """Return the plant with this id, or ``None`` if there is none."""
