@@ -44,7 +44,7 @@ TWO_SLASHES = f"{ERRORS[40401][0]} It begins with two slashes."
 
 
 def check_operations(names: Collection[str]) -> list[str]:
-    """Return the names of the operations to serve, each once.
+    """Return the names of the operations to serve, without repetitions.
 
     :raises ValueError: if there is no name, or an unknown one. The message does not show it.
     """
@@ -55,7 +55,7 @@ def check_operations(names: Collection[str]) -> list[str]:
 
 
 def check_store(store: Store, operations: Collection[str]) -> Store:
-    """Return a store that has the methods of the operations, or raise ValueError."""
+    """Return the store if it has the methods of the operations, or raise ValueError."""
     if "update" in operations and getattr(type(store), "replace", None) is Store.replace:
         raise ValueError("this store cannot change plants: leave out the operation update")
     return store

@@ -89,18 +89,19 @@ class Settings:
     """
 
     def __init__(self, source: Mapping[str, Any]) -> None:
-        self._source = {name: source[name] for name in source if name.startswith("PLANTSTORE_")}
+        given = {name: source[name] for name in source if name.startswith("PLANTSTORE_")}
+        self._source = {entry.name: entry.default for entry in SETTINGS} | given
 
     def __getitem__(self, setting: Setting[_T]) -> _T:
         """Return the value of a setting, or raise :exc:`SettingsError` if it is wrong."""
         try:
-            return setting.parse(self._source.get(setting.name, setting.default))
+            return setting.parse(self._source[setting.name])
         except ValueError as error:
             raise SettingsError(f"{setting.name}: {error}") from None
 
     def _describe(self, setting: Setting[Any]) -> str:
         self[setting]  # This raises SettingsError if the value is wrong.
-        return ", ".join(words(self._source.get(setting.name, setting.default)))
+        return ", ".join(words(self._source[setting.name]))
 
     def _describe_store(self) -> str:
         with self.open_store():
@@ -116,7 +117,7 @@ class Settings:
         return "all names are known"
 
     def findings(self) -> Iterator[str | SettingsError]:
-        """Yield a line, or the error, about all that a start needs. It opens no connection."""
+        """Yield a line, or an error, for each check before the start. It opens no connection."""
         checks = {"Settings": self.check_names, "Tokens": self.describe_tokens}
         others = [entry for entry in SETTINGS if entry not in {TOKENS, TOKENS_FILE, STORE}]
         checks |= {entry.name: partial(self._describe, entry) for entry in others}
@@ -161,8 +162,8 @@ class Settings:
             raise SettingsError(f"{TOKENS_FILE.name}: {describe_fault(error)}") from None
 
     def open_store(self) -> Store:
-        """Open the store, or raise :exc:`SettingsError` if it is wrong or lacks an operation."""
-        operations = words(self._source.get(SERVED_OPERATIONS.name))  # They may be wrong, too.
+        """Open the store, or raise :exc:`SettingsError` if it is wrong, or cannot update."""
+        operations = words(self._source[SERVED_OPERATIONS.name])  # Checked by its own entry.
         try:
             return check_store(open_store(self[STORE]), operations)
         except ValueError as error:

@@ -17,8 +17,8 @@ _signals = Namespace()
 #: the client. An exception that a receiver raises is logged and has no other effect.
 plant_added: NamedSignal = _signals.signal("plant-added")
 
-#: The signal that is sent after a request has changed a plant, with the values of
-#: :data:`plant_added`. ``plant`` is as it is now.
+#: The signal that is sent after a request has changed a plant, with the same arguments as
+#: :data:`plant_added`. ``plant`` is the new plant.
 plant_changed: NamedSignal = _signals.signal("plant-changed")
 
 #: The signal that is sent after a request has removed a plant. The sender is the Flask

@@ -104,7 +104,7 @@ def opened(url: str) -> Iterator[Store]:
 def refuse_database(file: str, copied: str = "") -> None:
     """Refuse to replace an SQLite database, or a file that belongs to one.
 
-    :param copied: a database. If it is given, an earlier copy of it may be replaced.
+    :param copied: the database that is copied to the file, whose earlier copy may be replaced.
     """
     target = os.path.realpath(file)
     base = re.sub("-(wal|shm|journal)$", "", target)

@@ -1,4 +1,4 @@
-"""The standard streams of a command: errors when it writes, text for terminals, progress bars."""
+"""The standard streams of a command: write errors, text for a terminal, and progress bars."""
 
 import os
 import sys

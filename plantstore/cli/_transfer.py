@@ -105,7 +105,7 @@ def import_(store: Store, file: str, format: Format, skip_existing: bool) -> Non
                 recent.append((line, plant.id))
                 yield plant
 
-    # If the size is unknown, there is no bar: it would hide that of an export in the same pipe.
+    # Without a size, there is no bar: it would hide the bar of an export in the same pipe.
     size = os.path.getsize(file) if os.path.isfile(file) else 0
     try:
         with (

@@ -8,7 +8,7 @@ from typing import Any
 from ..blueprint import OPERATIONS
 from ..errors import ERRORS_PAGE
 
-# The responses that each operation has.
+# The statuses of the responses that all operations have.
 _COMMON = ("401", "403", "405", "500", "503", "default")
 
 
@@ -35,7 +35,7 @@ def make_document(operations: Collection[str] = ("create",)) -> dict[str, Any]:
 
 
 def _add_common(paths: dict[str, Any]) -> None:
-    """Add the responses that each operation has, which are those of a create."""
+    """Add to each operation the responses that all operations have. Those of a create are used."""
     created = paths["/plants"]["post"]["responses"]
     common = {status: created[status] for status in _COMMON}
     for item in paths.values():

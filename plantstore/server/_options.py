@@ -1,4 +1,4 @@
-"""Checks of options of gunicorn. A wrong one would end the service, also at a reload."""
+"""Checks of gunicorn's options. A wrong value would end the service, also during a reload."""
 
 from typing import Any
 

@@ -73,7 +73,7 @@ class OwnConnections:
 
         :raises StoreUnavailable: for every error of the database, and after the deadline.
         """
-        if self.database.one_writer:  # A file needs no lane: it always responds.
+        if self.database.one_writer:  # A file always responds, so no lane is needed.
             with self._failures.explained(statements, self.engine.connect) as connection:
                 self.database.watch(connection)
                 yield lambda run: self._failures.explained(
