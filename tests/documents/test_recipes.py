@@ -263,7 +263,7 @@ def test_log_recipes(config: str, times: int) -> None:
     """
     # Another process: pytest configures the logging of its own.
     program = shlex.join([sys.executable, "-c", site_code(config, THREE_REQUESTS)])
-    shown = run(f"PYTHONPATH={ROOT} {program} 2>&1", ROOT)
+    shown = run(f"{program} 2>&1", ROOT, PYTHONPATH=str(ROOT))
     assert len(shown.splitlines()) == times * 3
     for text in ("40101: Send ", "Plant 1 was added (", "40004: A plant "):
         assert shown.count(text) == times

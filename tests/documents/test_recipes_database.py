@@ -1,5 +1,6 @@
 """The recipes for site owners that need a database, and the tests of the guide."""
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -72,14 +73,14 @@ def test_migration_recipe(run_site: RunSite, caplog: pytest.LogCaptureFixture) -
         check_error(create_rose(names["app"]), 50303)
         assert caplog.text.count("table plants: it does not exist") == number
         assert caplog.text.count("flask db upgrade") == number
-    programs = f"export PYTHONPATH={ROOT} FLASK_APP=shop PATH={Path(sys.executable).parent}:$PATH"
+    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     migrate = recipe("migration").strip() + " && flask db check"
     for code, command in (
         (site_code(store=DATABASE + USER), f"flask db init && {migrate}"),
         (site_code(store=DATABASE, garden=USERS), migrate),
     ):
         Path("shop.py").write_text(code)
-        run(f"{programs} && {command}", Path())
+        run(command, Path(), PYTHONPATH=str(ROOT), FLASK_APP="shop", PATH=programs)
     assert create_rose(names["app"]).status_code == 200
     assert read(names, "SELECT id, name, tag FROM plants") == [tuple(ROSE_PLANT)]
     assert read(names, "SELECT token_digest FROM user") == []
@@ -216,8 +217,8 @@ def test_recipes_for_tests(tmp_path: Path, site: str, tests: str, result: str) -
     """The tests of the guide pass, with warnings as errors, and find a forgotten csrf.exempt."""
     (tmp_path / "shop.py").write_text(site)
     (tmp_path / "test_shop.py").write_text(tests)
-    command = f"{sys.executable} -m pytest -q -W error -p no:cacheprovider . || true"
-    assert result in run(f"PYTHONPATH={ROOT} {command}", tmp_path)
+    command = f"'{sys.executable}' -m pytest -q -W error -p no:cacheprovider . || true"
+    assert result in run(command, tmp_path, PYTHONPATH=str(ROOT))
 
 
 def test_whole_site_in_production() -> None:

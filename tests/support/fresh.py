@@ -28,10 +28,14 @@ def copy_project(folder: Path) -> Path:
     return Path(shutil.copytree(ROOT, folder / "plantstore", ignore=ignored))
 
 
-def run(command: str, folder: Path) -> str:
+def run(command: str, folder: Path, **environment: str) -> str:
     """Run a shell command in a folder, which must succeed; return its standard output."""
     done = subprocess.run(
-        ["bash", "-c", command], cwd=folder, env=ENVIRONMENT, capture_output=True, check=False
+        ["bash", "-c", command],
+        cwd=folder,
+        env={**ENVIRONMENT, **environment},
+        capture_output=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr.decode()
     return done.stdout.decode()
