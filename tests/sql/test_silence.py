@@ -174,7 +174,9 @@ def test_connection_lost_without_silence(
     limit(monkeypatch, lost=3)
     lost = {*gate.clients}
     gate.silence()
+    lanes = own_connections(store)._writing._lanes  # noqa: SLF001
     with started(lambda: add(store, 1)) as (first,):
+        wait_until(lambda: not all(lane.is_free for lane in lanes))
         wait_until(lambda: not add(store))
     assert first.result()
     wait_until(lambda: add(store) == "" and not lost & gate.clients)
