@@ -30,6 +30,8 @@ graceful_timeout = 30  # Seconds that requests have to finish after SIGTERM.
 # gunicorn never kills a worker: the plants in its memory would be lost.
 timeout = 0
 forwarder_headers = ""  # A client cannot choose the URL prefix of the service by a header.
+secure_scheme_headers: dict[str, str] = {}  # Nor its scheme.
+forwarded_allow_ips = "*"  # So gunicorn need not compare the address of each client.
 logger_class: str = f"{Logger.__module__}.{Logger.__qualname__}"
 # Without the query and the user name: a client may send its token in the wrong place.
 access_log_format = '%(h)s "%(m)s %(U)s %(H)s" %(s)s %(b)s %(L)s "%(a)s" %({x-request-id}o)s'

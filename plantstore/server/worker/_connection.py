@@ -31,42 +31,30 @@ class Connection:
         sock.setblocking(False)
         self.sock = sock
         self.fd: int = sock.fileno()
-        self.client = client
-        self.server = server
+        self.client, self.server = client, server
         #: A thread that has this lock is responsible for the connection. Others leave it alone.
         self.lock = Lock()
-        #: When the worker stops waiting for the client, by the monotonic clock.
-        self.deadline = 0.0
-        #: What has arrived of the next requests.
-        self.data = bytearray()
-        #: Whether the client sends nothing more.
-        self.has_ended = False
+        #: The event for which it waits, and until when, by the monotonic clock.
+        self.event, self.deadline = EPOLLIN, 0.0
+        #: What has arrived of the next requests, and whether the client sends nothing more.
+        self.data, self.has_ended = bytearray(), False
         #: What the client has not read yet.
         self.output = bytearray()
-        #: The event for which the connection waits.
-        self.event = EPOLLIN
-        #: The number of requests that have arrived.
-        self.requests = 0
-        #: What the PROXY protocol says of the client, for all requests.
-        self.proxied: Any = None
-        #: How many bytes are still discarded, after the last response.
-        self.discarded: int | None = None
-        #: Whether the connection is closed after the response.
-        self.is_last = False
+        #: The number of requests that have arrived, and what the PROXY protocol says of the client.
+        self.requests, self.proxied = 0, None
+        #: Whether the response is the last one, and how many bytes are still discarded after it.
+        self.is_last, self.to_discard = False, 0
         self.begin_request()
 
     def begin_request(self) -> None:
         """Wait for the next request."""
         #: The number of bytes of the head that have been looked at.
         self.seen = 0
-        #: The request as gunicorn has parsed its head.
+        #: The request as gunicorn has parsed its head, and the size of the head in bytes.
         self.request: Any = None
-        #: The size of its head in bytes.
         self.head_size = 0
-        #: Its body, which knows where it ends.
-        self.body: Any = None
-        #: Whether the worker does not wait for the rest of the body.
-        self.is_late = False
+        #: Returns where the body ends in what has arrived.
+        self.body_end: Any = None
         #: When the whole request had arrived.
         self.arrived = 0.0
 
@@ -131,8 +119,8 @@ class Connection:
     def discard(self) -> bool:
         """Discard what the client still sends, and return whether it may send more."""
         size = len(socket.socket.recv(self.sock, _RECEIVED_SIZE))  # TLS has ended.
-        self.discarded = (self.discarded or 0) - size
-        return size > 0 and self.discarded > 0
+        self.to_discard -= size
+        return size > 0 and self.to_discard > 0
 
     def finish(self) -> None:
         """Send nothing more."""

@@ -1,6 +1,7 @@
 """Where a request ends in the bytes that have arrived of it."""
 
 import re
+from collections.abc import Callable
 
 from ._refusals import RefusedRequest
 
@@ -62,28 +63,23 @@ def head_end(data: bytearray, start: int, seen: int) -> int | None:
     return None
 
 
-class SizedBody:
-    """A body with a Content-Length.
+def sized_body(start: int, limit: int, size: int) -> Callable[[bytearray], int | None]:
+    """Return a function that returns where a body with a Content-Length ends.
 
-    :param start: the position at which it begins.
+    Its argument is what has arrived, and it returns ``None`` if more must arrive. It raises
+    :exc:`EndlessBody` if more than the limit will arrive.
+
+    :param start: the position at which the body begins.
     :param limit: its maximum size in bytes.
     :param size: its size in bytes.
     """
 
-    def __init__(self, start: int, limit: int, size: int) -> None:
-        self._end = start + size
-        self._is_endless = size > limit
-
-    def end(self, data: bytearray) -> int | None:
-        """Return the position after the body.
-
-        :param data: what has arrived. Each call must have what earlier calls had.
-        :returns: ``None`` if more must arrive.
-        :raises EndlessBody: if more than the limit will arrive.
-        """
-        if self._is_endless:
+    def end(data: bytearray) -> int | None:
+        if size > limit:
             raise EndlessBody
-        return self._end if len(data) >= self._end else None
+        return start + size if len(data) >= start + size else None
+
+    return end
 
 
 class ChunkedBody:
@@ -100,8 +96,9 @@ class ChunkedBody:
         self._last = start + 2 * limit + _MAX_FRAMING
 
     def end(self, data: bytearray) -> int | None:
-        """Return the position after the body, as :meth:`SizedBody.end`.
+        """Return the position after the body, or ``None`` if more must arrive.
 
+        :param data: what has arrived. Each call must have what earlier calls had.
         :raises EndlessBody: if more than the limit has arrived, or something that is no chunk.
         :raises RefusedRequest: if the trailers are too large.
         """

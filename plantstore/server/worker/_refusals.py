@@ -27,7 +27,6 @@ _REFUSALS: dict[str, tuple[int, str]] = {
     "InvalidHeaderName": (40000, "The name of a header is invalid."),
     "ObsoleteFolding": (40000, "A header must be on one line."),
     "ParseException": (40000, "The request is not valid HTTP."),
-    "SSLError": (40000, "The request is not valid TLS."),
     "BaseException": _FAILED,
 }
 
@@ -39,6 +38,13 @@ class RefusedRequest(Exception):
         super().__init__(number, message)
         self.number = number
         self.message = message
+
+
+class InvalidTLS(RefusedRequest):
+    """What has arrived is not valid TLS: there can be no response."""
+
+    def __init__(self) -> None:
+        super().__init__(40000, "The request is not valid TLS.")
 
 
 def refusal(error: Any) -> tuple[int, str]:

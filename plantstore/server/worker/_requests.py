@@ -1,6 +1,6 @@
 """A request: gunicorn parses its head, and then the application is called."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
@@ -10,7 +10,7 @@ from gunicorn.http.message import Request
 from gunicorn.http.unreader import IterUnreader
 
 from ._connection import ClientGone, Connection
-from ._framing import ChunkedBody, SizedBody
+from ._framing import ChunkedBody, sized_body
 from ._refusals import ONE_HOST, RefusedRequest
 
 # The bytes that may wait for a client while the application produces more.
@@ -39,24 +39,25 @@ def parse(cfg: Any, conn: Connection, size: int) -> Any:
     if conn.requests == 1 and (request.proxy_protocol_info or {}).get("client_addr"):
         conn.proxied = request.proxy_protocol_info
     request.proxy_protocol_info = conn.proxied
-    hosts = len(_values(request, "HOST"))
-    if hosts > 1 or not hosts and request.version > (1, 0):  # RFC 9112 section 3.2.
+    fields = dict(request.headers)  # gunicorn refuses repeated fields, but for lists.
+    if "HOST" not in fields and request.version > (1, 0):  # RFC 9112 section 3.2.
         raise RefusedRequest(40005, ONE_HOST)
     request.version = min(request.version, (1, 1))
-    if "close" in _members(request, "CONNECTION"):
+    if "CONNECTION" in fields and _asks_to_close(request):
         request.force_close()
     return request
 
 
-def body_of(request: Any, start: int, limit: int) -> ChunkedBody | SizedBody:
-    """Return the body of a request.
+def body_of(request: Any, start: int, limit: int) -> Callable[[bytearray], int | None]:
+    """Return a function that returns where the body of a request ends in what has arrived.
 
-    :param start: the position at which it begins in what has arrived.
+    :param start: the position at which it begins.
     :param limit: its maximum size in bytes.
     """
-    if _values(request, "TRANSFER-ENCODING"):
-        return ChunkedBody(start, limit)
-    return SizedBody(start, limit, int(next(iter(_values(request, "CONTENT-LENGTH")), 0)))
+    fields = dict(request.headers)
+    if "TRANSFER-ENCODING" in fields:
+        return ChunkedBody(start, limit).end
+    return sized_body(start, limit, int(fields.get("CONTENT-LENGTH", 0)))
 
 
 def add_body(request: Any, body: bytes) -> None:
@@ -67,7 +68,8 @@ def add_body(request: Any, body: bytes) -> None:
 
 def expects_continue(request: Any) -> bool:
     """Return whether the client sends the body only after the status 100."""
-    return request.version > (1, 0) and "100-continue" in _members(request, "EXPECT")
+    # gunicorn refuses another value.
+    return request.version > (1, 0) and "EXPECT" in dict(request.headers)
 
 
 def respond(worker: Any, conn: Connection, *, is_last: bool) -> bool:
@@ -112,10 +114,6 @@ def _write(response: Any, items: Iterable[bytes], conn: Connection) -> None:
     response.close()
 
 
-def _values(request: Any, name: str) -> list[str]:
-    return [value for field, value in request.headers if field == name]
-
-
-def _members(request: Any, name: str) -> set[str]:
-    """Return the members of the list that the fields of a name are, in lower case."""
-    return {member.strip(" \t") for member in ",".join(_values(request, name)).lower().split(",")}
+def _asks_to_close(request: Any) -> bool:
+    options = ",".join(value for name, value in request.headers if name == "CONNECTION")
+    return "close" in (option.strip(" \t") for option in options.lower().split(","))

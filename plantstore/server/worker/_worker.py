@@ -31,7 +31,7 @@ from gunicorn.workers.base import Worker as BaseWorker
 
 from ._connection import SEND_TIMEOUT, ClientGone, Connection
 from ._framing import EndlessBody, head_end, proxy_header_end
-from ._refusals import refusal, response
+from ._refusals import InvalidTLS, refusal, response
 from ._requests import ResponseFailed, add_body, body_of, expects_continue, parse, respond
 
 # File descriptors for everything but connections of clients: a SQL store has up to 16 connections,
@@ -148,6 +148,9 @@ class Worker(BaseWorker):
     # The main thread.
 
     def _start(self) -> None:
+        # gunicorn looks up some forty settings for each request, by a slow method of its own.
+        found = {name: setting.get() for name, setting in self.cfg.settings.items()}
+        self.cfg.__dict__.update(found)
         most = self.cfg.threads if self.may_wait else 1
         self._batch = 1 if self.may_wait else 64
         self._queue = _Queue(most)
@@ -178,10 +181,10 @@ class Worker(BaseWorker):
         # Rare: a thread has just renewed its deadline. Or the threads are late, not the client.
         if left > 0 or conn.is_ready():
             self._wait(conn, conn.event, max(left, 1.0))
-        elif conn.request is None or conn.is_late:
+        elif conn.request is None or conn.is_last:
             self._close(conn)
         else:
-            conn.is_late = True
+            conn.is_last = True
             self._wait(conn, EPOLLOUT, _READ_TIMEOUT)
 
     def _stop(self) -> None:
@@ -256,7 +259,7 @@ class Worker(BaseWorker):
         If possible, it is not one whose client still receives a response.
         """
         conns = [*self._connections.values()]
-        idle = (conn for conn in conns if not conn.output and conn.discarded is None)
+        idle = (conn for conn in conns if not conn.output and not conn.to_discard)
         for conn in chain(idle, conns):
             if conn.lock.acquire(blocking=False):
                 self._close(conn)
@@ -268,7 +271,7 @@ class Worker(BaseWorker):
     def _continue(self, conn: Connection) -> None:
         """Continue with a connection after an event."""
         try:
-            if conn.discarded is not None:
+            if conn.to_discard:
                 self._discard(conn)
             elif conn.output:
                 self._send(conn)
@@ -276,9 +279,7 @@ class Worker(BaseWorker):
                 self._receive(conn)
         except OSError as error:
             if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
-                self._log_refusal(conn, error)
-                conn.is_last = True  # There is no response.
-                self._send(conn)
+                self._refuse(conn, InvalidTLS())
             else:
                 self._close(conn)
         except Exception as error:  # noqa: BLE001  # A fault ends neither the thread nor the worker.
@@ -304,11 +305,11 @@ class Worker(BaseWorker):
             return False
         end = None
         try:
-            end = conn.body.end(conn.data)
-            conn.is_late = conn.is_late or end is None and conn.has_ended
+            end = conn.body_end(conn.data)
+            conn.is_last = conn.is_last or end is None and conn.has_ended
         except EndlessBody:
-            conn.is_late = True
-        if end is None and not conn.is_late:
+            conn.is_last = True
+        if end is None and not conn.is_last:
             if is_new and expects_continue(conn.request):
                 conn.sendall(_CONTINUE)
                 conn.flush()
@@ -331,7 +332,7 @@ class Worker(BaseWorker):
             return False
         conn.request = parse(self.cfg, conn, end)
         conn.head_size = end
-        conn.body = body_of(conn.request, end, self.max_body)
+        conn.body_end = body_of(conn.request, end, self.max_body)
         conn.deadline = self._after(_READ_TIMEOUT)
         return True
 
@@ -340,7 +341,7 @@ class Worker(BaseWorker):
         self.set_waited(time.monotonic() - conn.arrived)
         self._count_request()
         is_full = len(self._connections) >= self._most_connections
-        is_last = conn.is_late or is_full or not self.alive or not self.cfg.keepalive
+        is_last = conn.is_last or is_full or not self.alive or not self.cfg.keepalive
         try:
             conn.is_last = not respond(self, conn, is_last=is_last)
         except ClientGone:
@@ -374,7 +375,7 @@ class Worker(BaseWorker):
         if not is_sent:
             self._wait(conn, EPOLLOUT, SEND_TIMEOUT)
         elif conn.is_last:  # Closing it now could destroy the response.
-            conn.discarded = _LINGER_SIZE
+            conn.to_discard = _LINGER_SIZE
             self._wait(conn, EPOLLIN, _LINGER_TIMEOUT)
         elif conn.has_buffered():
             self._wait(conn, EPOLLOUT, SEND_TIMEOUT)  # The requests of other clients are first.
@@ -389,19 +390,14 @@ class Worker(BaseWorker):
 
     def _refuse(self, conn: Connection, error: BaseException) -> None:
         """Refuse what is not valid HTTP with an Error (interface section 7), and close."""
-        number, body, headers = self._log_refusal(conn, error)
-        is_head = conn.request.method == "HEAD" if conn.request else conn.data[:5] == b"HEAD "
-        conn.sendall(response(number // 100, body, headers, with_body=not is_head))
-        conn.is_last = True
-        self._send(conn)
-
-    def _log_refusal(
-        self, conn: Connection, error: BaseException
-    ) -> tuple[int, bytes, dict[str, str]]:
         number, message = refusal(error)
         address = conn.client[0] if isinstance(conn.client, tuple) else None
-        fault = error if number == 50001 else None
-        return number, *self.refuse(number, message, address, fault)
+        body, headers = self.refuse(number, message, address, error if number == 50001 else None)
+        if not isinstance(error, InvalidTLS):
+            is_head = conn.request.method == "HEAD" if conn.request else conn.data[:5] == b"HEAD "
+            conn.sendall(response(number // 100, body, headers, with_body=not is_head))
+        conn.is_last = True
+        self._send(conn)
 
     def _wait(self, conn: Connection, event: int, seconds: float | None = None) -> None:
         """Wait for an event of a connection.

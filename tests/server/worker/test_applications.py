@@ -110,10 +110,11 @@ def test_response_in_parts_that_fails(parts: Gunicorn) -> None:
         parts.wait_for(r"\[ERROR\] The application has failed\n(.|\n)*FileNotFoundError")
 
 
-@pytest.mark.parametrize("error", ["ValueError", "SystemExit", "TimeoutError"])
+@pytest.mark.parametrize("error", ["SystemExit", "TimeoutError", "ssl.SSLError"])
 def test_application_that_fails(tmp_path: Path, error: str) -> None:
     """An application that raises any exception ends no thread: clients get an Error without it."""
-    (tmp_path / "own.py").write_text(f"def app(environ, start_response):\n    raise {error}")
+    own = f"import ssl\ndef app(environ, start_response):\n    raise {error}"
+    (tmp_path / "own.py").write_text(own)
     with Gunicorn("--threads=1", "--pythonpath", str(tmp_path), "own:app") as server:
         for _ in range(4):
             response = promptly(server, post(b""))

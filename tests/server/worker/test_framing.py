@@ -8,9 +8,9 @@ from plantstore.server.worker._framing import (
     MAX_HEAD,
     ChunkedBody,
     EndlessBody,
-    SizedBody,
     head_end,
     proxy_header_end,
+    sized_body,
 )
 from plantstore.server.worker._refusals import RefusedRequest
 from tests.support.serving import chunk
@@ -68,11 +68,11 @@ def test_header_of_the_proxy_protocol() -> None:
 
 def test_body_with_a_length() -> None:
     """A body with a Content-Length ends there; one over the limit has no end."""
-    body = SizedBody(3, 4, 4)
-    assert body.end(bytearray(6)) is None
-    assert body.end(bytearray(7)) == body.end(bytearray(9)) == 7
+    end = sized_body(3, 4, 4)
+    assert end(bytearray(6)) is None
+    assert end(bytearray(7)) == end(bytearray(9)) == 7
     with pytest.raises(EndlessBody):
-        SizedBody(3, 4, 5).end(bytearray())
+        sized_body(3, 4, 5)(bytearray())
 
 
 LAST = [b"0\r\n\r\n", b"000;x=y\r\n\r\n", b"0\r\nX: y\r\nZ: y\r\n\r\n"]
