@@ -39,11 +39,12 @@ def parse(cfg: Any, conn: Connection, size: int) -> Any:
     if conn.requests == 1 and (request.proxy_protocol_info or {}).get("client_addr"):
         conn.proxied = request.proxy_protocol_info
     request.proxy_protocol_info = conn.proxied
-    fields = dict(request.headers)  # gunicorn refuses repeated fields, but for lists.
-    if "HOST" not in fields and request.version > (1, 0):  # RFC 9112 section 3.2.
+    names = [name for name, _ in request.headers]
+    hosts = names.count("HOST")
+    if hosts > 1 or not hosts and request.version > (1, 0):  # RFC 9112 section 3.2.
         raise RefusedRequest(40005, ONE_HOST)
     request.version = min(request.version, (1, 1))
-    if "CONNECTION" in fields and _asks_to_close(request):
+    if "CONNECTION" in names and _asks_to_close(request):
         request.force_close()
     return request
 
