@@ -18,12 +18,12 @@ from ._metrics_files import create_folder
 from ._options import check_options
 from ._reloading import check_reloads, checks_reloads
 from ._stopping import limit_stops
-from .worker import missing_names
+from . import worker
 
 wsgi_app = "plantstore.wsgi:app"
 _WORKER = "plantstore.server._service_worker.ServiceWorker"
 # If something is missing that our worker needs, gunicorn's own worker class serves.
-worker_class = "gthread" if missing_names() else _WORKER
+worker_class = "gthread" if worker.missing else _WORKER
 threads = 8
 http_parser = "python"  # gunicorn_h1c 0.6.9 accepts header lines that RFC 9112 forbids.
 graceful_timeout = 30  # Seconds that requests have to finish after SIGTERM.
@@ -56,8 +56,7 @@ def when_ready(server: Any) -> None:
         name = f"{__name__}.on_starting"
         server.log.warning("A wrong reload can end the service: on_starting must call %s", name)
     if not hasattr(server.worker_class, "set_waited"):
-        missing = f"{missing_names()[0]} is missing" if missing_names() else ""
-        reason = missing or f"its worker class is not {_WORKER}"
+        reason = worker.missing or f"its worker class is not {_WORKER}"
         server.log.warning("Slow clients can stop the service: %s", reason)
     if server.cfg.statsd_host and isinstance(server.log, Logger):
         server.log.warning("--statsd-host has no effect: PLANTSTORE_METRICS=1 serves metrics")

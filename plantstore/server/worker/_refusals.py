@@ -3,7 +3,7 @@
 from http import HTTPStatus
 from typing import Any
 
-from gunicorn import util
+from gunicorn.util import http_date
 
 #: The message of 40005.
 ONE_HOST = "There must be one Host header."
@@ -65,7 +65,7 @@ def response(status: int, body: bytes, headers: dict[str, str], *, with_body: bo
     head = (
         f"HTTP/1.1 {status} {HTTPStatus(status).phrase}",
         "Connection: close",
-        f"Date: {util.http_date()}",
+        f"Date: {http_date()}",
         f"Content-Length: {len(body)}",
         *(f"{name}: {value}" for name, value in headers.items()),
     )

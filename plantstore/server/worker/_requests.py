@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
-from gunicorn.http import wsgi
 from gunicorn.http.errors import NoMoreData
 from gunicorn.http.message import Request
 from gunicorn.http.unreader import IterUnreader
+from gunicorn.http.wsgi import create
 
 from ._connection import ClientGone, Connection
 from ._framing import ChunkedBody, sized_body
@@ -86,7 +86,7 @@ def respond(worker: Any, conn: Connection, *, is_last: bool) -> bool:
     response: Any = None
     try:
         worker.cfg.pre_request(worker, request)
-        response, environ = wsgi.create(request, conn, conn.client, conn.server, worker.cfg)
+        response, environ = create(request, conn, conn.client, conn.server, worker.cfg)
         environ["wsgi.multithread"] = worker.may_wait
         if is_last:
             response.force_close()

@@ -13,7 +13,6 @@ for a thread has too.
 import errno
 import os
 import resource
-import select
 import socket
 import ssl
 import sys
@@ -22,7 +21,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import chain
-from select import EPOLLIN, EPOLLONESHOT, EPOLLOUT
+from select import EPOLLIN, EPOLLONESHOT, EPOLLOUT, epoll, select
 from threading import Thread
 from typing import Any, ClassVar
 
@@ -129,7 +128,7 @@ class Worker(BaseWorker):
         # The connections, in the order in which they began to wait for a request.
         self._connections: dict[int, Connection] = {}
         self._exhausted: str | None = None  # Why a connection could not be accepted.
-        self._poller = select.epoll()
+        self._poller = epoll()
         super().init_process()
 
     def run(self) -> None:
@@ -140,7 +139,7 @@ class Worker(BaseWorker):
                 self.log.info("Parent changed, shutting down: %s", self)
                 break
             self.notify()
-            if select.select([self.PIPE[0]], [], [], 1.0)[0]:  # A signal writes to the pipe.
+            if select([self.PIPE[0]], [], [], 1.0)[0]:  # A signal writes to the pipe.
                 os.read(self.PIPE[0], 4096)
             self._check_connections()
         self._stop()
