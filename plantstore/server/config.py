@@ -13,12 +13,12 @@ from ..stores.base import Store
 from ..stores.urls import public_url
 from ..text import one_line
 from ..tokens.file import TokenFile
+from . import worker
 from ._logger import Logger
 from ._metrics_files import create_folder
 from ._options import check_options
 from ._reloading import check_reloads, checks_reloads
 from ._stopping import limit_stops
-from . import worker
 
 wsgi_app = "plantstore.wsgi:app"
 _WORKER = "plantstore.server._service_worker.ServiceWorker"
