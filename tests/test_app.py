@@ -15,10 +15,7 @@ from tests.support.sites import BEARER, ROSE, TOKEN
 
 @pytest.mark.parametrize(
     "path",
-    [
-        *("/", "/plants/", "/plants//", "/x//plants", "/plants/x/y", "/Plants", "/plants//1"),
-        *("/plants/1/", "/plants/a%2Fb", "/static/x", "/favicon.ico", "/%00"),
-    ],
+    ["/", "/plants/", "/x//plants", "/plants/x/y", "/Plants", "/plants/a%2Fb", "/static/x", "/%00"],
 )
 def test_not_found(path: str) -> None:
     """Every other path of the standalone service is 40401, with any method."""
@@ -45,10 +42,9 @@ def test_websocket_handshake(client: FlaskClient, method: HTTPMethod) -> None:
         check_error(response, 40005)
 
 
-@pytest.mark.parametrize("headers", [{}, BEARER, {"Authorization": "Bearer wrong"}])
-def test_options_without_credentials(client: FlaskClient, headers: dict[str, str]) -> None:
+def test_options_without_credentials(client: FlaskClient) -> None:
     """OPTIONS needs no credentials, and reveals nothing but Allow."""
-    response = client.options("/plants", headers=headers)
+    response = client.options("/plants", headers={"Authorization": "Bearer wrong"})
     assert (response.status_code, response.data) == (200, b"")
     sent = dict(response.headers)
     assert sent.pop("X-Request-ID")

@@ -226,15 +226,6 @@ REGISTRATIONS: list[Callable[[Flask], "WSGIApplication"]] = [
 ]
 
 
-def served_site() -> "WSGIApplication":
-    """Return a site for a real server, with all configurations that can be combined."""
-    site = Flask("site")
-    for configure in CONFIGURATIONS:
-        if configure not in {equal_body_limit, debug_mode, testing_mode}:
-            configure(site)
-    return behind_a_proxy(site)
-
-
 JSON = {"path": "/garden/plants", "method": "POST", "headers": BEARER}
 
 PLANT = {"path": "/garden/plants/1", "method": "GET", "headers": BEARER}
