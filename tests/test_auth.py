@@ -28,8 +28,7 @@ def test_valid_bearer_token_is_accepted(client: FlaskClient, credentials: str) -
 
 
 @pytest.mark.parametrize(
-    "credentials",
-    [None, "", " ", "Basic czNjcmV0", TOKEN, f"Bearer{TOKEN}", "Bearer, x"],
+    "credentials", [None, "", " ", "Basic czNjcmV0", TOKEN, f"Bearer{TOKEN}", "Bearer, x"]
 )
 def test_no_bearer_credentials(client: FlaskClient, credentials: str | None) -> None:
     """Without bearer credentials, also with a token elsewhere, the response is 40101."""

@@ -11,7 +11,7 @@ from flask import Flask, url_for
 from plantstore import create_app
 from plantstore.blueprint import OPERATIONS
 from tests.support.responses import ALL, check_error
-from tests.support.sites import BEARER, ROSE, TOKEN, make_blueprint, make_site
+from tests.support.sites import BEARER, ROSE, TOKEN, make_site
 
 HTML = "text/html; charset=utf-8"
 # The methods of each operation, by the path.

@@ -28,7 +28,7 @@ def test_request_id_of_the_client(site: Flask, id: str) -> None:
     assert (response.headers.getlist(ID), seen) == ([id], [id])
 
 
-@pytest.mark.parametrize("id", ["", " ", "-a", "a b", "a,b", "é", "x" * 129, "<a>", '"a"', "%0a"])
+@pytest.mark.parametrize("id", ["", "-a", "a b", "é", "x" * 129, '"a"', "%0a"])
 def test_unreasonable_request_id_is_replaced(client: FlaskClient, id: str) -> None:
     """An unreasonable X-Request-ID is replaced by a unique id."""
     headers = BEARER | {ID: id.encode().decode("latin-1")}
@@ -45,12 +45,12 @@ def test_request_id_of_another_process() -> None:
     assert len({*ids}) == 4
 
 
-@pytest.mark.parametrize("method", ["POST", "GET", "HEAD", "OPTIONS", "BREW"])
 @pytest.mark.parametrize("path", ["/plants", "/healthz", "/readyz", "/nothing"])
-def test_every_response_has_one_request_id(client: FlaskClient, method: str, path: str) -> None:
+def test_every_response_has_one_request_id(client: FlaskClient, path: str) -> None:
     """Every response of the service has one X-Request-ID, whether accepted or refused."""
-    response = client.open(path, method=method, headers={ID: "abc"})
-    assert response.headers.getlist(ID) == ["abc"]
+    for method in ("POST", "GET", "HEAD", "OPTIONS", "BREW"):
+        response = client.open(path, method=method, headers={ID: "abc"})
+        assert response.headers.getlist(ID) == ["abc"]
 
 
 def test_request_id_of_a_site_stays(site: Flask, caplog: pytest.LogCaptureFixture) -> None:

@@ -10,6 +10,8 @@ from plantstore import MemoryStore, Plant, plant_added, plant_changed, plant_rem
 from tests.support.responses import ALL
 from tests.support.sites import BEARER, ROSE, ROSE_PLANT, make_site
 
+ROSA = Plant(1, "Rosa")
+
 
 @pytest.fixture
 def site(store: MemoryStore) -> Flask:
@@ -23,53 +25,47 @@ def send(site: Flask, method: str, path: str, json: Any = None, prefix: str = "/
     return client.open(f"{prefix}{path}", method=method, json=json, headers=BEARER).status_code
 
 
-def test_signals_and_log_of_changes(
-    site: Flask, store: MemoryStore, caplog: pytest.LogCaptureFixture
-) -> None:
-    """After a change, its signal and the log have the site, the plant or its id, and the client."""
+# Requests that change the plants or not, with their status.
+REQUESTS: list[tuple[str, str, Any, int]] = [
+    *(("POST", "/plants", new, status) for new, status in ((ROSE, 200), (ROSE, 400), ({}, 400))),
+    *(("PUT", f"/plants/{id}", {"name": "Rosa"}, status) for id, status in ((1, 200), (3, 404))),
+    *(("DELETE", "/plants/1", None, status) for status in (204, 404)),
+]
+
+
+def test_signals_of_changes(site: Flask, store: MemoryStore) -> None:
+    """A signal, also to a coroutine function, has the site, the plant or its id, and the client."""
     calls: list[Any] = []
 
-    async def added(sender: Flask, plant: Plant, client: str) -> None:
-        calls.append((sender, plant, client, store.get(plant.id)))
-
-    def changed(sender: Flask, plant: Plant, client: str) -> None:
+    async def received(sender: Flask, plant: Plant, client: str) -> None:
         calls.append((sender, plant, client, store.get(plant.id)))
 
     def removed(sender: Flask, id: int, client: str) -> None:
         calls.append((sender, id, client, store.get(id)))
 
-    changes: list[tuple[Any, ...]] = [
-        *(("POST", "/plants", ROSE, 200), ("POST", "/plants", ROSE, 400)),
-        *(("POST", "/plants", {"id": 2}, 400), ("PUT", "/plants/1", {"name": "Rosa"}, 200)),
-        *(("PUT", "/plants/3", ROSE, 404), ("PUT", "/plants/1", {}, 400)),
-        *(
-            ("DELETE", path, None, status)
-            for path, status in (("/plants/1", 204), ("/plants/x", 404))
-        ),
-    ]
     with (
-        plant_added.connected_to(added),
-        plant_changed.connected_to(changed),
+        plant_added.connected_to(received),
+        plant_changed.connected_to(received),
         plant_removed.connected_to(removed),
     ):
-        assert send(site, "POST", "/plants", {**ROSE, "id": 4}) == 200
-        assert caplog.messages == []
-        calls.clear()
-        caplog.set_level(logging.INFO, "plantstore")
-        assert [send(site, *change) for *change, _ in changes] == [it[-1] for it in changes]
+        assert [send(site, *request) for *request, _ in REQUESTS] == [it[-1] for it in REQUESTS]
         with plant_added.muted():
-            assert send(site, "POST", "/plants", {"id": 5, "name": ""}) == 200
-    rosa = Plant(1, "Rosa")
-    assert calls == [
-        (site, ROSE_PLANT, "token-1", ROSE_PLANT),
-        (site, rosa, "token-1", rosa),
-        (site, 1, "token-1", None),
-    ]
+            assert send(site, "POST", "/plants", ROSE) == 200
+    changes = ((ROSE_PLANT, ROSE_PLANT), (ROSA, ROSA), (1, None))
+    assert calls == [(site, sent, "token-1", stored) for sent, stored in changes]
+
+
+def test_log_of_changes(site: Flask, caplog: pytest.LogCaptureFixture) -> None:
+    """At level INFO the loggers below plantstore have a line per change, and at WARNING none."""
+    for level in ("WARNING", "INFO"):
+        caplog.set_level(level, "plantstore")
+        assert [send(site, *request) for *request, _ in REQUESTS] == [it[-1] for it in REQUESTS]
+        assert level == "INFO" or caplog.messages == []
     lines = [record for record in caplog.records if record.name != "plantstore"]
-    for record, name in zip(lines, ("added", "changed", "removed", "added"), strict=True):
+    for record, name in zip(lines, ("added", "changed", "removed"), strict=True):
         assert (record.levelno, record.name) == (logging.INFO, f"plantstore.{name}")
-    start = "Plant 1 was changed (client: 'token-1', address: '127.0.0.1', request: "
-    assert lines[1].getMessage().startswith(start)
+        start = f"Plant 1 was {name} (client: 'token-1', address: '127.0.0.1', request: "
+        assert record.getMessage().startswith(start)
 
 
 @pytest.mark.parametrize("setting", ["", "TESTING", "DEBUG", "TRAP_HTTP_EXCEPTIONS"])

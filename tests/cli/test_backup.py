@@ -40,10 +40,7 @@ def plants(file: Path | str) -> list[Plant]:
 
 @only(*FILES)
 def test_backup_is_a_complete_database(place: Place, tmp_path: Path) -> None:
-    """A backup is one file with all plants, also of the write-ahead log, and all other tables.
-
-    It replaces an earlier one.
-    """
+    """A backup has all plants, also of the write-ahead log, and all tables, and replaces a file."""
     backup = tmp_path / "backup.db"
     backup.write_text("old")
     with open_store(place.url) as store:

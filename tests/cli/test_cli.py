@@ -33,10 +33,7 @@ def test_add_show_list_count_remove(run: Run) -> None:
 
 
 def test_text_of_plants(run: Run, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plants are printed in UTF-8, whatever the encoding of the terminal is.
-
-    Control characters are printed as escapes.
-    """
+    """Plants are printed in UTF-8 on any terminal, with control characters as escapes."""
     assert run("add", "1", "\x1b[2J\x9b1m\t\u202e\n🌵", "--tag", 'é"b\\c').exit_code == 0
     name = r"\u001b[2J\u009b1m\t\u202e\n🌵"
     for command, output in (
@@ -164,10 +161,7 @@ CLOSED = "Error: a standard stream is closed. Use /dev/null instead.\n"
 def test_closed_or_full_stream_is_exit_code_1(
     run: Run, url: str, command: str, message: str
 ) -> None:
-    """If a standard stream is closed or full, a command fails with one line, and adds nothing.
-
-    If standard error is full, it only has its exit code.
-    """
+    """If a standard stream is closed or full, a command fails with one line, and adds nothing."""
     assert run("add", "1", "Monstera").exit_code == 0
     assert in_a_shell(command.replace("URL", shlex.quote(url))) == (1, "", message)
     assert run("count").output == "1\n"
@@ -178,10 +172,7 @@ READING = ["list", "show 1", "count", "export", "export plants.jsonl", "backup c
 
 @pytest.mark.parametrize("command", READING)
 def test_reading_never_creates_a_database(run: Run, tmp_path: Path, command: str) -> None:
-    """Without its SQLite file, a command other than add and import fails, and names the file.
-
-    In an empty file, it finds no plants, and does not change the file.
-    """
+    """Without its SQLite file, a command but add and import fails, and creates nothing."""
     for options in ("", "?mode=%72wc"):
         message = failure(run(*command.split(), "--store", f"sqlite:///typo.db{options}"), 1)
         assert message.startswith("Error: the store is unavailable: ")
@@ -221,10 +212,7 @@ def examples(text: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("command", [[], *([name] for name in main.commands)], ids=" ".join)
 def test_help_has_an_example(run: Run, tmp_path: Path, command: list[str]) -> None:
-    """The help of every command ends with examples of correct usage, each on a line of its own.
-
-    `plantstore --help` names every setting, the exit codes, and the temporary files.
-    """
+    """The help of each command ends with examples of correct usage; the first has all settings."""
     for name in ("plants.jsonl", "plants.csv"):
         (tmp_path / name).touch()
     text = run(*command, "--help").output

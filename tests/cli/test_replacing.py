@@ -46,10 +46,7 @@ def test_killed_process_keeps_the_old_file(old: Path, tmp_path: Path) -> None:
 
 
 def test_steps_of_a_replacement(old: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The new file is private until it has its permissions, and on the disk before the old goes.
-
-    So one whole file exists after a failure of the machine.
-    """
+    """The new file is private until it has its permissions, and on the disk before the old goes."""
     calls = []
 
     def watch(name: str) -> None:
@@ -68,11 +65,7 @@ def test_steps_of_a_replacement(old: Path, tmp_path: Path, monkeypatch: pytest.M
     replace(old)
     *private, written, replaced, synced = calls
     assert private == [("fchown", [0o600]), ("fchown", [0o600]), ("fchmod", [0o600])]
-    assert [written, replaced, synced] == [
-        ("fsync", [0o666]),
-        ("replace", [0o666]),
-        ("fsync", []),
-    ]
+    assert [written, replaced, synced] == [("fsync", [0o666]), ("replace", [0o666]), ("fsync", [])]
 
 
 def test_permissions_and_owner_are_kept(old: Path) -> None:
@@ -90,10 +83,7 @@ def test_permissions_and_owner_are_kept(old: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a file of another user")
 def test_owner_that_cannot_be_kept(old: Path, tmp_path: Path) -> None:
-    """A user who may replace a file of another user becomes its owner.
-
-    The permissions are kept, and also the group if the user is in it.
-    """
+    """A user who replaces a file of another user becomes its owner; its permissions are kept."""
     tmp_path.chmod(0o777)
     os.chown(old, 0, 5678)
     old.chmod(0o640)

@@ -64,10 +64,7 @@ def test_new_token() -> None:
 
 
 def test_append_writes_the_digest_and_shows_the_token_once(file: str) -> None:
-    """With --append, the file gets the digest, and standard output only the token.
-
-    The other lines of the file and its permissions stay as they are.
-    """
+    """With --append, the file gets the digest and keeps the rest; the output has only the token."""
     options = ["--name", "kiosk", "--expires", "9999-01-31T12:00+02:00", "--operations=read,list"]
     line = "kiosk expires=9999-01-31T10:00:00Z operations=read,list\n"
     token = run("token", *options, "--append", file).removesuffix("\n")
@@ -127,10 +124,7 @@ def test_append_to_a_file_that_is_not_valid(file: str) -> None:
 
 
 def test_token_that_cannot_be_shown(file: str) -> None:
-    """If the token cannot be written to standard output, the command fails, and says what it did.
-
-    The file then has the digest of a token that nobody knows.
-    """
+    """If the token cannot be shown, the command fails, and says that the file has its digest."""
     done = in_a_shell('"$@" >/dev/full', "sh", *COMMAND, "token", "--append", file)
     assert done.returncode == 1
     assert done.stderr == (

@@ -318,10 +318,7 @@ def test_broken_pipe_ends_the_command_without_a_message(url: str) -> None:
 
 
 def test_progress_bar_only_on_a_terminal(run: Run, url: str, many: bytes) -> None:
-    """A progress bar is shown on a terminal, on standard error only.
-
-    An import from standard input shows none: it would hide that of an export in the same pipe.
-    """
+    """A command or a pipe has one progress bar, on standard error, if that is a terminal."""
     Path("plants").write_bytes(many)
     skipped = b"0 added, 1000 skipped\n"
     for command, label, expected in (

@@ -57,10 +57,7 @@ def test_examples_of_requests(tmp_path: Path) -> None:
 
 
 def test_every_error_has_advice_and_an_example() -> None:
-    """Each error has a heading, its status and advice, and if a client causes it, an example.
-
-    The table of the checks has each error of a create request but 50001 once.
-    """
+    """Each error has its status, advice and an example; the checks have those of a create, once."""
     table = re.findall(r"^\| .*\? \| (\d.*) \|$", TEXT, re.MULTILINE)
     numbers = [int(number) for row in table for number in row.split(", ")]
     assert sorted([*numbers, 40006, 40402, 50001]) == sorted(ERRORS.keys() | OF_SERVER)
@@ -187,11 +184,7 @@ def test_client_creates_a_plant_once(
     waited: list[list[float]],
     httpx: bool,
 ) -> None:
-    """A client creates a plant once, also if the service fails or a response is lost.
-
-    It waits as long as Retry-After says, and longer after each failure otherwise. It raises an
-    exception after six failures, and at once if the URL is wrong.
-    """
+    """A client creates a plant once, whatever fails, and waits as long as Retry-After says."""
     with client(store, *faults, httpx=httpx) as names:
         failures = OSError, RuntimeError, getattr(names.get("httpx"), "HTTPError", OSError)
         try:
@@ -208,10 +201,7 @@ def test_client_creates_a_plant_once(
 def test_client_creates_many_plants_once(
     store: MemoryStore, waits: list[float], tmp_path: Path
 ) -> None:
-    """The client, when it is started again, creates each plant once, and then proves it.
-
-    An empty tag is no tag, and spaces after a comma are not read, as in `plantstore import`.
-    """
+    """A client that is started again creates each plant of a CSV file once, and then proves it."""
     source, plan = tmp_path / "plants.csv", tmp_path / "plan.jsonl"
     lines = [f'plant {id}, "{"indoor" * (id % 2)}"\n' for id in range(20)]
     source.write_text("\ufeffname, tag\n" + "".join(lines))

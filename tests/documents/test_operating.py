@@ -130,10 +130,7 @@ def test_move_plants_to_another_database(place: Place, tmp_path: Path) -> None:
 @pytest.mark.database
 @pytest.mark.parametrize("start", [postgresql, mariadb])
 def test_statements_that_prepare_a_server(start: OpenPlace) -> None:
-    """After the statements of the page, the first plant creates the table.
-
-    In a PostgreSQL database of another owner, this needs the permission that the page names.
-    """
+    """After the statements of the page, the first plant creates the table."""
     with start() as place:
         engine = create_engine(place.site_url, isolation_level="AUTOCOMMIT")
         with engine.connect() as superuser:

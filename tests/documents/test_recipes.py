@@ -50,10 +50,7 @@ def test_every_code_block_is_tested() -> None:
 
 
 def test_embedding_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The recipe embeds the store at /garden/plants, whatever the environment of the service is.
-
-    The README has the same lines.
-    """
+    """The recipe, which the README has too, embeds the store, whatever the environment is."""
     assert recipe("embedding") == block("embedding")
     for name in ("TOKENS", "TOKENS_FILE", "STORE", "MAX_BODY"):
         monkeypatch.setenv(f"PLANTSTORE_{name}", "0")
@@ -187,11 +184,7 @@ app.register_blueprint(health)
     ],
 )
 def test_login_recipe(code: str, replaced: dict[str, str], requests: str) -> None:
-    """A before_request hook redirects visitors to the login page, and clients of the store never.
-
-    This does not depend on the name of the blueprint, nor on the blueprints around it. A path or
-    method that no page has gets the 404 or 405 of the site.
-    """
+    """The hook sends visitors to the login page, and clients never, in whatever blueprint it is."""
     site = run_recipes(code, **replaced)["app"]
     LoginManager(site).user_loader(lambda id: None)
     site.secret_key = "hunter2"
@@ -257,10 +250,7 @@ ROOT_INFO = recipe("log-config").replace('["stderr"]}', '["stderr"], "level": "I
     ],
 )
 def test_log_recipes(config: str, times: int) -> None:
-    """The recipes show each new plant and each refused request; with another handler, twice.
-
-    A dictConfig that neither names the logger nor keeps all loggers hides the lines.
-    """
+    """The recipes show each new plant and each refused request; with another handler, twice."""
     # Another process: pytest configures the logging of its own.
     program = shlex.join([sys.executable, "-c", site_code(config, THREE_REQUESTS)])
     shown = run(f"{program} 2>&1", ROOT, PYTHONPATH=str(ROOT))
@@ -386,10 +376,7 @@ def test_form_says_what_is_wrong(
 
 
 def test_form_with_csrf_protection(pages: dict[str, Any]) -> None:
-    """With Flask-WTF and the guide's line, only the page's own form can add a plant.
-
-    An empty tag is no tag. The store's clients need no CSRF token.
-    """
+    """With Flask-WTF and the guide's line, only the page's own form and clients can add a plant."""
     (line,) = re.findall("`(<input.*csrf_token.*>)`", DOCUMENT)
     template = recipe("form-template").replace("<button>", f"{line}<button>")
     Path("templates/new_plant.html").write_text(template)

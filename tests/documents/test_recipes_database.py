@@ -63,11 +63,7 @@ class User(db.Model):
 
 
 def test_migration_recipe(run_site: RunSite, caplog: pytest.LogCaptureFixture) -> None:
-    """Until the migration has run, each create gets 50303, and the log says each time what to do.
-
-    After the migration they succeed, without a restart. It leaves nothing to migrate. Another one
-    adds the column of the tokens to the table of users.
-    """
+    """Until the migration has run, each create gets 50303, and the log says what to do."""
     names = run_site(tables=False)
     for number in (1, 2):
         check_error(create_rose(names["app"]), 50303)
@@ -106,10 +102,7 @@ def test_table_recipe(run_site: RunSite) -> None:
 
 
 def test_locked_recipe(run_site: RunSite, caplog: pytest.LogCaptureFixture) -> None:
-    """A hook that commits does not lock the SQLite file for the store.
-
-    After one that does not commit, a create gets 50301, and the log names the cause.
-    """
+    """A hook that commits does not lock the store's SQLite file; else the log names the cause."""
     names = run_site(recipe("locked"), app=SHORT_TIMEOUT)
     assert create_rose(names["app"]).status_code == 200
     assert read(names, "SELECT path FROM visit") == [("/garden/plants",)]
@@ -154,10 +147,7 @@ def create_as(names: dict[str, Any], token: str) -> int:
 
 
 def test_users_recipe(run_site: RunSite) -> None:
-    """A token of a user is accepted, and the site finds the user. Others get 40102.
-
-    If the users cannot be read, a client gets 50301, and sends the request again later.
-    """
+    """The token of a user is accepted; others get 40102, or 50301 while no user can be read."""
     names = run_site(garden=USERS, tables=False)
     assert create_as(names, "s3cret") == 503
     with names["app"].app_context():
@@ -185,10 +175,7 @@ def is_added(store: Store) -> bool:
 
 
 def test_sqlite3_recipe(tmp_path: Path) -> None:
-    """The store and a site with sqlite3 share a file, whose journal stays as the site made it.
-
-    While the site has not committed a write, the store raises StoreUnavailable; then it adds.
-    """
+    """A site with sqlite3 shares its file with the store, which waits for its commits."""
     app = f'app = Flask("shop", instance_path={str(tmp_path)!r})\n'
     names = run_recipes(app=app, store=recipe("sqlite3"))
     with names["app"].app_context(), names["store"] as store:

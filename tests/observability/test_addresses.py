@@ -27,10 +27,7 @@ ADDRESS = "203.0.113.7"
     ],
 )
 def test_address_that_a_proxy_sends(proxies: int, sent: str, expected: str) -> None:
-    """The address is that which the first proxy names, without port and scope.
-
-    For another text, it is that of the connection.
-    """
+    """The address is that which the first proxy names, or for another text, of the connection."""
     app = create_app({"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_PROXIES": proxies})
     app.add_url_rule("/address", view_func=lambda: str(request.remote_addr))
     response = app.test_client().get("/address", headers={"X-Forwarded-For": sent})
@@ -39,10 +36,7 @@ def test_address_that_a_proxy_sends(proxies: int, sent: str, expected: str) -> N
 
 @pytest.mark.server
 def test_address_of_the_client_is_that_of_the_last_proxy(tmp_path: Path) -> None:
-    """Both lines of the log have the address that a proxy names, also on a Unix socket.
-
-    A client with IPv4 has the same address if the socket of the service is IPv6.
-    """
+    """Both lines of the log have the address that a proxy names, also on a Unix socket."""
     path = tmp_path / "socket"
     binds = ("--bind=[::]:0", f"--bind=unix:{path}")
     settings = {"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_PROXIES": "1"}

@@ -45,10 +45,7 @@ def client_of(ping: Any) -> FlaskClient:
 
 
 def test_health_needs_no_token() -> None:
-    """/healthz and /readyz respond with 200 without a token, and are not cached.
-
-    The ping of a store has two seconds, whatever the store waits for.
-    """
+    """/healthz and /readyz are 200 without a token, and not cached; a ping has two seconds."""
     seconds: list[float] = []
     client = client_of(lambda: seconds.append(remaining(60)))
     for path in ("/healthz", "/readyz"):
@@ -67,10 +64,7 @@ def test_health_needs_no_token() -> None:
 def test_store_that_fails_is_not_ready(
     kind: type[Exception], number: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """If the store fails, /readyz is 503 without a detail of the store; /healthz is 200.
-
-    The log has the message of a StoreUnavailable; that of another exception may have a password.
-    """
+    """If the store fails, /readyz is 503 without a secret, and /healthz is 200."""
     client = client_of(kind("hunter2"))
     assert "hunter2" not in check_error(client.get("/readyz"), number)
     assert client.get("/healthz").status_code == 200
@@ -78,11 +72,7 @@ def test_store_that_fails_is_not_ready(
 
 
 def test_store_that_does_not_respond_is_not_ready(caplog: pytest.LogCaptureFixture) -> None:
-    """If the store does not respond within two seconds, /readyz is 503, with one waiting thread.
-
-    Each request has one line in the log, with the reason. As soon as the store responds again,
-    /readyz is 200.
-    """
+    """If the store does not respond in two seconds, /readyz is 503, with one waiting thread."""
     released, pings = Event(), list[int]()
 
     def ping() -> None:

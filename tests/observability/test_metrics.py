@@ -94,10 +94,7 @@ class FailingStore(MemoryStore):
 
 
 def test_metrics_of_all_operations() -> None:
-    """Every request is measured by its operation and outcome: ok, or the number of the error.
-
-    A request that has no operation is measured, too. There is no series for what did not happen.
-    """
+    """Every request is measured by its operation and outcome: ok, or the number of the error."""
     config = {**ON, "PLANTSTORE_OPERATIONS": ALL}
     app = create_app(config, store=FailingStore())
     app.before_request(lambda: ("slower", 429) if "Slower" in request.headers else None)
@@ -185,10 +182,7 @@ def restart_workers(server: Server) -> None:
 
 @pytest.mark.server
 def test_metrics_of_several_workers(tmp_path: Path) -> None:
-    """The values are the sums of all workers, also of those that were killed or reloaded.
-
-    A reload can turn the metrics on. The folder of the metrics is removed at the end.
-    """
+    """The values are the sums of all workers, also of those that were killed or reloaded."""
     (tmp_path / "tmp").mkdir()
     settings = {"PLANTSTORE_TOKENS": TOKEN, "TMPDIR": str(tmp_path / "tmp")}
     with served(tmp_path, **settings) as server:
@@ -209,10 +203,7 @@ def test_metrics_of_several_workers(tmp_path: Path) -> None:
 
 @pytest.mark.server
 def test_metrics_folder_that_disappears(tmp_path: Path) -> None:
-    """If something removes the folder of the metrics, the service goes on without metrics.
-
-    New workers say so in one line each, and /metrics is 50302.
-    """
+    """Without the folder of its metrics, the service goes on, and says so; /metrics is 50302."""
     with served(tmp_path, TMPDIR=str(tmp_path), **ON) as server:
         (folder,) = tmp_path.glob("plantstore-metrics-*")
         rmtree(folder)
@@ -257,10 +248,7 @@ def test_folders_of_killed_processes_are_removed(tmp_path: Path) -> None:
 
 @pytest.mark.server
 def test_no_folder_for_metrics(tmp_path: Path) -> None:
-    """If the folder of the metrics cannot be created, the service goes on without metrics.
-
-    It does not use a folder that the environment names, which may be of another service.
-    """
+    """If the folder of the metrics cannot be made, the service goes on, and uses no other one."""
     (tmp_path / "other").mkdir()
     (tmp_path / "file").touch()
     hook = "import tempfile\ntempfile.tempdir = 'file'\nworker_tmp_dir = '.'"
@@ -274,10 +262,7 @@ def test_no_folder_for_metrics(tmp_path: Path) -> None:
 
 @pytest.mark.server
 def test_full_disk(tmp_path: Path) -> None:
-    """If the folder of the metrics is on a full disk, plants are created, without metrics.
-
-    A disk that becomes full later changes nothing for workers that have served a request.
-    """
+    """On a full disk, plants are created without metrics; workers with files keep theirs."""
     folder = tmp_path / "tmp"
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "plantstore", str(folder)]

@@ -89,11 +89,7 @@ def add_plant(page: Page, number: str, name: str, kind: str = "") -> None:
 
 
 def test_nursery_pages(nursery: Gunicorn, page: Page) -> None:
-    """A gardener logs in, sees the plants that a supplier sent, and adds one with the form.
-
-    The form says what is wrong with a plant; names are displayed escaped. Without a login, a
-    visitor sees the plants, sixty on a page, but no form; a forged form is refused.
-    """
+    """A gardener logs in and adds plants; a visitor sees all pages of plants, and adds none."""
     page.set_viewport_size({"width": 1000, "height": 720})
     log_in(page, nursery, password="wrong")
     expect(page.get_by_role("alert")).to_contain_text("don't belong together")
@@ -226,10 +222,7 @@ def url(tmp_path: Path) -> Iterator[str]:
 
 
 def test_try_each_operation_on_the_page(page: Page, url: str) -> None:
-    """A person authorises, tries each operation, and sees 200 and then 400 for the same id.
-
-    No request leaves the machine, and the console has no error.
-    """
+    """A person authorises and tries each operation; no request leaves the machine."""
     page.set_viewport_size({"width": 900, "height": 1200})
     visit = Visit(page, f"{url}docs")
     create = visit.open("createPlant")
@@ -276,10 +269,7 @@ IS_VISIBLE = """code => {
 def test_page_of_each_width_and_colour(
     browser: Browser, url: str, width: int, scheme: Any, colour: str
 ) -> None:
-    """At each width, light and dark, a person reads the message, and the token is not displayed.
-
-    The documented errors have one line each, until the person opens one.
-    """
+    """At each width, light and dark, a person reads the message; no token is displayed."""
     with browser.new_context(
         color_scheme=scheme, viewport={"width": width, "height": 900}
     ) as visitor:

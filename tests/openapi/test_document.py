@@ -68,10 +68,7 @@ def operations(document: Any) -> Iterator[tuple[str, str, Any]]:
 
 @pytest.mark.parametrize("count", range(1, len(ALL) + 1))
 def test_document_describes_the_enabled_operations(count: int) -> None:
-    """The document describes the enabled operations and no others; 1.0.0 has only create.
-
-    A link leads to an enabled operation. The URL of the operations is relative to the document.
-    """
+    """The document describes the enabled operations and their links only; 1.0.0 has just create."""
     for names in combinations(ALL, count):
         document = make_document(names)
         described = {(path, method): operation for path, method, operation in operations(document)}
@@ -142,10 +139,7 @@ def client() -> FlaskClient:
 
 
 def test_document_has_every_error(client: FlaskClient) -> None:
-    """The document has an example of every error of each operation, with its headers.
-
-    It is under its status, and has the message of the service.
-    """
+    """Each operation has an example of each of its errors, with its message and headers."""
     for _, _, operation in operations(make_document(ALL)):
         found = set()
         for status, response in operation["responses"].items():
@@ -213,11 +207,7 @@ def test_document_is_served_without_a_token(app: Flask) -> None:
 
 
 def test_document_in_a_site() -> None:
-    """In a site, the document describes the operations at its own prefix.
-
-    The site may have other plant stores, and a prefix with a parameter. If it has no operations at
-    the prefix of the document, the log says what to do.
-    """
+    """In a site, the document describes the operations at its own prefix, if there are any."""
     site = make_site(name="other", url_prefix="/other")
     outer = Blueprint("outer", __name__)
     outer.register_blueprint(make_blueprint(operations=["read", "delete"]))

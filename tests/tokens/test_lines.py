@@ -35,10 +35,7 @@ from plantstore.tokens.lines import read_tokens
 def test_line_of_a_token(
     line: str, client: str, expires: str | None, operations: tuple[str, ...] | None
 ) -> None:
-    """A line has a token, then optionally a name, and then, in any order, its options.
-
-    expires= has a time in UTC, and operations= the only operations to which it has the right.
-    """
+    """A line has a token, then optionally a name, and then, in any order, its options."""
     (token,) = read_tokens(line)
     assert (token.digest, token.client) == (sha256(b"t").digest(), client)
     assert token.expires == (datetime.fromisoformat(f"{expires}+00:00") if expires else None)
