@@ -144,20 +144,3 @@ def open(url):
     result = run("change", "1", "--name", "Rosa", "--store", "shelf://")
     assert result.exit_code == 2
     assert result.stderr.endswith("\nError: this store cannot change plants.\n")
-
-
-def test_change_command(run: Run) -> None:
-    """`plantstore change` replaces a plant: without --tag, it has no tag afterwards."""
-    assert run("add", "-1", "Rose", "--tag", "garden").exit_code == 0
-    for tag, shown in ((["--tag", "früh"], ',"tag":"früh"'), ([], "")):
-        assert run("change", "-1", "--name", "Rosa", *tag).exit_code == 0
-        assert run("show", "-1").output == f'{{"id":-1,"name":"Rosa"{shown}}}\n'
-    for arguments, message in (
-        (["2", "--name", "Rosa"], "Error: there is no plant 2.\n"),
-        (["-1"], "Error: Missing option '--name'.\n"),
-        (["-1", "--name", "a\0"], "Error: name: Must not contain U+0000.\n"),
-    ):
-        result = run("change", *arguments)
-        assert result.exit_code != 0
-        assert result.stderr.endswith(message)
-    assert run("count").output == "1\n"

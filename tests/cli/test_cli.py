@@ -18,12 +18,16 @@ from tests.support.commands import COMMAND, Run, invoke
 from tests.support.sql import COLUMNS
 
 
-def test_add_show_list_count_remove(run: Run) -> None:
-    """A plant with any id can be added, shown, listed after an id, counted and removed."""
+def test_commands_for_plants(run: Run) -> None:
+    """A plant with any id can be added, shown, changed, listed after an id, counted and removed."""
     ids = ["-9223372036854775808", "-5", "0", "9223372036854775807"]
     for id in ids:
         assert run("add", id, "Rosé", "--tag", "").exit_code == 0
         assert run("show", id).output == f'{{"id":{id},"name":"Rosé","tag":""}}\n'
+    assert run("change", "-5", "--name", "Rosa", "--tag", "früh").exit_code == 0
+    assert run("show", "-5").output == '{"id":-5,"name":"Rosa","tag":"früh"}\n'
+    assert run("change", "-5", "--name", "Rosé").exit_code == 0  # Its tag is removed.
+    assert run("show", "-5").output == '{"id":-5,"name":"Rosé"}\n'
     lines = [f"{id}\tRosé\t\n" for id in ids]
     assert run("list").output == "".join(lines)
     assert run("list", "--after", "-5").output == "".join(lines[2:])
@@ -55,11 +59,11 @@ def failure(result: Result, code: int) -> str:
 
 
 def test_duplicate_or_missing_plant_is_exit_code_1(run: Run) -> None:
-    """Adding a duplicate, and showing or removing a missing plant, fails with exit code 1."""
+    """Adding a duplicate, and using a missing plant, fails with exit code 1 and one line."""
     assert run("add", "1", "Monstera").exit_code == 0
     assert failure(run("add", "1", "Rose"), 1) == "Error: plant 1 already exists.\n"
-    assert failure(run("show", "2"), 1) == "Error: there is no plant 2.\n"
-    assert failure(run("remove", "-2"), 1) == "Error: there is no plant -2.\n"
+    for command in (["show", "-2"], ["remove", "-2"], ["change", "-2", "--name", "Rosa"]):
+        assert failure(run(*command), 1) == "Error: there is no plant -2.\n"
     assert run("show", "1").output == '{"id":1,"name":"Monstera"}\n'
 
 
@@ -74,6 +78,8 @@ def test_duplicate_or_missing_plant_is_exit_code_1(run: Run) -> None:
         (["add", "4", "x\udcff"], "'NAME': Must be UTF-8."),
         (["add", "4", "x", "--tag", "\udcff"], "'--tag': Must be UTF-8."),
         (["add", "4", "x\0"], "name: "),
+        (["change", "4", "--name", "x\0"], "name: Must not contain U+0000."),
+        (["change", "4"], "Missing option '--name'."),
         (["export", ""], "FILE: the name is empty."),
         (["water"], "No such command 'water'."),
         (["add", "1"], "Missing argument 'NAME'."),
