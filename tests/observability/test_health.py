@@ -19,9 +19,8 @@ from plantstore import (
     create_health_blueprint,
 )
 from plantstore.stores.deadline import remaining
-from tests.support.databases import SERVERS, Place, only
 from tests.support.responses import check_error
-from tests.support.serving import LIMIT, PATIENCE, Gunicorn
+from tests.support.serving import LIMIT, PATIENCE
 from tests.support.sites import TOKEN
 from tests.support.waiting import wait_until
 
@@ -130,17 +129,3 @@ def test_health_of_a_site(store: Store) -> None:
     assert client.get("/garden/readyz").json == {"status": "ok"}
     check_error(client.get("/other/readyz"), 50301)
     assert client.get("/healthz").status_code == 404
-
-
-@pytest.mark.server
-@only(*SERVERS)
-def test_readiness_of_a_database_that_is_silent(place: Place) -> None:
-    """While the database does not respond, /readyz is 503 within two seconds; then it is 200."""
-    request = b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n"
-    with Gunicorn(PLANTSTORE_TOKENS=TOKEN, PLANTSTORE_STORE=place.url) as server:
-        wait_until(lambda: server.request(request).status == 200)
-        with place.server.frozen():
-            began = time.monotonic()
-            assert server.request(request).error == 50301
-            assert time.monotonic() - began < 4
-        wait_until(lambda: server.request(request).status == 200)

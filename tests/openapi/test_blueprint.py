@@ -1,5 +1,7 @@
 """The documentation page: its files and headers. test_browser.py uses it."""
 
+import re
+
 import pytest
 from flask import Flask
 
@@ -25,6 +27,13 @@ def test_page_has_a_strict_content_security_policy(app: Flask, path: str) -> Non
     with app.test_client().get(path, headers=tag) as response:
         assert response.status_code == 304
     check_error(app.test_client().post(path, headers=BEARER), 40501)
+
+
+def test_page_in_a_site() -> None:
+    """A site may have the page under its own prefix; the page loads its files from there."""
+    with documented_site().test_client().get("/garden/docs") as page:
+        urls = re.findall('(?:href|src)="(.*?)"', page.get_data(as_text=True))
+    assert {*urls} == {"data:,", "openapi.json", *(f"docs/{file}" for file in FILES)}
 
 
 def test_other_paths_below_the_page(app: Flask) -> None:
