@@ -70,18 +70,15 @@ def test_metrics_are_off_by_default(client: FlaskClient) -> None:
 def test_metrics_need_a_token() -> None:
     """/metrics needs a token, with the right `metrics` if it has rights. It has GET and HEAD."""
     tokens = {"all": Client("all"), "some": Client("some", ["metrics"]), "t": Client("t", ["read"])}
-    config = {"PLANTSTORE_METRICS": "1"}
-    client = create_app(config, verify_token=tokens.get).test_client()
+    client = create_app({"PLANTSTORE_METRICS": "1"}, verify_token=tokens.get).test_client()
     check_error(client.get("/metrics"), 40101)
-    for token, error in (("all", 0), ("some", 0), ("x", 40102), ("t", 40301)):
+    for token, code in (("all", 200), ("some", 200), ("x", 401), ("t", 403)):
         response = client.get("/metrics", headers={"Authorization": f"Bearer {token}"})
-        assert response.status_code == (error // 100 or 200)
-    message = check_error(response, 40301)
-    assert message == "This token does not have the right to metrics."
+        assert response.status_code == code
+    assert check_error(response, 40301) == "This token does not have the right to metrics."
     response = client.post("/metrics", headers={"Authorization": "Bearer all"})
     check_error(response, 40501)
     assert response.headers["Allow"] == "GET, HEAD, OPTIONS"
-    assert client.options("/metrics").status_code == 200
 
 
 class FailingStore(MemoryStore):
@@ -102,14 +99,12 @@ def test_metrics_of_all_operations() -> None:
     for name in ("Rose", "Rose", "Lily", "Tulip"):
         create(client, {"id": 1, "name": name})
     client.post("/plants")
-    client.get("/plants/1", headers=BEARER)
-    client.get("/plants?limit=0", headers=BEARER)
-    client.put("/plants/1", json=ROSE, headers=BEARER)
-    client.delete("/plants/1", headers=BEARER)
-    client.get("/elsewhere")
     client.post("/plants", headers={"Slower": "1"})  # A hook of the operator refuses it.
-    client.put("/plants", headers=BEARER)
-    client.get("/metrics", headers=BEARER)
+    client.put("/plants/1", json=ROSE, headers=BEARER)
+    for path in ("/plants/1", "/plants?limit=0", "/elsewhere", "/metrics"):
+        client.get(path, headers=BEARER)
+    for path in ("/plants/1", "/plants"):
+        client.delete(path, headers=BEARER)
     metrics = values(client)
     counts = {name for name in metrics if name.startswith(f"{DURATION}_count")}
     outcomes = ("ok", "40004", "40101", "42900", "50301", "50001")
@@ -129,10 +124,8 @@ def test_metrics_name_the_version_and_the_store(measured: FlaskClient, tmp_path:
     labels = f'{{store="memory",version="{__version__}"}}'
     assert values(measured)[f"plantstore_info{labels}"] == 1
     url = f"sqlite:///{tmp_path}/hunter2.db"
-    for app, kind in (
-        (create_app({**ON, "PLANTSTORE_STORE": url}), "sqlite"),
-        (create_app(ON, store=MemoryStore()), "MemoryStore"),
-    ):
+    sqlite, own = create_app({**ON, "PLANTSTORE_STORE": url}), create_app(ON, store=MemoryStore())
+    for app, kind in ((sqlite, "sqlite"), (own, "MemoryStore")):
         text = app.test_client().get("/metrics", headers=BEARER).text
         assert f'plantstore_info{{store="{kind}"' in text
         assert "hunter2" not in text
