@@ -47,11 +47,9 @@ def test_check_of_right_settings(tmp_path: Path) -> None:
 REPORTS = [
     ("TOKENS", "one,two three", "ok     Tokens: 3 from PLANTSTORE_TOKENS"),
     ("TOKENS", ",", "error  no token is configured: set PLANTSTORE_TOKENS or"),
-    ("TOKENS", "one,t#o", "error  PLANTSTORE_TOKENS: token number 2 is neither"),
     ("TOKENS_FILE", "tokens", "ok     Tokens: 2 from PLANTSTORE_TOKENS_FILE (expired: 'kiosk')"),
     ("TOKENS_FILE", "missing", "error  PLANTSTORE_TOKENS_FILE: No such file or directory"),
     ("STORE", "nothing", "error  PLANTSTORE_STORE: not the URL of a store"),
-    ("STORE", "", "error  PLANTSTORE_STORE: not the URL of a store"),
     ("STORE", "shelf://x", "error  Store: shelf://… cannot be used now: no shelf is free"),
     ("MAX_BODY", "100", "ok     PLANTSTORE_MAX_BODY: 100"),
     ("MAX_BODY", "0", "error  PLANTSTORE_MAX_BODY: must be a whole number, at least 1"),
@@ -59,7 +57,6 @@ REPORTS = [
     ("OPERATIONS", "", "error  PLANTSTORE_OPERATIONS: must have one or more of create, read,"),
     ("PROXIES", "2", "ok     PLANTSTORE_PROXIES: 2"),
     ("PROXIES", "-1", "error  PLANTSTORE_PROXIES: must be a whole number, at least 0"),
-    ("PROXIES", "10.0.0.1", "error  PLANTSTORE_PROXIES: must be a whole number"),
     ("METRICS", "1", "ok     PLANTSTORE_METRICS: 1"),
     ("METRICS", "yes", "error  PLANTSTORE_METRICS: must be 0 or 1"),
     ("LOG", "json", "ok     PLANTSTORE_LOG: json"),
@@ -102,9 +99,7 @@ def test_check_of_wrong_settings() -> None:
     lines = check(**wrong, PLANTSTORE_TOKENS="", PLANTSTORE_STORE=UNREACHABLE)
     assert [line[:5] for line in lines] == ["ok   ", *["error"] * 3, *["ok   "] * 4, "error"]
     assert lines[1] == "error  PLANTSTORE_STORES is not a setting. Did you mean PLANTSTORE_STORE?"
-    assert lines[3].startswith("error  PLANTSTORE_MAX_BODY: must be ")
-    store = "error  Store: postgresql://me@127.0.0.1:1/plants cannot be used now: "
-    assert lines[8].startswith(store)
+    assert lines[8].startswith("error  Store: postgresql://me@127.0.0.1:1/plants cannot be used n")
     assert "hunter2" not in str(lines)
 
 
@@ -126,12 +121,10 @@ def test_check_of_a_store_that_cannot_be_written(public_folder: Path) -> None:
     """`plantstore check` reports a file that this user cannot create or write."""
     (public_folder / "plants.db").touch(0o444)
     public_folder.chmod(0o555)
-    for name, reason in (
-        ("plants.db", "attempt to write a readonly database"),
-        ("typo.db", "unable to open database file"),
-    ):
-        file = public_folder / name
+    reasons = {"plants": "attempt to write a readonly database", "typo": "unable to open database"}
+    for name, reason in reasons.items():
+        url = f"sqlite:///{public_folder}/{name}.db"
         with ordinary_user():
-            line = check("--store", f"sqlite:///{file}")[-1]
-        expected = f"error  Store: sqlite:///{file} cannot be used now: {reason}: {file}"
-        assert line.startswith(expected)
+            line = check("--store", url)[-1]
+        assert line.startswith(f"error  Store: {url} cannot be used now: {reason}")
+        assert line.endswith(f"{public_folder}/{name}.db")

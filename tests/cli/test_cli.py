@@ -1,5 +1,6 @@
 """The plantstore command."""
 
+import re
 import shlex
 import sqlite3
 import subprocess
@@ -15,6 +16,7 @@ from plantstore.cli import main
 from plantstore.settings import SETTINGS
 from plantstore.stores.urls import existing
 from tests.support.commands import COMMAND, Run, invoke
+from tests.support.databases import UNREACHABLE
 from tests.support.sql import COLUMNS
 
 
@@ -73,7 +75,6 @@ def test_duplicate_or_missing_plant_is_exit_code_1(run: Run) -> None:
         (["show", "9223372036854775808"], "'ID': 9223372036854775808 is not between -2^63 and 2"),
         (["remove", f"{-(2**63) - 1}"], f"{-(2**63) - 1} is not between -2^63 and 2^63-1"),
         (["list", "--after", "x"], "'--after': 'x' is not a valid integer."),
-        (["show", "one"], "'ID': 'one' is not a valid integer."),
         (["serve", "--workers", "0"], "'--workers': 0 is not at least 1."),
         (["add", "4", "x\udcff"], "'NAME': Must be UTF-8."),
         (["add", "4", "x", "--tag", "\udcff"], "'--tag': Must be UTF-8."),
@@ -84,7 +85,6 @@ def test_duplicate_or_missing_plant_is_exit_code_1(run: Run) -> None:
         (["water"], "No such command 'water'."),
         (["add", "1"], "Missing argument 'NAME'."),
         (["import", "missing.jsonl"], "'missing.jsonl' does not exist."),
-        (["import", "-", "--format", "xml"], "'xml' is not one of 'jsonl', 'csv'."),
         (["list", "--store", "foo://me:hunter2@host/db"], "not the URL of a store"),
     ],
 )
@@ -114,15 +114,14 @@ def test_memory_store_is_refused(command: str) -> None:
         assert "sqlite:///plants.db" in message
 
 
-UNUSABLE = [
-    ("postgresql://me:hunter2@127.0.0.1:1/plants", " is unavailable: connection "),
-    ("mysql://me:hunter2@127.0.0.1:1/plants", " is unavailable: Can't connect to MySQL server on "),
-    ("sqlite:///text.db", ": file is not a database: "),
-    ("sqlite:///wrong.db", " is not set up for plants: table plants: it has no column name and "),
-]
-
-
-@pytest.mark.parametrize(("url", "message"), UNUSABLE)
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        (UNREACHABLE, " is unavailable: connection "),
+        ("sqlite:///text.db", ": file is not a database: "),
+        ("sqlite:///wrong.db", " is not set up for plants: table plants: it has no column name an"),
+    ],
+)
 def test_unusable_store_is_exit_code_1(run: Run, tmp_path: Path, url: str, message: str) -> None:
     """A store that cannot be used is exit code 1, with one line that contains no password."""
     (tmp_path / "text.db").write_text("This is not a database.")
@@ -133,9 +132,7 @@ def test_unusable_store_is_exit_code_1(run: Run, tmp_path: Path, url: str, messa
         result = run(*command.split(), "--store", url, input=b'{"id": 1, "name": "x"}')
         shown = failure(result, 1)
         assert shown.startswith("Error: the store ")
-        assert message in shown
-        assert shown.count("\n") == 1
-        assert "hunter2" not in shown
+        assert (message in shown, shown.count("\n"), "hunter2" in shown) == (True, 1, False)
     # Without pytest, which shows the log by itself.
     done = in_a_shell(f"list --store {url}")
     assert (done[:2], done[2].count("\n")) == ((1, ""), 1)
@@ -181,9 +178,7 @@ def test_reading_never_creates_a_database(run: Run, tmp_path: Path, command: str
     """Without its SQLite file, a command but add and import fails, and creates nothing."""
     for options in ("", "?mode=%72wc"):
         message = failure(run(*command.split(), "--store", f"sqlite:///typo.db{options}"), 1)
-        assert message.startswith("Error: the store is unavailable: ")
-        assert "typo.db" in message
-        assert message.count("\n") == 1
+        assert re.fullmatch("Error: the store is unavailable: .*typo.db.*\n", message)
         assert [*tmp_path.iterdir()] == []
     file = tmp_path / "plants.db"
     file.touch()
@@ -195,19 +190,13 @@ def test_mode_of_an_existing_database() -> None:
     """Only the URL of an SQLite file gets mode=rw, which replaces mode=rwc, unless it is wrong."""
     for url in (
         "postgresql://me@host/db?mode=rwc",
-        "sqlite:///a.db?timeout=1&mode=rw",
         "sqlite:///a.db?mode",
         "sqlite:///a.db?mode=ro",
     ):
         assert existing(url) == url
-    for options, changed in (
-        ("", "mode=rw"),
-        ("?", "mode=rw"),
-        ("?timeout=1", "timeout=1&mode=rw"),
-        ("?mode=rwc&timeout=1", "mode=rw&timeout=1"),
-        ("?timeout=1&mo%64e=%72wc", "timeout=1&mode=rw"),
-    ):
-        assert existing(f"sqlite:///mode=.db{options}") == f"sqlite:///mode=.db?{changed}"
+    for options in ("", "?", "?mode=rwc", "?mo%64e=%72wc"):
+        assert existing(f"sqlite:///mode=.db{options}") == "sqlite:///mode=.db?mode=rw"
+    assert existing("sqlite:///a.db?mode=rwc&timeout=1") == "sqlite:///a.db?mode=rw&timeout=1"
 
 
 def examples(text: str) -> list[list[str]]:

@@ -22,8 +22,7 @@ ADDRESS = "203.0.113.7"
         *[(1, sent, ADDRESS) for sent in (f"{ADDRESS}:51008", f"[{ADDRESS}]")],
         *[(1, sent, "2001:db8::7") for sent in ("[2001:db8::7]:80", "[2001:DB8::0:7]")],
         (1, "fe80::1%any text", "fe80::1"),
-        *[(1, sent, "127.0.0.1") for sent in ("", "x", "1", "1.2.3.4:x", "[]", ":1", "fe80::x%y")],
-        (1, "\t50001: x", "127.0.0.1"),
+        *[(1, sent, "127.0.0.1") for sent in ("", "1", "1.2.3.4:x", "[]", "fe80::x%y", "\t5: x")],
     ],
 )
 def test_address_that_a_proxy_sends(proxies: int, sent: str, expected: str) -> None:
@@ -58,11 +57,9 @@ def test_address_of_the_client_is_that_of_the_last_proxy(tmp_path: Path) -> None
 @pytest.mark.server
 def test_another_application_sees_its_proxy(tmp_path: Path) -> None:
     """With the gunicorn configuration of the service, a site decides which proxies it trusts."""
-    (tmp_path / "garden.py").write_text(
-        "from flask import Flask, request\n"
-        "app = Flask('site')\n"
-        "app.add_url_rule('/', 'home', lambda: request.remote_addr)\n"
-    )
+    code = "from flask import Flask, request\napp = Flask('site')\n"
+    code += "app.add_url_rule('/', 'home', lambda: request.remote_addr)"
+    (tmp_path / "garden.py").write_text(code)
     config = ("-c", "python:plantstore.server.config", f"--chdir={tmp_path}")
     with Gunicorn(*config, "garden:app") as server:
         request = f"GET / HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: {ADDRESS}\r\n\r\n"

@@ -62,7 +62,7 @@ def test_one_format(tmp_path: Path) -> None:
     assert "request: abc-1)\n  Traceback (most recent call last):\n" in line
     assert TOKEN not in log
     for text in (" Booting worker ", "an error", "a warning\n  of two lines"):
-        assert any(text in line for line in lines)
+        assert sum(text in line for line in lines) == 1
 
 
 @pytest.mark.server
