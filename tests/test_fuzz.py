@@ -1,20 +1,16 @@
 """Random input from hypothesis never causes a 500, and is never changed."""
 
 import json
-from collections.abc import Callable
 from decimal import Decimal
-from json import JSONDecodeError
 from typing import Any
 
 import hypothesis.strategies as st
-import orjson
 import pytest
 from hypothesis import given
-from marshmallow import EXCLUDE, RAISE, ValidationError
 from werkzeug.test import TestResponse
 
 from plantstore import MemoryStore, Plant
-from plantstore.schemas import NewPlantSchema, plant_schema
+from plantstore.schemas import plant_schema
 from tests.support.responses import check_error
 from tests.support.serving import Gunicorn, post
 from tests.support.sites import BEARER, ROSE_JSON, TOKEN, make_site
@@ -78,28 +74,6 @@ class Service:
             check_error(response, response.json["error"])
             assert len(self.store) == 0
         return response
-
-
-def outcome(load: Callable[[bytes], Any], body: bytes) -> Any:
-    """Return what a function loads from a body, or the kind of its error."""
-    try:
-        return load(body)
-    except ValidationError as error:
-        return error.messages
-    except JSONDecodeError:
-        return JSONDecodeError
-
-
-@given(BODIES["syntax"] | BODIES["members"] | BODIES["list"], st.sampled_from([EXCLUDE, RAISE]))
-def test_loads_equals_orjson(body: bytes, unknown: Any) -> None:
-    """From any body, loads returns what load returns from the exact values of orjson."""
-    schema = NewPlantSchema(unknown=unknown, many=body.startswith(b"["))
-
-    def load(body: bytes) -> Any:
-        orjson.loads(body)
-        return schema.load(json.loads(body, parse_float=Decimal))
-
-    assert outcome(schema.loads, body) == outcome(load, body)
 
 
 @pytest.mark.parametrize("bodies", BODIES.values(), ids=BODIES)

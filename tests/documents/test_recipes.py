@@ -128,7 +128,6 @@ PAGE_FOR_EVERY_PATH = '@app.post("/<path:page>")\ndef page(page): return page\n'
                 f"POST http://www.example/garden/plants s3cret {other}",
             )
             for host, url, other in (
-                ("api.example", "api.example", 404),
                 ("api.example:8000", "api.example:8000", 404),
                 ("<host>", "any.example", 40004),
             )
@@ -145,8 +144,6 @@ PAGE_FOR_EVERY_PATH = '@app.post("/<path:page>")\ndef page(page): return page\n'
             "POST /garden/plants s3cret 302, POST https://localhost/garden/plants s3cret 200, "
             "GET /healthz 200, GET /readyz 200",
         ),
-        # A page for every path swallows a mistyped one, without the line of the guide.
-        (PAGE_FOR_EVERY_PATH, {}, "POST /garden/plant s3cret 200"),
         (
             PAGE_FOR_EVERY_PATH,
             {"registration": f"from flask import abort\n{EVERY_PATH}\n{REGISTER}"},
@@ -163,7 +160,6 @@ LOGIN = recipe("login")
 # The hook of a parent blueprint, before the blueprint is registered.
 PARENT_HOOK = LOGIN.replace("@app", "@parent").replace("app.", "current_app.")
 PARENT_WITH_HOOK = NEST.replace("app.register", f"{PARENT_HOOK}\n\napp.register")
-HERBS = 'garden = create_blueprint(store=store, verify_token=lambda token: token, name="herbs")\n'
 HEALTH = """
 from plantstore import create_health_blueprint
 health = create_health_blueprint(store=store)
@@ -177,7 +173,6 @@ app.register_blueprint(health)
         (LOGIN, {}, "GET /home 302, GET /plantstore 302"),
         (LOGIN, {"registration": f'{REGISTER[:-2]}, name="home")\n'}, "GET /home 302"),
         (LOGIN, {"registration": NEST}, "GET /home 302, GET /plantstore 302, GET /inner 302"),
-        (LOGIN, {"garden": HERBS, "registration": NEST}, "GET /home 302, GET /inner 302"),
         ("", {"registration": PARENT_WITH_HOOK}, "GET /inner 302, GET /home 200"),
         (HEALTH + LOGIN, {}, "GET /healthz 302"),
         (HEALTH + LOGIN.replace("is garden", "in (garden, health)"), {}, "GET /healthz 200"),
@@ -241,7 +236,6 @@ ROOT_INFO = recipe("log-config").replace('["stderr"]}', '["stderr"], "level": "I
     ("config", "times"),
     [
         ("", 0),
-        (recipe("log"), 1),
         (BASIC_CONFIG + re.sub(".*addHandler.*", "", recipe("log")), 1),
         (BASIC_CONFIG + recipe("log"), 2),
         (ROOT_INFO.replace(LOGGERS, ""), 1),

@@ -5,6 +5,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from flask import Flask
@@ -25,22 +26,16 @@ from tests.support.sites import TOKEN
 from tests.support.waiting import wait_until
 
 
-class PingedStore(MemoryStore):
-    """A store whose ping calls a function, or raises an exception."""
-
-    def __init__(self, ping: Any) -> None:
-        super().__init__()
-        self._ping = ping
-
-    def ping(self) -> None:
-        if isinstance(self._ping, Exception):
-            raise self._ping
-        self._ping()
+def pinged(ping: Any) -> Any:
+    """Return a store whose ping calls a function, or raises an exception."""
+    store: Any = MemoryStore()
+    store.ping = Mock(side_effect=ping)
+    return store
 
 
 def client_of(ping: Any) -> FlaskClient:
     """Return a client of a standalone service whose store is pinged in this way."""
-    return create_app(store=PingedStore(ping), verify_token={TOKEN: "Flora"}.get).test_client()
+    return create_app(store=pinged(ping), verify_token={TOKEN: "Flora"}.get).test_client()
 
 
 def test_health_needs_no_token() -> None:
@@ -84,8 +79,7 @@ def test_store_that_does_not_respond_is_not_ready(caplog: pytest.LogCaptureFixtu
         for response in threads.map(lambda _: client.get("/readyz"), range(8)):
             check_error(response, 50301)
     assert 2 <= time.monotonic() - began < PATIENCE
-    assert len(pings) == 1
-    assert len(caplog.messages) == 8
+    assert (len(pings), len(caplog.messages)) == (1, 8)
     assert caplog.text.count("it has not responded within two seconds") == 8
     released.set()
     wait_until(lambda: client.get("/readyz").status_code == 200)
@@ -122,7 +116,7 @@ def test_health_of_a_site(store: Store) -> None:
     """A site may register the health of several stores, under any prefix, with its own errors."""
     site = Flask("site")
     site.register_error_handler(503, lambda error: "the site's own page")
-    broken = PingedStore(StoreUnavailable(""))
+    broken = pinged(StoreUnavailable(""))
     site.register_blueprint(create_health_blueprint(store=store), url_prefix="/garden")
     site.register_blueprint(create_health_blueprint(store=broken, name="other"), url_prefix="/<x>")
     client = site.test_client()

@@ -5,8 +5,11 @@ import re
 import signal
 import subprocess
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from shutil import rmtree
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from flask import request
@@ -14,13 +17,13 @@ from flask.testing import FlaskClient
 from prometheus_client import REGISTRY, Histogram
 from prometheus_client.parser import text_string_to_metric_families
 
-from plantstore import Client, MemoryStore, Plant, StoreUnavailable, __version__, create_app
+from plantstore import Client, MemoryStore, PlantExists, StoreUnavailable, __version__, create_app
 from tests.support.commands import refused
 from tests.support.readme import recipe
 from tests.support.reloading import kill_workers, served, status, workers
 from tests.support.responses import ALL, check_error, create
 from tests.support.serving import LIMIT, Gunicorn, Server, post
-from tests.support.sites import BEARER, ROSE, TOKEN, new_rose
+from tests.support.sites import BEARER, ROSE, ROSE_PLANT, TOKEN, new_rose
 from tests.support.waiting import wait_until
 
 GET = b"GET /metrics HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer s3cret\r\n\r\n"
@@ -81,23 +84,16 @@ def test_metrics_need_a_token() -> None:
     assert response.headers["Allow"] == "GET, HEAD, OPTIONS"
 
 
-class FailingStore(MemoryStore):
-    """A store that refuses lilies, and has a fault with tulips."""
-
-    def add(self, plant: Plant) -> None:
-        if plant.name != "Rose":
-            raise StoreUnavailable if plant.name == "Lily" else ZeroDivisionError
-        super().add(plant)
-
-
 def test_metrics_of_all_operations() -> None:
     """Every request is measured by its operation and outcome: ok, or the number of the error."""
-    config = {**ON, "PLANTSTORE_OPERATIONS": ALL}
-    app = create_app(config, store=FailingStore())
+    store: Any = MemoryStore()
+    store.add(ROSE_PLANT)
+    store.add = Mock(side_effect=[None, PlantExists(1), StoreUnavailable, ZeroDivisionError])
+    app = create_app({**ON, "PLANTSTORE_OPERATIONS": ALL}, store=store)
     app.before_request(lambda: ("slower", 429) if "Slower" in request.headers else None)
     client = app.test_client()
-    for name in ("Rose", "Rose", "Lily", "Tulip"):
-        create(client, {"id": 1, "name": name})
+    for _ in range(4):
+        create(client, ROSE)
     client.post("/plants")
     client.post("/plants", headers={"Slower": "1"})  # A hook of the operator refuses it.
     client.put("/plants/1", json=ROSE, headers=BEARER)
@@ -263,7 +259,8 @@ def test_full_disk(tmp_path: Path) -> None:
         pytest.skip("only root can mount a small disk")
     try:
         with served(tmp_path, TMPDIR=str(folder), **ON) as server:
-            wait_until(lambda: status(server, "s3cret") == 200 and len(files(folder)) == 2)
+            files = partial(folder.rglob, "histogram_*.db")
+            wait_until(lambda: status(server, "s3cret") == 200 and len([*files()]) == 2)
             created = read(server)[CREATED]
             fill(folder / "other")
             for request in (GET, b"PUT /plants HTTP/1.1\r\nHost: x\r\n\r\n") * 20:
@@ -279,11 +276,6 @@ def test_full_disk(tmp_path: Path) -> None:
             assert read(server)[CREATED] == created + 20  # Those of the earlier workers.
     finally:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
-
-
-def files(folder: Path) -> list[Path]:
-    """Return the files of the workers that have metrics."""
-    return [*folder.rglob("histogram_*.db")]
 
 
 def fill(path: Path) -> None:
