@@ -13,7 +13,6 @@ from plantstore.blueprint import OPERATIONS
 from tests.support.responses import ALL, check_error
 from tests.support.sites import BEARER, ROSE, TOKEN, make_site
 
-HTML = "text/html; charset=utf-8"
 # The methods of each operation, by the path.
 METHODS = {
     "/plants": {"create": {"POST"}, "list": {"GET", "HEAD"}},
@@ -86,11 +85,3 @@ def test_site_page_at_the_same_path(before: bool) -> None:
     assert client.get("/garden/plants").data == client.put("/garden/plants").data == b"my plants"
     assert "PUT" in client.delete("/garden/plants", headers=BEARER).headers["Allow"]
     assert client.post("/garden/plants", json=ROSE, headers=BEARER).status_code == 200
-
-
-def test_other_paths_get_the_404_page_of_the_site(site: Flask) -> None:
-    """A path that no operation has gets the 404 page of the host site, with every method."""
-    paths = "/garden", "/garden/", "/garden/plants/", "/garden/plants/1", "/garden/plantsx"
-    for path, method in product(paths, HTTPMethod):
-        response = site.test_client().open(path, method=method, headers=BEARER)
-        assert (response.status_code, response.content_type) == (404, HTML)

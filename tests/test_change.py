@@ -104,6 +104,7 @@ def test_body_of_an_update_has_the_rules_of_a_create(
 class Unchangeable(MemoryStore):
     """A store of a package that was written before there were updates."""
 
+    one_process = False
     replace = Store.replace
 
 
@@ -126,14 +127,7 @@ def test_unchangeable_store_of_another_package(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The service, `plantstore check` and `plantstore change` say that a store has no replace."""
-    source = f"""from {__name__} import Unchangeable
-
-class Shared(Unchangeable):
-    one_process = False
-
-def open(url):
-    return Shared()
-"""
+    source = f"from {__name__} import Unchangeable\ndef open(url):\n    return Unchangeable()\n"
     install(monkeypatch, tmp_path, "plantstore-shelf", "shelf", source)
     monkeypatch.setenv("PLANTSTORE_TOKENS", TOKEN)
     monkeypatch.setenv("PLANTSTORE_OPERATIONS", "create update")

@@ -102,6 +102,7 @@ VISITS = [
     *({"path": f"/abort/{status}"} for status in (400, 401, 403, 404, 413, 418, 429, 500, 503)),
     *({"path": "/", "method": method} for method in ["POST", "OPTIONS", "HEAD", "FOO"]),
     *({"path": path, "method": "POST"} for path in ["/plants", "/garden/", "/garden/plants/"]),
+    *({"path": path} for path in ["/garden", "/garden/plants/1/", "/garden/plantsx"]),
 ]
 
 
@@ -158,7 +159,6 @@ STATUSES = (400, 401, 404, 413, 429, 503)
     [
         *((default_exceptions[code]("Closed."), code * 100, ": Closed.") for code in STATUSES),
         (TooManyRequests(retry_after=7), 42900, "Too Many Requests: "),
-        (own(402), 40200, "Payment Required"),
         (own(402, "Pay first."), 40200, "Payment Required: Pay first."),
         (own(499), 49900, "Unknown Error"),
         (own(500), 50000, "Internal Server Error"),

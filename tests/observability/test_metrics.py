@@ -305,18 +305,9 @@ def test_metrics_of_two_services_in_a_worker(tmp_path: Path) -> None:
         assert (metrics[CREATED], "other_total" in metrics) == (2, False)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"PLANTSTORE_METRICS": "1"}, "no token is configured: .*"),
-        ({**ON, "PLANTSTORE_METRICS": "yes"}, "PLANTSTORE_METRICS: must be 0 or 1"),
-    ],
-)
-def test_failed_start_leaves_no_files(
-    tmp_path: Path, settings: dict[str, str], message: str
-) -> None:
+def test_failed_start_leaves_no_files(tmp_path: Path) -> None:
     """If the service cannot start, no files of the metrics remain."""
-    settings = {**settings, "TMPDIR": str(tmp_path)}
+    settings = {"PLANTSTORE_METRICS": "1", "TMPDIR": str(tmp_path)}
     line = refused("plantstore", "serve", "--bind=127.0.0.1:0", folder=tmp_path, **settings)
-    assert re.fullmatch(f"Error: plantstore: {message}", line)
+    assert line.startswith("Error: plantstore: no token is configured: ")
     assert [*tmp_path.iterdir()] == []
