@@ -101,15 +101,6 @@ def test_hook_that_fails_or_loses_a_required_member(
     assert len(store) == 0
 
 
-@pytest.mark.parametrize("name", ["x" * 60_000, "\x1b" * 300, "\n\x1b[31m\u202e" * 3_000])
-def test_message_for_a_long_member_name(
-    site: Flask, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    """A message that names a member is one printable line of at most 500 characters."""
-    response = send(site, monkeypatch, NewPlantSchema(unknown=RAISE), **{name: 1})
-    assert check_error(response, 40003).isprintable()
-
-
 @pytest.mark.parametrize("schema", [NewPlantSchema, Other])
 def test_id_is_not_rounded_with_any_option(schema: type[Schema]) -> None:
     """An id is never rounded, whatever the schema and the options of loads are."""

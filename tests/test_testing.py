@@ -276,33 +276,25 @@ def test_store_that_misses_a_change_fails(
     check(Correct(), Correct())
 
 
-SHARED_MEMORY = """
-from plantstore import MemoryStore
-
-class Faulty(MemoryStore):
-    one_process = {one_process}
-
-stores = {{}}
-
-def open(url):
-    return {opened}
-"""
-# A store that is shared only within a process, and one whose URL opens a new, empty store.
-ONE_PROCESS = SHARED_MEMORY.format(one_process=1, opened="stores.setdefault(url, Faulty())")
-OPENS_EMPTY = SHARED_MEMORY.format(one_process=False, opened="Faulty()")
-SQL_REFUSES_SEVEN = """
-from plantstore import PlantExists
+SOURCE = """
+from plantstore import MemoryStore, PlantExists
 from plantstore.sql import SQLStore, make_engine
-
-class Faulty(SQLStore):
+class Memory(MemoryStore):
+    one_process = {one_process}
+class RefusesSeven(SQLStore):
     def add(self, plant):
         if plant.id == 7:
             raise PlantExists(7)
         super().add(plant)
-
+stores = {{}}
 def open(url):
-    return Faulty(make_engine(url.replace("faulty:", "sqlite:")))
+    return {opened}
 """
+# A store that is shared only within a process, one whose URL opens a new store, one with a fault.
+ONE_PROCESS = SOURCE.format(one_process=1, opened="stores.setdefault(url, Memory())")
+OPENS_EMPTY = SOURCE.format(one_process=False, opened="Memory()")
+SQL_URL = "url.replace('faulty:', 'sqlite:')"
+SQL_REFUSES_SEVEN = SOURCE.format(one_process=0, opened=f"RefusesSeven(make_engine({SQL_URL}))")
 DECLARED, KEPT = SHARED.test_store_is_declared_as_shared, SHARED.test_plants_are_kept_after_close
 SEEN = SHARED.test_changes_are_seen_by_other_stores
 ADDED = SHARED.test_concurrent_adds_of_processes_succeed_once

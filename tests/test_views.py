@@ -127,6 +127,7 @@ AFTER = "after: Must be an integer from -2^63 to 2^63-1."
         ("=2", ": Unknown parameter."),
         ("LIMIT=1&x%0Ay", r"LIMIT: Unknown parameter. x y: Unknown parameter."),
         ("%FF=1", "%FF: Unknown parameter."),
+        ("x" * 9999, "x" * 499 + "…"),
     ],
 )
 def test_bad_parameter_of_a_list(client: FlaskClient, query: str, expected: str) -> None:

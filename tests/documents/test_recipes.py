@@ -73,7 +73,7 @@ def check(site: Flask, requests: str) -> None:
 # What replaces the line that registers the blueprint.
 REGISTER = 'app.register_blueprint(garden, url_prefix="/garden")\n'
 NEST = """
-from flask import Blueprint, current_app
+from flask import Blueprint
 inner = Blueprint("inner", "inner")
 inner.register_blueprint(garden, url_prefix="/garden")
 inner.add_url_rule("/inner", "plantstore", lambda: "private")
@@ -157,9 +157,6 @@ def test_responses_of_recipes(code: str, replaced: dict[str, str], requests: str
 
 
 LOGIN = recipe("login")
-# The hook of a parent blueprint, before the blueprint is registered.
-PARENT_HOOK = LOGIN.replace("@app", "@parent").replace("app.", "current_app.")
-PARENT_WITH_HOOK = NEST.replace("app.register", f"{PARENT_HOOK}\n\napp.register")
 HEALTH = """
 from plantstore import create_health_blueprint
 health = create_health_blueprint(store=store)
@@ -173,7 +170,6 @@ app.register_blueprint(health)
         (LOGIN, {}, "GET /home 302, GET /plantstore 302"),
         (LOGIN, {"registration": f'{REGISTER[:-2]}, name="home")\n'}, "GET /home 302"),
         (LOGIN, {"registration": NEST}, "GET /home 302, GET /plantstore 302, GET /inner 302"),
-        ("", {"registration": PARENT_WITH_HOOK}, "GET /inner 302, GET /home 200"),
         (HEALTH + LOGIN, {}, "GET /healthz 302"),
         (HEALTH + LOGIN.replace("is garden", "in (garden, health)"), {}, "GET /healthz 200"),
     ],

@@ -203,19 +203,33 @@ def test_metrics_folder_that_disappears(tmp_path: Path) -> None:
         assert server.request(GET).error == 50302
 
 
+TWO_SERVICES = """
+from plantstore import create_app
+from prometheus_client import Counter
+from werkzeug.middleware.dispatcher import DispatcherMiddleware
+Counter("other", "of the host").inc()
+app = DispatcherMiddleware(create_app(), {"/garden": create_app()})
+"""
+
+
 @pytest.mark.server
 def test_metrics_of_workers_of_another_user(public_folder: Path) -> None:
-    """Workers of another user share their metrics, also if the main process loads everything."""
+    """Workers of another user, also with two services in each of them, share their metrics."""
     if os.geteuid() != 0:
         pytest.skip("only root can start workers as another user")
     (public_folder / "tmp").mkdir()
     store, folder = f"sqlite:///{public_folder}/plants.db", str(public_folder / "tmp")
     config = "import prometheus_client\nfrom plantstore.server.config import *"
     (public_folder / "own.py").write_text(config)
-    arguments = ("--workers=2", "--user=nobody", "--preload", "-c", f"{public_folder}/own.py")
+    (public_folder / "two.py").write_text(TWO_SERVICES)
+    arguments = ["--workers=2", "--user=nobody", "--preload", "-c", f"{public_folder}/own.py"]
+    arguments += ["--pythonpath", str(public_folder), "two:app"]
     with Gunicorn(*arguments, **ON, PLANTSTORE_STORE=store, TMPDIR=folder) as server:
         create_plants(server)
-        assert read(server)[CREATED] == 20
+        for _ in range(4):
+            assert server.request(post(new_rose()).replace(b"/pl", b"/garden/pl")).status == 200
+        metrics = read(server)
+        assert (metrics[CREATED], "other_total" in metrics) == (24, False)
 
 
 @pytest.mark.server
@@ -283,26 +297,6 @@ def fill(path: Path) -> None:
     with suppress(OSError), path.open("wb", buffering=0) as file:
         while True:
             file.write(bytes(4096))
-
-
-@pytest.mark.server
-def test_metrics_of_two_services_in_a_worker(tmp_path: Path) -> None:
-    """Two services in one worker under gunicorn share their metrics."""
-    code = (
-        "from plantstore import create_app\n"
-        "from werkzeug.middleware.dispatcher import DispatcherMiddleware\n"
-        "from prometheus_client import Counter\n"
-        "Counter('other', 'of the host').inc()\n"
-        "app = DispatcherMiddleware(create_app(), {'/garden': create_app()})\n"
-    )
-    (tmp_path / "two.py").write_text(code)
-    arguments = ("-c", "python:plantstore.server.config", "--pythonpath", str(tmp_path), "two:app")
-    with Gunicorn(*arguments, **ON) as server:
-        rose = post(new_rose())
-        for request in (rose, rose.replace(b"/plants", b"/garden/plants")):
-            assert server.request(request).status == 200
-        metrics = read(server)
-        assert (metrics[CREATED], "other_total" in metrics) == (2, False)
 
 
 def test_failed_start_leaves_no_files(tmp_path: Path) -> None:
