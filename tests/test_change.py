@@ -35,8 +35,7 @@ def client(store: MemoryStore) -> FlaskClient:
         ({"name": "Rosa", "tag": ""}, Plant(1, "Rosa", "")),
         ({"name": "Rosa"}, ROSA),
         (ROSE, ROSE_PLANT),
-        ({"id": 2, "name": "🌵", "age": 5}, Plant(1, "🌵")),
-        ({"id": "x", "name": ""}, Plant(1, "")),
+        ({"id": "x", "name": "🌵", "age": 5}, Plant(1, "🌵")),
     ],
 )
 def test_update_replaces_the_plant(

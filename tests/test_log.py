@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from flask import Flask, request
 from flask.testing import FlaskClient
-from werkzeug.exceptions import HTTPException
 
 from plantstore import StoreMisconfigured, StoreUnavailable, create_app
 from plantstore.responses import request_id
@@ -120,20 +119,17 @@ def test_failure_is_logged(
     error: Exception, line: str, standalone: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A 5xx is an ERROR with the client and the id; only an unexpected one has a traceback."""
+    is_unexpected = isinstance(error, ZeroDivisionError)
     # The cause may have the values of a plant.
-    error.__cause__ = None if isinstance(error, ZeroDivisionError) else ValueError("hunter2")
-    store = FailingStore(error)
-    service = create_app({"PLANTSTORE_TOKENS": TOKEN}, store=store)
-    app = service if standalone else make_site(store=store)
-    if not standalone:
-        app.register_error_handler(HTTPException, lambda error: "the site's own page")
+    error.__cause__ = None if is_unexpected else ValueError("hunter2")
+    store, config = FailingStore(error), {"PLANTSTORE_TOKENS": TOKEN}
+    app = create_app(config, store=store) if standalone else make_site(store=store)
     response = create(app.test_client(), ROSE)
     assert str(error) not in check_error(response, int(line[:5]))
     record = caplog.records[-1]
     assert record.levelno == logging.ERROR
-    assert record.getMessage().startswith(f"{line}client: 'token-1', address: '127.0.0.1', ")
-    assert response.headers[ID] in record.getMessage()
-    is_unexpected = isinstance(error, ZeroDivisionError)
+    start = f"{line}client: 'token-1', address: '127.0.0.1', request: {response.headers[ID]}"
+    assert record.getMessage().startswith(start)
     assert (record.exc_info is not None) == ("ZeroDivisionError" in caplog.text) == is_unexpected
     assert len(caplog.records) == (2 if is_unexpected and not standalone else 1)
     assert not any(secret in caplog.text for secret in (TOKEN, "hunter2"))

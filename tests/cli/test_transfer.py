@@ -107,7 +107,6 @@ def test_import_of_files_from_other_programs(
 
 
 NINES = b"9" * 5000
-BEYOND = "line 3: id: Must be between -2^63 and 2^63-1."
 
 
 @pytest.mark.parametrize(
@@ -122,17 +121,14 @@ BEYOND = "line 3: id: Must be between -2^63 and 2^63-1."
         ("jsonl", b'{"id":-1,"name":"x"}\n', "line 2: plant -1 already exists, or occurs twice"),
         ("csv", b"3;a;b\n", "line 3: Must have 3 cells, as the first line, separated by commas,"),
         ("csv", b'4,"a\nb",\n\nfive,c,\n', f"line 6: {INT64}, not 'five'."),
-        ("csv", b"9223372036854775808,a,\n", BEYOND),
         ("csv", b"-" + NINES + b",a,\n", f"line 3: {INT64}, not '-{'9' * 59}…'."),
         ("csv", b"1.5,a,\n", "line 3: id: Must be an integer, not a fraction."),
-        ("csv", b"1e17,a,\n", f"{BEYOND} Beyond 2^53, write"),
+        ("csv", b"1e17,a,\n", "line 3: id: Must be between -2^63 and 2^63-1. Beyond 2^53, write"),
         ("csv", "\ufeff3,a,\n".encode(), f"line 3: {INT64}, not '\\ufeff3'."),
         ("csv", b'4,"a\nb",\n4,"a"b,\n', "line 5: Not CSV: "),
         ("csv", b'4,"a\nb",\n\xff,"a",\n', "line 5: Must be UTF-8, not the byte 0xff."),
         ("csv", b"4,a,\r5,b,\r", "line 3: The lines must end with a line feed."),
-        ("csv", b"4,\x00,\n", "line 3: name: Must not contain U+0000."),
         ("csv", b'4,"a\n\n', "line 3: A quotation mark is not closed."),
-        ("csv", b"-1,a,\n", "line 3: plant -1 already exists, or occurs twice in the file."),
     ],
 )
 def test_import_error_names_the_line(

@@ -170,7 +170,6 @@ def examples(message: Any) -> dict[str, Any]:
 def test_pattern_of_texts(app: Flask, member: str) -> None:
     """The document has the pattern of the texts that the service accepts."""
     document = make_document()["components"]["schemas"]["Plant"]["properties"][member]
-    assert {*document} == {"description", "type", "pattern"}
     for id, text in enumerate(["", "x\n", "🌵 ", "a\0", "\0", "\0\n"]):
         new = {"id": id, "name": "Rose", member: text}
         status = app.test_client().post("/plants", json=new, headers=BEARER).status_code

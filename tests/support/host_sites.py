@@ -111,11 +111,6 @@ def equal_body_limit(site: Flask) -> None:
     site.config["MAX_FORM_MEMORY_SIZE"] = 10
 
 
-def high_body_limit(site: Flask) -> None:
-    """Limit bodies to more than the blueprint's max_body."""
-    site.config["MAX_CONTENT_LENGTH"] = 10**9
-
-
 def error_handlers(site: Flask) -> None:
     """Handle every error, by class and by status."""
 
@@ -164,7 +159,6 @@ CONFIGURATIONS: list[Callable[[Flask], None]] = [
     testing_mode,
     trapped_exceptions,
     equal_body_limit,
-    high_body_limit,
     error_handlers,
     server_name,
     catch_all_routes,
