@@ -14,6 +14,9 @@ from plantstore import Client, MemoryStore, SQLStore, StaticTokens, create_app, 
 from plantstore.blueprint import OPERATIONS
 from tests.support.sites import BEARER, ROSE, make_blueprint, make_site
 
+ALLOWED = f"operations must have one or more of {', '.join(OPERATIONS)}, and nothing else"
+INVALID = ["", " ", "sch\xf6n", "hunter2 b", "hunter2=b", "sha256:", "sha256:hunter2", "hunter2\n"]
+
 
 async def coroutine_function(token: str) -> str | None:
     """Return the token. A coroutine function is not allowed as verify_token."""
@@ -52,9 +55,6 @@ def test_functions_and_proxies_are_accepted(verify_token: Any) -> None:
     assert (response.status_code, len(site.extensions["store"])) == (200, 1)
 
 
-ALLOWED = f"operations must have one or more of {', '.join(OPERATIONS)}, and nothing else"
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -71,9 +71,6 @@ def test_wrong_value_is_refused(arguments: dict[str, Any], message: str) -> None
     with pytest.raises(ValueError, match="must|may") as caught:
         make_blueprint(**arguments)
     assert str(caught.value) == message
-
-
-INVALID = ["", " ", "sch\xf6n", "hunter2 b", "hunter2=b", "sha256:", "sha256:hunter2", "hunter2\n"]
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,16 @@ from tests.support.responses import ALL, check_error, create
 from tests.support.sites import BEARER, ROSE, ROSE_PLANT, TOKEN, make_blueprint, make_site
 
 BASE62 = string.digits + string.ascii_uppercase + string.ascii_lowercase
+# Bearer credentials that RFC 6750 does not allow.
+MALFORMED = [
+    *("Bearer", "Bearer ", f"Bearer {TOKEN} {TOKEN}", f"Bearer {TOKEN},Bearer {TOKEN}"),
+    *(f"Bearer \t{TOKEN}", f"Bearer \xa0{TOKEN}", "Bearer a=b", "Bearer =", "Bearer sch\xf6n"),
+    *("Bearer \xff", f'Bearer "{TOKEN}"', f"Bearer sha256:{sha256(TOKEN.encode()).hexdigest()}"),
+]
+UNKNOWN = ["Bearer wrong", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", f"Bearer {TOKEN.upper()}"]
+UNKNOWN += [f"Bearer {sha256(TOKEN.encode()).hexdigest()}", "Bearer " + "x" * 8000]
+DIGEST = sha256(b"t0k3n").hexdigest()
+SHOP = Client("shop", ["read"])
 
 
 @pytest.mark.parametrize("credentials", [f"Bearer {TOKEN}", f"bEARER    {TOKEN}"])
@@ -39,16 +49,6 @@ def test_no_bearer_credentials(client: FlaskClient, credentials: str | None) -> 
     check_error(response, 40101)
     assert response.headers["WWW-Authenticate"] == 'Bearer realm="plantstore"'
     assert create(client, ROSE).status_code == 200  # Nothing was stored.
-
-
-# Bearer credentials that RFC 6750 does not allow.
-MALFORMED = [
-    *("Bearer", "Bearer ", f"Bearer {TOKEN} {TOKEN}", f"Bearer {TOKEN},Bearer {TOKEN}"),
-    *(f"Bearer \t{TOKEN}", f"Bearer \xa0{TOKEN}", "Bearer a=b", "Bearer =", "Bearer sch\xf6n"),
-    *("Bearer \xff", f'Bearer "{TOKEN}"', f"Bearer sha256:{sha256(TOKEN.encode()).hexdigest()}"),
-]
-UNKNOWN = ["Bearer wrong", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", f"Bearer {TOKEN.upper()}"]
-UNKNOWN += [f"Bearer {sha256(TOKEN.encode()).hexdigest()}", "Bearer " + "x" * 8000]
 
 
 @pytest.mark.parametrize("credentials", [*MALFORMED, *UNKNOWN])
@@ -105,10 +105,6 @@ def test_wrong_result_of_verify_token(store: MemoryStore, result: Any) -> None:
     with pytest.raises(TypeError, match="must return a name, a Client or None"):
         create(site.test_client(), ROSE)
     assert len(store) == 0
-
-
-DIGEST = sha256(b"t0k3n").hexdigest()
-SHOP = Client("shop", ["read"])
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,9 @@ INCOMPLETE = (
 CHUNKED = {"HTTP_TRANSFER_ENCODING": "chunked", "wsgi.input_terminated": True}
 EMPTY = "The body is empty. Send a JSON object."
 JSON = "application/json"
+# A request with a Content-Length, from two kinds of servers, and a chunked request.
+LENGTHS = {"declared": {}, "terminated": {"wsgi.input_terminated": True}, "chunked": CHUNKED}
+each_length = pytest.mark.parametrize("environ", LENGTHS.values(), ids=LENGTHS)
 
 
 @pytest.mark.parametrize(
@@ -44,11 +47,6 @@ def test_other_type_is_refused(client: FlaskClient, name: str, value: str | None
     """A body of another type, without a type, or with a Content-Encoding, is refused: 40001."""
     options: Any = {"content_type": value} if "T" in name else {"headers": {name: value}}
     check_error(send(client, ROSE_JSON, **options), 40001)
-
-
-# A request with a Content-Length, from two kinds of servers, and a chunked request.
-LENGTHS = {"declared": {}, "terminated": {"wsgi.input_terminated": True}, "chunked": CHUNKED}
-each_length = pytest.mark.parametrize("environ", LENGTHS.values(), ids=LENGTHS)
 
 
 def post(site: Flask, body: bytes, **environ: Any) -> TestResponse:

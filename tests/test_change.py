@@ -18,6 +18,13 @@ from tests.support.sql import execute
 
 # A plant with the id of ROSE_PLANT.
 ROSA = Plant(1, "Rosa")
+# A request with each fault of a body, in the order in which they are found.
+FAULTS: dict[int, dict[str, Any]] = {
+    40001: {"data": b"x" * 100_000},
+    41301: {"data": b"x" * 100_000, "content_type": "application/json"},
+    40002: {"data": b'{"id": 1, "name": "\xff"', "content_type": "application/json"},
+    40003: {"json": {"id": 1, "name": 5, "tag": None}},
+}
 
 
 @pytest.fixture
@@ -76,15 +83,6 @@ def test_update_that_a_constraint_refuses(place: Place, engine: Engine) -> None:
         store.replace(Plant(1, ""))
     assert list(store) == [ROSE_PLANT]
     execute(engine, "DROP TABLE plants")
-
-
-# A request with each fault of a body, in the order in which they are found.
-FAULTS: dict[int, dict[str, Any]] = {
-    40001: {"data": b"x" * 100_000},
-    41301: {"data": b"x" * 100_000, "content_type": "application/json"},
-    40002: {"data": b'{"id": 1, "name": "\xff"', "content_type": "application/json"},
-    40003: {"json": {"id": 1, "name": 5, "tag": None}},
-}
 
 
 @pytest.mark.parametrize("number", FAULTS)

@@ -46,6 +46,16 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
 
 LATER.insert(0, {**JSON, "method": "GET"})
+# Requests for pages of the host site.
+VISITS = [
+    *({"path": path} for path in ["/", "/url", "/static/hosts.py", "/fail", "/gardens"]),
+    *({"path": f"/abort/{status}"} for status in (400, 401, 403, 404, 413, 418, 429, 500, 503)),
+    *({"path": "/", "method": method} for method in ["POST", "OPTIONS", "HEAD", "FOO"]),
+    *({"path": path, "method": "POST"} for path in ["/plants", "/garden/", "/garden/plants/"]),
+    *({"path": path} for path in ["/garden", "/garden/plants/1/", "/garden/plantsx"]),
+]
+# Statuses for which werkzeug has a class.
+STATUSES = (400, 401, 404, 413, 429, 503)
 
 
 def test_requests_cover_every_error() -> None:
@@ -96,16 +106,6 @@ def full_site() -> Flask:
     return site
 
 
-# Requests for pages of the host site.
-VISITS = [
-    *({"path": path} for path in ["/", "/url", "/static/hosts.py", "/fail", "/gardens"]),
-    *({"path": f"/abort/{status}"} for status in (400, 401, 403, 404, 413, 418, 429, 500, 503)),
-    *({"path": "/", "method": method} for method in ["POST", "OPTIONS", "HEAD", "FOO"]),
-    *({"path": path, "method": "POST"} for path in ["/plants", "/garden/", "/garden/plants/"]),
-    *({"path": path} for path in ["/garden", "/garden/plants/1/", "/garden/plantsx"]),
-]
-
-
 def test_site_pages_are_unchanged() -> None:
     """Every page of the host site, with its errors and cookies, stays the same byte for byte."""
     without, embedding = full_site(), full_site()
@@ -148,10 +148,6 @@ def own(status: int, description: str | None = None) -> HTTPException:
     """Return an exception of the host site's own class."""
     exception: HTTPException = type("Own", (HTTPException,), {"code": status})(description)
     return exception
-
-
-# Statuses for which werkzeug has a class.
-STATUSES = (400, 401, 404, 413, 429, 503)
 
 
 @pytest.mark.parametrize(

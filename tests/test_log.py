@@ -16,6 +16,8 @@ from tests.support.sites import BEARER, ROSE, TOKEN, make_site
 from tests.support.stores import FailingStore
 
 ID = "X-Request-ID"
+KNOWN: dict[str, Any] = {"headers": BEARER, "content_type": "application/json"}
+CUT: dict[str, Any] = {"data": "{hunter2", "environ_overrides": {"CONTENT_LENGTH": "9"}}
 
 
 @pytest.mark.parametrize("id", ["a", "abc-1.2_3~4+5/6=7:8@9", "Root=1-67891233-abcdef", "x" * 128])
@@ -71,10 +73,6 @@ def test_request_id_of_a_site_stays(site: Flask, caplog: pytest.LogCaptureFixtur
     own.after_request(lambda response: response.headers.set(ID, "own") or response)
     for plant in (ROSE, {}):
         assert create(own.test_client(), plant).headers.getlist(ID) == ["own"]
-
-
-KNOWN: dict[str, Any] = {"headers": BEARER, "content_type": "application/json"}
-CUT: dict[str, Any] = {"data": "{hunter2", "environ_overrides": {"CONTENT_LENGTH": "9"}}
 
 
 @pytest.mark.parametrize(

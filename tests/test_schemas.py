@@ -14,6 +14,26 @@ from tests.support.responses import check_error, create
 from tests.support.sites import BEARER, ROSE
 
 INT64 = (-(2**63), 2**63 - 1)
+RANGE = (
+    "id: Must be between -2^63 and 2^63-1. Beyond 2^53, write it without a decimal point or an"
+    " exponent."
+)
+OUT_OF_RANGE = [
+    *("-9223372036854775809", "9223372036854775808", "9" * 4000, "9007199254740993.0"),
+    *("-9007199254740993.0", "-9223372036854775808.0", "-1e400", "1e99999999999999999999"),
+]
+FRACTIONS = [
+    *("1.00000000000000000001", "9007199254740991.4", "1e-400", "1e-99999999999999999999"),
+    f"1.{'0' * 60_000}1",
+]
+# JSON values, and what the message about them calls their types.
+VALUES = [
+    *[(literal, "a string") for literal in ('"1"', '""')],
+    *[(literal, "a fraction") for literal in ("1.5", "5e-324")],
+    *[("1", "an integer"), ("true", "a boolean"), ("false", "a boolean"), ("null", "null")],
+    *[("[1]", "a list"), ('{"id":1}', "an object")],
+]
+TYPES = {"id": "an integer", "name": "a string", "tag": "a string", "body": "an object"}
 
 
 def send(site: Flask, text: str) -> Any:
@@ -37,20 +57,6 @@ def test_every_int64_is_an_id(site: Flask, store: MemoryStore, literal: str, id:
     assert [(plant.id, type(plant.id)) for plant in store] == [(id, int)]
 
 
-RANGE = (
-    "id: Must be between -2^63 and 2^63-1. Beyond 2^53, write it without a decimal point or an"
-    " exponent."
-)
-OUT_OF_RANGE = [
-    *("-9223372036854775809", "9223372036854775808", "9" * 4000, "9007199254740993.0"),
-    *("-9007199254740993.0", "-9223372036854775808.0", "-1e400", "1e99999999999999999999"),
-]
-FRACTIONS = [
-    *("1.00000000000000000001", "9007199254740991.4", "1e-400", "1e-99999999999999999999"),
-    f"1.{'0' * 60_000}1",
-]
-
-
 @pytest.mark.parametrize(
     ("literal", "message"),
     [
@@ -63,16 +69,6 @@ def test_other_number(site: Flask, store: MemoryStore, literal: str, message: st
     """An integer outside int64, one that a float may round, and any fraction are refused."""
     assert check_error(send(site, f'{{"id":{literal},"name":"Rose"}}'), 40003) == message
     assert len(store) == 0
-
-
-# JSON values, and what the message about them calls their types.
-VALUES = [
-    *[(literal, "a string") for literal in ('"1"', '""')],
-    *[(literal, "a fraction") for literal in ("1.5", "5e-324")],
-    *[("1", "an integer"), ("true", "a boolean"), ("false", "a boolean"), ("null", "null")],
-    *[("[1]", "a list"), ('{"id":1}', "an object")],
-]
-TYPES = {"id": "an integer", "name": "a string", "tag": "a string", "body": "an object"}
 
 
 @pytest.mark.parametrize(

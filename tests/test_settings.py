@@ -14,6 +14,28 @@ from tests.support.sites import ROSE, TOKEN
 
 DIGEST = sha256(b"hashed").hexdigest()
 NO_TOKENS = ["hunter2\xf6", "sha256:hunter2", "hunter2=x", "hunter2:", '"hunter2"']
+NONE = "no token is configured: set PLANTSTORE_TOKENS or PLANTSTORE_TOKENS_FILE"
+NUMBER = "PLANTSTORE_MAX_BODY: must be a whole number, at least 1"
+NAMES = "PLANTSTORE_OPERATIONS: must have one or more of create, read, list, update, delete,"
+# The beginning of the message about wrong values of each setting.
+WRONG: list[tuple[str, str, list[Any]]] = [
+    ("TOKENS", NONE, [None, 0, [], " , \n"]),
+    ("TOKENS", "PLANTSTORE_TOKENS: token number 2 is nei", [f"valid,{bad}" for bad in NO_TOKENS]),
+    ("TOKENS_FILE", f"PLANTSTORE_TOKENS_FILE: {os.strerror(2)}", ["hunter2"]),
+    ("TOKENS_FILE", f"PLANTSTORE_TOKENS_FILE: {os.strerror(21)}", ["/"]),
+    ("TOKENS_FILE", "PLANTSTORE_TOKENS_FILE: ", ["hunter2\0"]),
+    ("TOKENS_FILE", "PLANTSTORE_TOKENS_FILE: not a regular file", [os.devnull]),
+    ("MAX_BODY", NUMBER, ["0", "", "1e6", "1_000", "١", 0, 1.5, True, None]),
+    ("STORE", "PLANTSTORE_STORE: ", ["", "memory", "foo://me:hunter2@host/db", None]),
+    ("OPERATIONS", NAMES, [" , ", "create,Read", "create;read", [], None, 1]),
+    ("LOG", "PLANTSTORE_LOG: must be text or json", ["", "JSON", 1, ["json"]]),
+    ("METRICS", "PLANTSTORE_METRICS: must be 0 or 1", ["", "yes", "11", 2]),
+    ("PROXIES", "PLANTSTORE_PROXIES: must be a whole number, at least 0", ["-1", "10.0.0.1"]),
+]
+KUBERNETES = [
+    *("PORT", "PORT_8000_TCP", "PORT_8000_TCP_PROTO", "SERVICE_HOST", "SERVICE_PORT_HTTP"),
+    *("DB_SERVICE_HOST", "DB_PORT_5432_TCP"),
+]
 
 
 def accepts(token: str, **config: Any) -> bool:
@@ -121,26 +143,6 @@ def test_wrong_tokens_file_is_refused(tmp_path: Path, content: bytes, message: s
     assert refusal(PLANTSTORE_TOKENS_FILE=path).startswith(f"PLANTSTORE_TOKENS_FILE: {message}")
 
 
-NONE = "no token is configured: set PLANTSTORE_TOKENS or PLANTSTORE_TOKENS_FILE"
-NUMBER = "PLANTSTORE_MAX_BODY: must be a whole number, at least 1"
-NAMES = "PLANTSTORE_OPERATIONS: must have one or more of create, read, list, update, delete,"
-# The beginning of the message about wrong values of each setting.
-WRONG: list[tuple[str, str, list[Any]]] = [
-    ("TOKENS", NONE, [None, 0, [], " , \n"]),
-    ("TOKENS", "PLANTSTORE_TOKENS: token number 2 is nei", [f"valid,{bad}" for bad in NO_TOKENS]),
-    ("TOKENS_FILE", f"PLANTSTORE_TOKENS_FILE: {os.strerror(2)}", ["hunter2"]),
-    ("TOKENS_FILE", f"PLANTSTORE_TOKENS_FILE: {os.strerror(21)}", ["/"]),
-    ("TOKENS_FILE", "PLANTSTORE_TOKENS_FILE: ", ["hunter2\0"]),
-    ("TOKENS_FILE", "PLANTSTORE_TOKENS_FILE: not a regular file", [os.devnull]),
-    ("MAX_BODY", NUMBER, ["0", "", "1e6", "1_000", "١", 0, 1.5, True, None]),
-    ("STORE", "PLANTSTORE_STORE: ", ["", "memory", "foo://me:hunter2@host/db", None]),
-    ("OPERATIONS", NAMES, [" , ", "create,Read", "create;read", [], None, 1]),
-    ("LOG", "PLANTSTORE_LOG: must be text or json", ["", "JSON", 1, ["json"]]),
-    ("METRICS", "PLANTSTORE_METRICS: must be 0 or 1", ["", "yes", "11", 2]),
-    ("PROXIES", "PLANTSTORE_PROXIES: must be a whole number, at least 0", ["-1", "10.0.0.1"]),
-]
-
-
 @pytest.mark.parametrize(
     ("name", "message", "value"),
     [(name, message, value) for name, message, values in WRONG for value in values],
@@ -165,12 +167,6 @@ def test_unknown_setting(monkeypatch: pytest.MonkeyPatch, name: str, nearest: st
     assert refusal(PLANTSTORE_TOKENS="t", **unknown) == expected
     monkeypatch.setenv(*unknown.popitem())
     assert refusal(PLANTSTORE_TOKENS="t") == expected
-
-
-KUBERNETES = [
-    *("PORT", "PORT_8000_TCP", "PORT_8000_TCP_PROTO", "SERVICE_HOST", "SERVICE_PORT_HTTP"),
-    *("DB_SERVICE_HOST", "DB_PORT_5432_TCP"),
-]
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,20 @@ from tests.support.responses import ALL, check_error, create, delete, get
 from tests.support.sites import BEARER, LILY, ROSE, ROSE_PLANT, ROSE_RESPONSE, make_site
 
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
+# What is no id of a plant, although a plant has the id 1, and another one the id 0.
+NO_IDS = [
+    *("2", "01", "+1", "1.0", "1e0", "-0", "%201", "1%20", "1%0A", "x", "١", "1_0", "0x1", "%00"),
+    *(f"{2**63}", f"{LOWEST - 1}", "9" * 19, "-" + "9" * 5000, "é", "%FF", "-", "true"),
+]
+LIMIT = "limit: Must be an integer from 1 to 1000."
+AFTER = "after: Must be an integer from -2^63 to 2^63-1."
+# A request for each operation. That of a list would be 40006.
+REQUESTS: dict[str, Any] = {
+    "POST": {"path": "/plants", "json": ROSE},
+    "GET": {"path": "/plants?limit=0"},
+    "PUT": {"path": "/plants/2", "json": ROSE},
+    "DELETE": {"path": "/plants/2"},
+}
 
 
 @pytest.fixture
@@ -49,13 +63,6 @@ def test_read_returns_the_plant_that_was_created(client: FlaskClient, plant: Pla
     assert (response.status_code, response.data) == (200, created.data)
     assert response.headers.getlist("Content-Type") == ["application/json"]
     assert not plant_schema.validate(response.json or {})
-
-
-# What is no id of a plant, although a plant has the id 1, and another one the id 0.
-NO_IDS = [
-    *("2", "01", "+1", "1.0", "1e0", "-0", "%201", "1%20", "1%0A", "x", "١", "1_0", "0x1", "%00"),
-    *(f"{2**63}", f"{LOWEST - 1}", "9" * 19, "-" + "9" * 5000, "é", "%FF", "-", "true"),
-]
 
 
 @pytest.mark.parametrize("id", NO_IDS, ids=lambda id: ascii(id)[1:9])
@@ -112,10 +119,6 @@ def test_page_of_very_long_names(client: FlaskClient, store: MemoryStore) -> Non
     assert pages(client, "/plants") == [[0, 1, 2], [3]]
 
 
-LIMIT = "limit: Must be an integer from 1 to 1000."
-AFTER = "after: Must be an integer from -2^63 to 2^63-1."
-
-
 @pytest.mark.parametrize(
     ("query", "expected"),
     [
@@ -166,15 +169,6 @@ def test_operations_with_each_database(place: Place, engine: Engine) -> None:
             check_error(get(client, "/plants/-1"), 40402)
             for id in (LOWEST, 3, HIGHEST):
                 assert delete(client, id).status_code == 204
-
-
-# A request for each operation. That of a list would be 40006.
-REQUESTS: dict[str, Any] = {
-    "POST": {"path": "/plants", "json": ROSE},
-    "GET": {"path": "/plants?limit=0"},
-    "PUT": {"path": "/plants/2", "json": ROSE},
-    "DELETE": {"path": "/plants/2"},
-}
 
 
 def test_plants_in_the_memory_of_several_processes(

@@ -19,6 +19,11 @@ from tests.support.commands import COMMAND, Run, invoke
 from tests.support.databases import UNREACHABLE
 from tests.support.sql import COLUMNS
 
+COMMANDS = ["add 1 x", "show 1", "list", "count", "remove 1", "export", "import -"]
+FULL = "Error: standard output: No space left on device\n"
+CLOSED = "Error: a standard stream is closed. Use /dev/null instead.\n"
+READING = ["list", "show 1", "count", "export", "export plants.jsonl", "backup copy.db", "remove 1"]
+
 
 def test_commands_for_plants(run: Run) -> None:
     """A plant with any id can be added, shown, changed, listed after an id, counted and removed."""
@@ -100,9 +105,6 @@ def test_empty_url_is_refused(arguments: list[str]) -> None:
     assert "for --store or PLANTSTORE_STORE: not the URL of a store" in message
 
 
-COMMANDS = ["add 1 x", "show 1", "list", "count", "remove 1", "export", "import -"]
-
-
 @pytest.mark.parametrize("command", [*COMMANDS, "backup copy.db"])
 def test_memory_store_is_refused(command: str) -> None:
     """With memory://, which is the default, every store command fails and says what to set."""
@@ -143,10 +145,6 @@ def in_a_shell(command: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-FULL = "Error: standard output: No space left on device\n"
-CLOSED = "Error: a standard stream is closed. Use /dev/null instead.\n"
-
-
 @pytest.mark.parametrize(
     ("command", "message"),
     [
@@ -166,9 +164,6 @@ def test_closed_or_full_stream_is_exit_code_1(
     assert run("add", "1", "Monstera").exit_code == 0
     assert in_a_shell(command.replace("URL", shlex.quote(url))) == (1, "", message)
     assert run("count").output == "1\n"
-
-
-READING = ["list", "show 1", "count", "export", "export plants.jsonl", "backup copy.db", "remove 1"]
 
 
 @pytest.mark.parametrize("command", READING)

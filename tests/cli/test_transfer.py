@@ -24,6 +24,9 @@ CSV = b"id,name,tag\r\n-1,Rose,\r\n2,Lily,white\r\n"
 INT64 = "id: Must be an integer from -2^63 to 2^63-1"
 # The plants of JSONL and of CSV.
 BOTH = [Plant(-1, "Rose"), Plant(2, "Lily", "white")]
+NINES = b"9" * 5000
+UTF_16 = "Must be UTF-8, not UTF-16. Nothing was imported.\n"
+HEADER = "Must have the names id, name and optionally tag, separated by commas, not "
 
 
 def plants(url: str) -> list[Plant]:
@@ -106,9 +109,6 @@ def test_import_of_files_from_other_programs(
     assert plants(url) == BOTH
 
 
-NINES = b"9" * 5000
-
-
 @pytest.mark.parametrize(
     ("format", "content", "fault"),
     [
@@ -142,10 +142,6 @@ def test_import_error_names_the_line(
     assert result.stderr.endswith(" Nothing was imported.\n")
     assert result.stderr.count("\n") == 1
     assert plants(url) == []
-
-
-UTF_16 = "Must be UTF-8, not UTF-16. Nothing was imported.\n"
-HEADER = "Must have the names id, name and optionally tag, separated by commas, not "
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,9 @@ TEXT = (ROOT / ERROR_PAGE).read_text()
 OF_SERVICE = {50001, 50301, 50302, 50303, 50304}
 # The errors of the server. A status without a counter, such as 40300, is also one of the site.
 OF_SERVER = {number for number, _ in _REFUSALS.values()} - {40300}
+MANY = ["unavailable", "lost", "bad gateway", "lost", "unavailable"]
+JAVASCRIPT = ["node", "--input-type=module", "--eval"]
+needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="apt-get install nodejs")
 
 
 @pytest.mark.server
@@ -103,7 +106,6 @@ FAULTS: dict[str, Callable[[Any, Any], Response]] = {
     "bad gateway": lambda *request: Response.from_app(*request) and Response("<h1>Bad", 502),
     "lost": lost,
 }
-MANY = ["unavailable", "lost", "bad gateway", "lost", "unavailable"]
 
 
 @contextmanager
@@ -225,10 +227,6 @@ def fill(store: MemoryStore, number: int) -> list[Any]:
     for id in range(number):
         store.add(LILY._replace(id=id))
     return [plant.members() for plant in store]
-
-
-JAVASCRIPT = ["node", "--input-type=module", "--eval"]
-needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="apt-get install nodejs")
 
 
 def execute(command: list[str], code: str, folder: Path) -> tuple[str, str]:

@@ -23,6 +23,8 @@ SCRIPT = (ROOT / ".ci" / "run").read_text()
 API = (ROOT / "docs" / "api.md").read_text()
 TROUBLESHOOTING = (ROOT / "docs" / "troubleshooting.md").read_text()
 WORKFLOWS = ROOT / ".github" / "workflows"
+# The methods of a logger whose lines an operator should act on, and an exception with a reason.
+CALLS = {"warning", "error", "exception", "StoreUnavailable"}
 
 
 def test_steps() -> None:
@@ -101,10 +103,6 @@ def test_tree_of_the_document_is_that_of_the_package() -> None:
     """The tree in docs/architecture.md lists exactly the modules of the package."""
     found = [str(module.relative_to(ROOT)) for module in (ROOT / "plantstore").rglob("*.py")]
     assert sorted(described()) == sorted(found)
-
-
-# The methods of a logger whose lines an operator should act on, and an exception with a reason.
-CALLS = {"warning", "error", "exception", "StoreUnavailable"}
 
 
 def texts(module: Path) -> Iterator[str]:

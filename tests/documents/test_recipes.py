@@ -38,6 +38,44 @@ RECIPES = [
     *(f"docs/recipes-{name}.md" for name in ("database", "clients", "pages", "rare")),
 ]
 DOCUMENT = "".join((ROOT / file).read_text() for file in RECIPES)
+# What replaces the line that registers the blueprint.
+REGISTER = 'app.register_blueprint(garden, url_prefix="/garden")\n'
+NEST = """
+from flask import Blueprint
+inner = Blueprint("inner", "inner")
+inner.register_blueprint(garden, url_prefix="/garden")
+inner.add_url_rule("/inner", "plantstore", lambda: "private")
+parent = Blueprint("parent", "parent")
+parent.register_blueprint(inner)
+app.register_blueprint(parent)
+"""
+HOST_MATCHING = 'app = Flask("shop", host_matching=True, static_host="www.example")\n'
+SUBDOMAINS = """
+app = Flask("shop", subdomain_matching=True)
+app.config["SERVER_NAME"] = "shop.example"
+"""
+(SUBDOMAIN,) = re.findall(r"^  `(app\.register_blueprint\(.*subdomain.*\))`", DOCUMENT, re.M)
+(EVERY_PATH,) = re.findall(r"`(garden\.add_url_rule.*)`", DOCUMENT)
+PAGE_FOR_EVERY_PATH = '@app.post("/<path:page>")\ndef page(page): return page\n'
+LOGIN = recipe("login")
+HEALTH = """
+from plantstore import create_health_blueprint
+health = create_health_blueprint(store=store)
+app.register_blueprint(health)
+"""
+# What a site with the default configuration of Python's logging does with three requests.
+THREE_REQUESTS = """
+for headers in {}, {"Authorization": "Bearer s3cret"}, {"Authorization": "Bearer s3cret"}:
+    app.test_client().post("/garden/plants", json={"id": 1, "name": "Rose"}, headers=headers)
+"""
+# The configuration of a site that has a handler for all loggers.
+BASIC_CONFIG = "import logging\nlogging.basicConfig()\n"
+LOGGERS = '        "loggers": {"plantstore": {"level": "INFO"}},\n'
+KEEP = '        "disable_existing_loggers": False,\n'
+ROOT_INFO = recipe("log-config").replace('["stderr"]}', '["stderr"], "level": "INFO"}')
+NEW = {"id": "7", "name": "Lily", "tag": "white"}
+RANGE = "id: Must be between -2^63 and 2^63-1. name: Must not contain U+0000."
+KEY = ECKey.generate_key("P-256")  # Of the token issuer.
 
 
 def test_every_code_block_is_tested() -> None:
@@ -68,27 +106,6 @@ def check(site: Flask, requests: str) -> None:
         response = site.test_client().open(url, method=method, headers=headers, **body)
         data = response.get_json(silent=True) if response.status_code >= 400 else None
         assert (line, data["error"] if data else response.status_code) == (line, int(expected))
-
-
-# What replaces the line that registers the blueprint.
-REGISTER = 'app.register_blueprint(garden, url_prefix="/garden")\n'
-NEST = """
-from flask import Blueprint
-inner = Blueprint("inner", "inner")
-inner.register_blueprint(garden, url_prefix="/garden")
-inner.add_url_rule("/inner", "plantstore", lambda: "private")
-parent = Blueprint("parent", "parent")
-parent.register_blueprint(inner)
-app.register_blueprint(parent)
-"""
-HOST_MATCHING = 'app = Flask("shop", host_matching=True, static_host="www.example")\n'
-SUBDOMAINS = """
-app = Flask("shop", subdomain_matching=True)
-app.config["SERVER_NAME"] = "shop.example"
-"""
-(SUBDOMAIN,) = re.findall(r"^  `(app\.register_blueprint\(.*subdomain.*\))`", DOCUMENT, re.M)
-(EVERY_PATH,) = re.findall(r"`(garden\.add_url_rule.*)`", DOCUMENT)
-PAGE_FOR_EVERY_PATH = '@app.post("/<path:page>")\ndef page(page): return page\n'
 
 
 @pytest.mark.parametrize(
@@ -156,14 +173,6 @@ def test_responses_of_recipes(code: str, replaced: dict[str, str], requests: str
     check(run_recipes(code, **replaced)["app"], requests)
 
 
-LOGIN = recipe("login")
-HEALTH = """
-from plantstore import create_health_blueprint
-health = create_health_blueprint(store=store)
-app.register_blueprint(health)
-"""
-
-
 @pytest.mark.parametrize(
     ("code", "replaced", "requests"),
     [
@@ -214,18 +223,6 @@ def test_request_ids_recipe(caplog: pytest.LogCaptureFixture) -> None:
     assert len(ids) == len({*ids}) == len(methods)
     assert all(re.fullmatch("[0-9a-f]{32}", id) for id in ids)
     assert [vars(record)["plantstore_request_id"] for record in caplog.records] == ids[:1]
-
-
-# What a site with the default configuration of Python's logging does with three requests.
-THREE_REQUESTS = """
-for headers in {}, {"Authorization": "Bearer s3cret"}, {"Authorization": "Bearer s3cret"}:
-    app.test_client().post("/garden/plants", json={"id": 1, "name": "Rose"}, headers=headers)
-"""
-# The configuration of a site that has a handler for all loggers.
-BASIC_CONFIG = "import logging\nlogging.basicConfig()\n"
-LOGGERS = '        "loggers": {"plantstore": {"level": "INFO"}},\n'
-KEEP = '        "disable_existing_loggers": False,\n'
-ROOT_INFO = recipe("log-config").replace('["stderr"]}', '["stderr"], "level": "INFO"}')
 
 
 @pytest.mark.parametrize(
@@ -316,9 +313,6 @@ def test_page_of_one_plant(pages: dict[str, Any], plant: Plant, shown: str) -> N
         assert client.get(f"/plants/{id}").status_code == 404
 
 
-NEW = {"id": "7", "name": "Lily", "tag": "white"}
-
-
 def test_pages_without_a_database(
     pages: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -335,9 +329,6 @@ def test_pages_without_a_database(
     for response in (form, client.get("/plants"), client.get("/plants/1")):
         assert (response.status_code, "Try again later" in response.text) == (503, True)
     assert caplog.messages[0] == "The form could not add a plant: down"
-
-
-RANGE = "id: Must be between -2^63 and 2^63-1. name: Must not contain U+0000."
 
 
 @pytest.mark.parametrize(
@@ -377,9 +368,6 @@ def test_form_with_csrf_protection(pages: dict[str, Any]) -> None:
         response = client.post("/plants/new", data=new | {"csrf_token": token[1]})
         assert (response.status_code, response.location) == (302, "/plants")
     assert [*names["store"]] == [ROSE_PLANT, Plant(7, "Lily", "white"), Plant(8, "Oak")]
-
-
-KEY = ECKey.generate_key("P-256")  # Of the token issuer.
 
 
 @pytest.fixture

@@ -25,6 +25,29 @@ SHORT_TIMEOUT = """
 app = Flask("shop")
 app.config["SQLALCHEMY_ENGINE_OPTIONS"] = {"connect_args": {"timeout": 0.1}}
 """
+# A user of a site that has no tokens yet.
+USER = """
+class User(db.Model):
+    id = db.Column(db.Integer, primary_key=True)
+    name = db.Column(db.String(80), unique=True, nullable=False)
+"""
+# The database recipe with a table of the site, whose name is that of the store's default table.
+WITH_TABLE = f"""
+{DATABASE.partition("with ")[0]}
+class Plant(db.Model):
+    __tablename__ = "plants"
+    id = db.Column(db.Integer, primary_key=True)
+
+{recipe("table")}
+"""
+# The listeners of SQLAlchemy's documentation by which a read begins a transaction, too.
+BEGIN = """
+from sqlalchemy import event
+with app.app_context():
+    no_level = lambda connection, _: setattr(connection, "isolation_level", None)
+    event.listen(db.engine, "connect", no_level)
+    event.listen(db.engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
+"""
 
 
 @pytest.fixture
@@ -54,14 +77,6 @@ def read(names: dict[str, Any], query: str) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in names["db"].session.execute(text(query))]
 
 
-# A user of a site that has no tokens yet.
-USER = """
-class User(db.Model):
-    id = db.Column(db.Integer, primary_key=True)
-    name = db.Column(db.String(80), unique=True, nullable=False)
-"""
-
-
 def test_migration_recipe(run_site: RunSite, caplog: pytest.LogCaptureFixture) -> None:
     """Until the migration has run, each create gets 50303, and the log says what to do."""
     names = run_site(tables=False)
@@ -82,17 +97,6 @@ def test_migration_recipe(run_site: RunSite, caplog: pytest.LogCaptureFixture) -
     assert read(names, "SELECT token_digest FROM user") == []
 
 
-# The database recipe with a table of the site, whose name is that of the store's default table.
-WITH_TABLE = f"""
-{DATABASE.partition("with ")[0]}
-class Plant(db.Model):
-    __tablename__ = "plants"
-    id = db.Column(db.Integer, primary_key=True)
-
-{recipe("table")}
-"""
-
-
 def test_table_recipe(run_site: RunSite) -> None:
     """With a table name of its own, the store does not touch the site's table plants."""
     names = run_site(store=WITH_TABLE)
@@ -110,16 +114,6 @@ def test_locked_recipe(run_site: RunSite, caplog: pytest.LogCaptureFixture) -> N
     check_error(create_rose(run_site(hook, app=SHORT_TIMEOUT)["app"]), 50301)
     assert "database is locked" in caplog.text
     assert "commit" in caplog.text
-
-
-# The listeners of SQLAlchemy's documentation by which a read begins a transaction, too.
-BEGIN = """
-from sqlalchemy import event
-with app.app_context():
-    no_level = lambda connection, _: setattr(connection, "isolation_level", None)
-    event.listen(db.engine, "connect", no_level)
-    event.listen(db.engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
-"""
 
 
 @pytest.mark.parametrize(("code", "status"), [("", 503), (recipe("end-read"), 200)])

@@ -18,12 +18,6 @@ from tests.support.log import LINE
 from tests.support.serving import LIMIT, Connection, Granian, Gunicorn, post
 from tests.support.sites import TOKEN, new_rose
 
-
-def lines_of(log: str) -> list[str]:
-    """Return the lines of a log, each with its further lines."""
-    return re.split(r"\n(?!  )", log.rstrip("\n"))
-
-
 # An application whose store fails in a way that nothing expects, and which uses the log itself.
 BROKEN = """
 import logging, warnings
@@ -35,6 +29,12 @@ app = create_app(store=Broken())
 warnings.warn("a warning\\nof two lines")
 logging.getLogger("other").error("an error")
 """
+ADDRESS = "203.0.113.7"
+
+
+def lines_of(log: str) -> list[str]:
+    """Return the lines of a log, each with its further lines."""
+    return re.split(r"\n(?!  )", log.rstrip("\n"))
 
 
 @contextmanager
@@ -166,9 +166,6 @@ def test_text_of_a_client_is_not_a_line_of_the_log() -> None:
     record = logging.LogRecord("x", logging.INFO, "", 0, "a\n[2026-01-01 \x1b\u2028\r", None, None)
     text = TextFormatter().format(record)
     assert text.endswith("a\n  [2026-01-01 \\u001b\\u2028\\r")
-
-
-ADDRESS = "203.0.113.7"
 
 
 @pytest.mark.parametrize(

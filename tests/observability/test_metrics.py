@@ -29,6 +29,13 @@ from tests.support.waiting import wait_until
 GET = b"GET /metrics HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer s3cret\r\n\r\n"
 ON = {"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_METRICS": "1"}
 DURATION = "plantstore_request_duration_seconds"
+TWO_SERVICES = """
+from plantstore import create_app
+from prometheus_client import Counter
+from werkzeug.middleware.dispatcher import DispatcherMiddleware
+Counter("other", "of the host").inc()
+app = DispatcherMiddleware(create_app(), {"/garden": create_app()})
+"""
 
 
 def series(operation: str, outcome: str) -> str:
@@ -201,15 +208,6 @@ def test_metrics_folder_that_disappears(tmp_path: Path) -> None:
         create_plants(server)
         assert 1 <= server.log.count("This process has no metrics: ") <= 4
         assert server.request(GET).error == 50302
-
-
-TWO_SERVICES = """
-from plantstore import create_app
-from prometheus_client import Counter
-from werkzeug.middleware.dispatcher import DispatcherMiddleware
-Counter("other", "of the host").inc()
-app = DispatcherMiddleware(create_app(), {"/garden": create_app()})
-"""
 
 
 @pytest.mark.server

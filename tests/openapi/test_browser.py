@@ -28,6 +28,8 @@ pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(CHROMIUM is None, reason="apt-get install chromium"),
 ]
+SUPPLIED = {"Monstera deliciosa": "indoor", "Lady’s mantle": "perennial", "Efeutüte": "climber"}
+SUPPLIED |= {"Rosemary": "herb", "Japanese maple": "tree", "Olive tree": "tree"}
 
 
 @pytest.fixture(scope="module")
@@ -108,10 +110,6 @@ def test_nursery_pages(nursery: Gunicorn, page: Page) -> None:
         add_plant(page, number, "Rose")
         expect(page.get_by_role("alert")).to_have_text("This number is too large.")
     expect(plants).to_have_count(len(SUPPLIED) + 1)
-
-
-SUPPLIED = {"Monstera deliciosa": "indoor", "Lady’s mantle": "perennial", "Efeutüte": "climber"}
-SUPPLIED |= {"Rosemary": "herb", "Japanese maple": "tree", "Olive tree": "tree"}
 
 
 def test_nursery_pages_of_a_visitor(nursery: Gunicorn, page: Page) -> None:

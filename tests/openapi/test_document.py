@@ -35,6 +35,12 @@ ERRORS_OF = {
     "updatePlant": {40001, 40002, 40003, 40402, 41301},
     "deletePlant": {40402},
 }
+# The types of the fields of marshmallow in OpenAPI.
+TYPES: "dict[type[fields.Field[Any]], dict[str, Any]]" = {
+    Int64: {"type": "integer", "format": "int64", "minimum": -(2**63), "maximum": 2**63 - 1},
+    fields.Integer: {"type": "integer", "format": "int32"},
+    fields.String: {"type": "string"},
+}
 
 
 def resolve(document: Any, value: Any) -> Any:
@@ -74,14 +80,6 @@ def test_document_describes_the_enabled_operations(count: int) -> None:
         for operation in described.values():
             links = operation["responses"].get("200", {}).get("links", {})
             assert {link["operationId"] for link in links.values()} <= ids
-
-
-# The types of the fields of marshmallow in OpenAPI.
-TYPES: "dict[type[fields.Field[Any]], dict[str, Any]]" = {
-    Int64: {"type": "integer", "format": "int64", "minimum": -(2**63), "maximum": 2**63 - 1},
-    fields.Integer: {"type": "integer", "format": "int32"},
-    fields.String: {"type": "string"},
-}
 
 
 def described_members(schema: Any) -> tuple[set[str], dict[str, Any]]:
