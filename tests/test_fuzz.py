@@ -31,11 +31,6 @@ AROUND = st.sampled_from([0, 2**31, 2**53, 2**63, 2**64]).flatmap(
 )
 
 
-def dump(values: st.SearchStrategy[Any]) -> st.SearchStrategy[bytes]:
-    """Return JSON texts."""
-    return values.map(lambda value: json.dumps(value).encode())
-
-
 def mutated(puts: st.SearchStrategy[bytes], most: int) -> st.SearchStrategy[bytes]:
     """Return valid bodies with any few bytes replaced."""
     places = st.integers(0, len(ROSE_JSON)), st.integers(0, most)
@@ -48,9 +43,9 @@ BODIES = {
     "mutated": mutated(st.binary(max_size=3), 3),
     # With characters that change the meaning of a JSON text.
     "syntax": mutated(st.text('[]{},:"\\u01d8.-e tag', max_size=5).map(str.encode), 9),
-    "JSON": dump(ANYTHING),
-    "members": dump(NEARLY_NEW),
-    "list": dump(st.lists(NEARLY_NEW, max_size=5)),
+    "JSON": ANYTHING.map(json.dumps).map(str.encode),
+    "members": NEARLY_NEW.map(json.dumps).map(str.encode),
+    "list": st.lists(NEARLY_NEW, max_size=5).map(json.dumps).map(str.encode),
 }
 
 

@@ -7,10 +7,8 @@ from typing import Any
 import orjson
 import pytest
 from flask import Flask, Response
-from markupsafe import Markup
 from werkzeug.test import TestResponse
 
-from plantstore.responses import JSONResponse
 from tests.support.sites import BEARER, ROSE, ROSE_RESPONSE
 
 Change = Callable[[Any], object]
@@ -103,13 +101,3 @@ def test_after_request_may_change_headers(site: Flask) -> None:
     assert response.headers["Set-Cookie"] == "visits=7; Path=/"
     assert "Content-Type" not in response.headers
     assert response.headers["Location"] == "/%C3%B6"
-
-
-def test_values_of_a_response() -> None:
-    """A string of a subclass is sent as a string; a value that JSON lacks raises TypeError."""
-    response = JSONResponse({"name": Markup("<b>Rose</b>")})
-    assert list(response) == [response.data] == [b'{"name":"<b>Rose</b>"}']
-    response.data = b"changed"
-    assert list(response) == [b"changed"]
-    with pytest.raises(TypeError, match="complex is not JSON"):
-        JSONResponse({"name": 1j})

@@ -216,15 +216,11 @@ def test_failed_export_keeps_the_file(
 # A store whose iteration fails in the middle, when the first plants are on the disk.
 HALF = """
 from plantstore import MemoryStore, Plant, StoreUnavailable
-
 class Half(MemoryStore):
     one_process = False
-
     def __iter__(self):
-        for id in range(10_000):
-            yield Plant(id, "x" * 100)
+        yield from (Plant(id, "x" * 100) for id in range(10_000))
         raise FAILURE
-
 def open(url):
     return Half()
 """

@@ -63,10 +63,9 @@ def test_files_of_contributors() -> None:
 def test_version_of_the_change_log() -> None:
     """The newest heading of CHANGELOG.md that has a date is the version of the package."""
     changes = (ROOT / "CHANGELOG.md").read_text()
-    heading = re.search(r"^## (\S+) \((\d{4}-\d\d-\d\d)\)$", changes, re.MULTILINE)
-    assert heading is not None
-    assert heading[1] == __version__
-    assert date.fromisoformat(heading[2])
+    headings = re.findall(r"^## (\S+) \((\d{4}-\d\d-\d\d)\)$", changes, re.MULTILINE)
+    version, day = headings[0]
+    assert (version, str(date.fromisoformat(day))) == (__version__, day)
 
 
 @pytest.mark.parametrize("tag", [f"v{__version__}", f"v{__version__}0", "v9.0.0", "v"])
