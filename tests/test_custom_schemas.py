@@ -5,16 +5,7 @@ from typing import Any
 
 import pytest
 from flask import Flask
-from marshmallow import (
-    INCLUDE,
-    RAISE,
-    Schema,
-    ValidationError,
-    fields,
-    post_load,
-    pre_load,
-    validates_schema,
-)
+from marshmallow import INCLUDE, RAISE, Schema, ValidationError, decorators, fields
 from marshmallow.validate import Length, OneOf
 
 from plantstore import MemoryStore, NewPlantSchema, PlantSchema
@@ -37,18 +28,18 @@ class Other(NewPlantSchema):
     leaves = fields.List(fields.Integer())
     pot = fields.Nested(PlantSchema)
 
-    @pre_load
+    @decorators.pre_load
     def strip(self, data: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         return data | {"name": data["name"].strip()}
 
-    @validates_schema
+    @decorators.validates_schema
     def check(self, data: dict[str, Any], **kwargs: Any) -> None:
         if data["name"] == data.get("tag"):
             raise ValidationError("The tag repeats the name.")
         if data["name"] == "Nettle":
             raise ValidationError({"name": "No."})  # A message that is not in a list.
 
-    @post_load
+    @decorators.post_load
     def change(self, data: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         if data["name"] == "Fault":
             raise ValueError("hunter2")

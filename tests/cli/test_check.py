@@ -83,11 +83,6 @@ def test_check_reports_each_value(
     assert len(lines) == 1 + len(SETTINGS)
 
 
-def test_every_setting_has_a_report() -> None:
-    """`plantstore check` reports on every setting."""
-    assert {f"PLANTSTORE_{name}" for name, *_ in REPORTS} == {setting.name for setting in SETTINGS}
-
-
 def test_check_of_wrong_settings() -> None:
     """`plantstore check` reports every wrong setting, and no password."""
     wrong = {"PLANTSTORE_MAX_BODY": "1 MB", "PLANTSTORE_STORES": "x"}

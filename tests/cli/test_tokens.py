@@ -12,10 +12,8 @@ import pytest
 from plantstore import StaticTokens
 from plantstore.blueprint import RIGHTS
 from plantstore.tokens.file import read_file
-from tests.support.commands import invoke
+from tests.support.commands import COMMAND, invoke
 from tests.support.serving import LIMIT, ROOT
-
-COMMAND = [sys.executable, "-m", "plantstore"]
 
 
 @pytest.fixture

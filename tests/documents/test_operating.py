@@ -5,21 +5,14 @@ import re
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import create_engine, make_url, text
 
 from plantstore import Plant, Store, StoreMisconfigured, open_store
 from plantstore.tokens.lines import read_tokens
-from tests.support.databases import (
-    PATH,
-    OpenPlace,
-    Place,
-    mariadb,
-    only,
-    postgresql,
-    postgresql_programs,
-)
+from tests.support.databases import PATH, Place, mariadb, only, postgresql, postgresql_programs
 from tests.support.fresh import run
 from tests.support.log import LINE
 from tests.support.readme import recipe
@@ -123,7 +116,7 @@ def test_back_up_and_restore_a_server(place: Place, tmp_path: Path) -> None:
 
 @pytest.mark.database
 @pytest.mark.parametrize("start", [postgresql, mariadb])
-def test_statements_that_prepare_a_server(start: OpenPlace) -> None:
+def test_statements_that_prepare_a_server(start: Any) -> None:
     """After the statements of the page, the first plant creates the table."""
     with start() as place:
         engine = create_engine(place.site_url, isolation_level="AUTOCOMMIT")

@@ -72,13 +72,9 @@ def values(client: FlaskClient) -> dict[str, float]:
     return parse(client.get("/metrics", headers=BEARER).text)
 
 
-def test_metrics_are_off_by_default(client: FlaskClient) -> None:
-    """Without PLANTSTORE_METRICS=1, there is no /metrics."""
+def test_metrics_need_a_setting_and_a_token(client: FlaskClient) -> None:
+    """/metrics needs PLANTSTORE_METRICS=1, and a token that has the right `metrics`, or all rights."""
     check_error(client.get("/metrics", headers=BEARER), 40401)
-
-
-def test_metrics_need_a_token() -> None:
-    """/metrics needs a token, with the right `metrics` if it has rights. It has GET and HEAD."""
     tokens = {"all": Client("all"), "some": Client("some", ["metrics"]), "t": Client("t", ["read"])}
     client = create_app({"PLANTSTORE_METRICS": "1"}, verify_token=tokens.get).test_client()
     check_error(client.get("/metrics"), 40101)

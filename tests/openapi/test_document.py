@@ -1,4 +1,4 @@
-"""The OpenAPI document: what it says, and where it is served."""
+"""The OpenAPI document and its page: what they say, and where they are served."""
 
 import json
 import re
@@ -18,8 +18,9 @@ from plantstore.openapi.document import make_document
 from plantstore.schemas import ErrorSchema, Int64, NewPlantSchema, PlantSchema
 from tests.support.commands import Run
 from tests.support.responses import ALL, check_error
-from tests.support.sites import BEARER, TOKEN, make_blueprint, make_site
+from tests.support.sites import BEARER, TOKEN, documented_site, make_blueprint, make_site
 
+FILES = ["docs.css", "docs.js", "swagger-ui.css", "swagger-ui-bundle.js"]
 # A request for each error whose message depends on the request.
 VARIABLE: dict[int, dict[str, Any]] = {
     40002: {"method": "POST", "data": b"", "content_type": "application/json"},
@@ -223,3 +224,49 @@ def test_openapi_command(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     result = run("openapi")
     assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
     assert result.stderr.startswith("Error: PLANTSTORE_OPERATIONS: must have one or more of crea")
+
+
+@pytest.mark.parametrize("path", ["/docs", *(f"/docs/{file}" for file in FILES)])
+def test_page_has_a_strict_content_security_policy(app: Flask, path: str) -> None:
+    """The page and its files need no token; the browser loads nothing from another server."""
+    with app.test_client().get(path) as response:
+        assert (response.status_code, len(response.data) > 0) == (200, True)
+    policy = response.headers["Content-Security-Policy"]
+    assert policy.startswith("default-src 'none'; ")
+    assert ("unsafe" in policy, "http" in policy) == (False, False)
+    assert response.headers["X-Content-Type-Options"] == "nosniff"
+    assert len(response.headers.getlist("X-Request-ID")) == 1
+    tag = {"If-None-Match": response.headers["ETag"]}
+    with app.test_client().get(path, headers=tag) as response:
+        assert response.status_code == 304
+    check_error(app.test_client().post(path, headers=BEARER), 40501)
+
+
+def test_page_in_a_site() -> None:
+    """A site may have the page under its own prefix; the page loads its files from there."""
+    with documented_site().test_client().get("/garden/docs") as page:
+        urls = re.findall('(?:href|src)="(.*?)"', page.get_data(as_text=True))
+    assert {*urls} == {"data:,", "openapi.json", *(f"docs/{file}" for file in FILES)}
+
+
+def test_other_paths_below_the_page(app: Flask) -> None:
+    """The page has no other files."""
+    for path in ("/", "/index.html", "/x", "/..%2fdocs.py", "//docs.js"):
+        check_error(app.test_client().get(f"/docs{path}"), 40401)
+
+
+def test_page_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without flask-swagger-ui, the page does not exist, in the service and in a site."""
+    monkeypatch.setattr("plantstore.openapi.blueprint.find_spec", lambda _: None)
+    client = create_app({"PLANTSTORE_TOKENS": TOKEN}).test_client()
+    for path in ("/docs", "/docs/docs.js"):
+        check_error(client.get(path), 40401)
+        assert documented_site().test_client().get(f"/garden{path}").status_code == 404
+    assert client.get("/openapi.json").status_code == 200
+
+
+def test_page_only_if_it_is_registered(site: Flask) -> None:
+    """A site has neither the page nor the document unless it registers their blueprint."""
+    client = site.test_client()
+    for path in ("/docs", "/openapi.json", "/garden/docs", "/garden/openapi.json"):
+        assert client.get(path).status_code == 404
