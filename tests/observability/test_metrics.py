@@ -73,7 +73,7 @@ def values(client: FlaskClient) -> dict[str, float]:
 
 
 def test_metrics_need_a_setting_and_a_token(client: FlaskClient) -> None:
-    """/metrics needs PLANTSTORE_METRICS=1, and a token that has the right `metrics`, or all rights."""
+    """/metrics needs PLANTSTORE_METRICS=1, and a token with the right `metrics` or all rights."""
     check_error(client.get("/metrics", headers=BEARER), 40401)
     tokens = {"all": Client("all"), "some": Client("some", ["metrics"]), "t": Client("t", ["read"])}
     client = create_app({"PLANTSTORE_METRICS": "1"}, verify_token=tokens.get).test_client()
