@@ -143,7 +143,6 @@ LARGE = {
     "escapes": fill(b'{"id":1,"name":"', rb"\u0001", b'"}'),
     "exponent": b'{"name":"","id":1e999999999}'.ljust(2**16),
     "not UTF-8": fill("🌹".encode(), b"a", b"\xff"),
-    "deep": b"[" * 2**16,
 }
 
 

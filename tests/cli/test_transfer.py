@@ -93,7 +93,6 @@ def test_format_option_and_file_name(
         ("jsonl", b"\xef\xbb\xbf" + JSONL),
         ("jsonl", JSONL.replace(b"\n", b"\r\n\r\n \r\n")),
         ("jsonl", JSONL.replace(b'"id":2', b'"id":2.0,"age":7')),
-        ("csv", b"\xef\xbb\xbf" + CSV),
         ("csv", b"\n" + CSV.replace(b"\r\n", b"\n\n,,\n")),
         ("csv", CSV.replace(b"name,tag", b" Name, TAG")),
         ("csv", CSV.replace(b",", b",  ").replace(b"Lily", b'"Lily"')),
