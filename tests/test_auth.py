@@ -1,6 +1,7 @@
 """Authentication: interface section 5, RFC 6750, errors 40101, 40102 and 40301."""
 
 import re
+import string
 import zlib
 from hashlib import sha256
 from typing import Any
@@ -8,18 +9,28 @@ from typing import Any
 import pytest
 from flask import Blueprint, Flask, g
 from flask.testing import FlaskClient
+from werkzeug.test import TestResponse
 
 from plantstore import Client, MemoryStore, StaticTokens, VerifyToken
 from plantstore.auth import make_token
+from plantstore.blueprint import OPERATIONS
 from tests.support.responses import ALL, check_error, create
 from tests.support.sites import BEARER, ROSE, ROSE_PLANT, TOKEN, make_blueprint, make_site
 
-BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+BASE62 = string.digits + string.ascii_uppercase + string.ascii_lowercase
+# Bearer credentials that RFC 6750 does not allow.
+MALFORMED = [
+    *("Bearer", "Bearer ", f"Bearer {TOKEN} {TOKEN}", f"Bearer {TOKEN},Bearer {TOKEN}"),
+    *(f"Bearer \t{TOKEN}", f"Bearer \xa0{TOKEN}", "Bearer a=b", "Bearer =", "Bearer sch\xf6n"),
+    *("Bearer \xff", f'Bearer "{TOKEN}"', f"Bearer sha256:{sha256(TOKEN.encode()).hexdigest()}"),
+]
+UNKNOWN = ["Bearer wrong", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", f"Bearer {TOKEN.upper()}"]
+UNKNOWN += [f"Bearer {sha256(TOKEN.encode()).hexdigest()}", "Bearer " + "x" * 8000]
+DIGEST = sha256(b"t0k3n").hexdigest()
+SHOP = Client("shop", ["read"])
 
 
-@pytest.mark.parametrize(
-    "credentials", [f"Bearer {TOKEN}", f"bearer {TOKEN}", f"BEARER {TOKEN}", f"Bearer    {TOKEN}"]
-)
+@pytest.mark.parametrize("credentials", [f"Bearer {TOKEN}", f"bEARER    {TOKEN}"])
 def test_valid_bearer_token_is_accepted(client: FlaskClient, credentials: str) -> None:
     """A valid token is accepted, with the scheme in any letter case and any number of spaces."""
     headers = {"Authorization": credentials}
@@ -27,8 +38,7 @@ def test_valid_bearer_token_is_accepted(client: FlaskClient, credentials: str) -
 
 
 @pytest.mark.parametrize(
-    "credentials",
-    [None, "", " ", "Basic !!", "Basic czNjcmV0", "Digest x", TOKEN, f"Bearer{TOKEN}", "Bearer, x"],
+    "credentials", [None, "", " ", "Basic czNjcmV0", TOKEN, f"Bearer{TOKEN}", "Bearer, x"]
 )
 def test_no_bearer_credentials(client: FlaskClient, credentials: str | None) -> None:
     """Without bearer credentials, also with a token elsewhere, the response is 40101."""
@@ -39,16 +49,6 @@ def test_no_bearer_credentials(client: FlaskClient, credentials: str | None) -> 
     check_error(response, 40101)
     assert response.headers["WWW-Authenticate"] == 'Bearer realm="plantstore"'
     assert create(client, ROSE).status_code == 200  # Nothing was stored.
-
-
-# Bearer credentials that RFC 6750 does not allow.
-MALFORMED = [
-    *("Bearer", "Bearer ", f"Bearer {TOKEN} {TOKEN}", f"Bearer {TOKEN},Bearer {TOKEN}"),
-    *(f"Bearer \t{TOKEN}", f"Bearer \xa0{TOKEN}", "Bearer a=b", "Bearer =", "Bearer sch\xf6n"),
-    *("Bearer \xff", f'Bearer "{TOKEN}"', f"Bearer sha256:{sha256(TOKEN.encode()).hexdigest()}"),
-]
-UNKNOWN = ["Bearer wrong", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", f"Bearer {TOKEN.upper()}"]
-UNKNOWN += [f"Bearer {sha256(TOKEN.encode()).hexdigest()}", "Bearer " + "x" * 8000]
 
 
 @pytest.mark.parametrize("credentials", [*MALFORMED, *UNKNOWN])
@@ -68,23 +68,15 @@ def with_rights(*operations: str) -> VerifyToken:
     return lambda token: Client("Flora", operations)
 
 
-# Requests whose body, parameter or id is wrong, or which are right.
-ANY_REQUEST: list[tuple[str, str, dict[str, Any]]] = [
-    *(("POST", "/plants", {"data": b"{"}), ("POST", "/plants", {"json": [], "content_length": 9})),
-    *(("GET", path, {}) for path in ("/plants", "/plants?limit=0", "/plants/1", "/plants/x")),
-    *(("DELETE", path, {}) for path in ("/plants/1", "/plants/2")),
-]
-
-
-@pytest.mark.parametrize(("method", "path", "options"), ANY_REQUEST)
-def test_credentials_and_rights_are_checked_first(
-    store: MemoryStore, method: str, path: str, options: dict[str, Any]
-) -> None:
+@pytest.mark.parametrize("path", ["/plants", "/plants?limit=0", "/plants/1", "/plants/x"])
+def test_credentials_and_rights_are_checked_first(store: MemoryStore, path: str) -> None:
     """Without the right, no operation reads a body, or says whether a plant exists."""
     store.add(ROSE_PLANT)
     client = make_site(store=store, verify_token=with_rights(), operations=ALL).test_client()
-    check_error(client.open(path, method=method, **options), 40101)
-    check_error(client.open(path, method=method, headers=BEARER, **options), 40301)
+    for method in ("GET", "PUT", "DELETE") if "/plants/" in path else ("GET", "POST"):
+        for headers, number in (({}, 40101), (BEARER, 40301)):
+            response = client.open(path, method=method, headers=headers, data="{")
+            check_error(response, number)
     assert [*store] == [ROSE_PLANT]
 
 
@@ -115,16 +107,11 @@ def test_wrong_result_of_verify_token(store: MemoryStore, result: Any) -> None:
     assert len(store) == 0
 
 
-DIGEST = sha256(b"t0k3n").hexdigest()
-SHOP = Client("shop", ["read"])
-
-
 @pytest.mark.parametrize(
     ("tokens", "clients"),
     [
         ([f"sha256:{DIGEST}"], {"t0k3n": "token-1", DIGEST: None, f"sha256:{DIGEST}": None}),
-        ([f"sha256:{DIGEST.upper()}"], {"t0k3n": "token-1", DIGEST: None}),
-        (["a", "b"], {"a": "token-1", "b": "token-2", "c": None}),
+        (["a", f"sha256:{DIGEST.upper()}"], {"a": "token-1", "t0k3n": "token-2", "c": None}),
         ({"a": "Flora", "b": "Fauna", "c": SHOP}, {"a": "Flora", "b": "Fauna", "c": SHOP}),
     ],
 )
@@ -136,39 +123,31 @@ def test_clients_of_static_tokens(tokens: Any, clients: dict[str, str | None]) -
     assert TOKEN not in str(vars(StaticTokens([TOKEN])))
 
 
-# A request for each operation.
-REQUESTS = {
-    "create": ("POST", "/plants"),
-    "read": ("GET", "/plants/1"),
-    "list": ("GET", "/plants"),
-    "update": ("PUT", "/plants/1"),
-    "delete": ("DELETE", "/plants/1"),
-}
-
-
-@pytest.mark.parametrize("right", REQUESTS)
+@pytest.mark.parametrize("right", OPERATIONS)
 def test_token_with_the_right_to_one_operation(
     store: MemoryStore, right: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A token with the right to one operation gets 40301 for any other one, as the log says."""
     caplog.set_level("INFO", "plantstore")
     store.add(ROSE_PLANT)
-    garden = make_blueprint(store=store, verify_token=with_rights(right), operations=[*REQUESTS])
+    garden = make_blueprint(store=store, verify_token=with_rights(right), operations=ALL)
     site, parent = Flask("site"), Blueprint("nursery", __name__, url_prefix="/nursery")
     parent.register_blueprint(garden)
     site.register_blueprint(parent)
-    options: Any = {"json": {"id": 7, "name": "Lily"}, "headers": BEARER}
-    for name, (method, path) in REQUESTS.items():
-        if name != right:
-            response = site.test_client().open(f"/nursery{path}", method=method, **options)
-            message = check_error(response, 40301)
-            assert message == f"This token does not have the right to {name}."
+
+    def send(name: str) -> TestResponse:
+        operation = OPERATIONS[name]
+        path = f"/nursery{operation.path.replace('{id}', '1')}"
+        new = {"id": 7, "name": "Lily"}
+        return site.test_client().open(path, method=operation.method, json=new, headers=BEARER)
+
+    for name in {*ALL} - {right}:
+        message = check_error(send(name), 40301)
+        assert message == f"This token does not have the right to {name}."
     line = "40301: This token does not have the right to this operation. (client: 'Flora', "
-    assert caplog.text.count(line) == len(REQUESTS) - 1
+    assert caplog.text.count(line) == len(ALL) - 1
     assert [*store] == [ROSE_PLANT]
-    method, path = REQUESTS[right]
-    response = site.test_client().open(f"/nursery{path}", method=method, **options)
-    assert response.status_code in {200, 204}
+    assert send(right).status_code in {200, 204}
 
 
 def test_view_of_a_site_needs_no_right() -> None:
@@ -186,11 +165,9 @@ def test_token_has_a_prefix_and_a_checksum() -> None:
     made = {make_token() for _ in range(100)}
     assert len(made) == 100
     for token in made:
-        random, checksum = re.fullmatch("plt_([0-9A-Za-z]{43})([0-9A-Za-z]{6})", token).groups()  # type: ignore[union-attr]
-        number = 0
-        for digit in checksum:
-            number = number * 62 + BASE62.index(digit)
-        assert number == zlib.crc32(random.encode())
+        assert re.fullmatch("plt_[0-9A-Za-z]{49}", token)
+        digits = [62**place * BASE62.index(digit) for place, digit in enumerate(token[:-7:-1])]
+        assert sum(digits) == zlib.crc32(token[4:-6].encode())
 
 
 def test_log_of_unknown_tokens(client: FlaskClient, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,4 +1,4 @@
-"""The choice of the operations that are served, and the rules of a blueprint in a site."""
+"""The routes of the service and of a site: operations, methods, paths and hosts."""
 
 from collections.abc import Collection
 from http import HTTPMethod
@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 from flask import Flask, url_for
+from flask.testing import FlaskClient
 
 from plantstore import create_app
 from plantstore.blueprint import OPERATIONS
 from tests.support.responses import ALL, check_error
-from tests.support.sites import BEARER, ROSE, TOKEN, make_blueprint, make_site
+from tests.support.sites import BEARER, ROSE, TOKEN, make_site
 
-HTML = "text/html; charset=utf-8"
+ID = "X-Request-ID"
 # The methods of each operation, by the path.
 METHODS = {
     "/plants": {"create": {"POST"}, "list": {"GET", "HEAD"}},
@@ -37,7 +38,10 @@ def test_each_operation_is_enabled_separately(operations: Collection[str]) -> No
             names = ", ".join(sorted(allowed))
             expected = "There is no such operation on this path."
             expected += f" The path has only the methods {names}."
-            assert {*client.options(path).headers["Allow"].split(", ")} == allowed
+            sent = client.options(path)
+            assert (sent.status_code, sent.data) == (200, b"")
+            assert {*sent.headers["Allow"].split(", ")} == allowed
+            assert {*sent.headers.keys()} == {"Allow", "Content-Length", "Content-Type", ID}
         others = {*HTTPMethod, "PROPFIND", "FOO"} - allowed
         for method, headers in product(others, ({}, BEARER)):
             response = client.open(path, method=method, headers=headers)
@@ -53,19 +57,12 @@ def test_each_operation_is_enabled_separately(operations: Collection[str]) -> No
 
 
 def test_site_has_only_the_rules_of_the_operations() -> None:
-    """The blueprint has one rule for each operation, whose endpoint is the operation's name.
-
-    A site can build the URL of each rule, such as for a list of its pages.
-    """
-    site = Flask("site", static_folder=None)
-    site.register_blueprint(make_blueprint(operations=[*OPERATIONS]), url_prefix="/garden")
-    assert {(rule.endpoint, rule.rule) for rule in site.url_map.iter_rules()} == {
-        ("plantstore.create", "/garden/plants"),
-        ("plantstore.read", "/garden/plants/<plantstore_id>"),
-        ("plantstore.list", "/garden/plants"),
-        ("plantstore.update", "/garden/plants/<plantstore_id>"),
-        ("plantstore.delete", "/garden/plants/<plantstore_id>"),
-    }
+    """Each operation has one rule, whose endpoint is its name; a site can build a URL for it."""
+    site = make_site(Flask("site", static_folder=None), url_prefix="/garden", operations=ALL)
+    rules = {rule.endpoint: rule.rule for rule in site.url_map.iter_rules()}
+    all_plants, one_plant = "/garden/plants", "/garden/plants/<plantstore_id>"
+    urls = all_plants, one_plant, all_plants, one_plant, one_plant
+    assert rules == {f"plantstore.{name}": url for name, url in zip(ALL, urls, strict=True)}
     with site.test_request_context():
         for rule in site.url_map.iter_rules():
             values: dict[str, Any] = dict.fromkeys(rule.arguments, "x")
@@ -95,9 +92,42 @@ def test_site_page_at_the_same_path(before: bool) -> None:
     assert client.post("/garden/plants", json=ROSE, headers=BEARER).status_code == 200
 
 
-def test_other_paths_get_the_404_page_of_the_site(site: Flask) -> None:
-    """A path that no operation has gets the 404 page of the host site, with every method."""
-    paths = "/garden", "/garden/", "/garden/plants/", "/garden/plants/1", "/garden/plantsx"
-    for path, method in product(paths, HTTPMethod):
-        response = site.test_client().open(path, method=method, headers=BEARER)
-        assert (response.status_code, response.content_type) == (404, HTML)
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/plants/", "/x//plants", "/plants/x/y", "/Plants", "/plants/a%2Fb", "/static/x", "/%00"],
+)
+def test_not_found(path: str) -> None:
+    """Every other path of the standalone service is 40401, with any method."""
+    config = {"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_OPERATIONS": ALL}
+    client = create_app(config).test_client()
+    for method, headers in product(("GET", "POST", "OPTIONS", "FOO"), ({}, BEARER)):
+        check_error(client.open(path, method=method, json=ROSE, headers=headers), 40401)
+
+
+def test_untrusted_host_is_refused(app: Flask) -> None:
+    """In the standalone service a Host header that is not in TRUSTED_HOSTS is 40005."""
+    app.config["TRUSTED_HOSTS"] = ["example.com"]
+    message = check_error(app.test_client().post("/plants", headers={"Host": "hunter2"}), 40005)
+    assert "hunter2" not in message
+
+
+@pytest.mark.parametrize("method", [*HTTPMethod])
+def test_websocket_handshake(client: FlaskClient, method: HTTPMethod) -> None:
+    """In the standalone service, the handshake of a WebSocket is 40005 with every method."""
+    handshake = {"Connection": "Upgrade", "Upgrade": "websocket"}
+    response = client.open("/plants", method=method, headers=BEARER | handshake)
+    assert response.status_code == 400
+    if method != "HEAD":
+        check_error(response, 40005)
+
+
+@pytest.mark.parametrize("slashes", ["/%2F", "/%2f%2F"])
+def test_path_with_two_slashes(site: Flask, slashes: str) -> None:
+    """A path that begins with two slashes, which a proxy may not recognize, is always 40401."""
+    config = {"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_OPERATIONS": ALL}
+    client = create_app({**config, "PLANTSTORE_METRICS": 1}).test_client()
+    paths = "plants", "plants/1", "healthz", "readyz", "metrics", "openapi.json", "docs"
+    for path, method in product(paths, ("GET", "POST", "PUT", "DELETE")):
+        message = check_error(client.open(slashes + path, method=method, headers=BEARER), 40401)
+        assert message == "There is nothing at this path. It begins with two slashes."
+    check_error(site.test_client().post(f"{slashes}garden/plants", headers=BEARER), 40401)

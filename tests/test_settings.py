@@ -14,6 +14,28 @@ from tests.support.sites import ROSE, TOKEN
 
 DIGEST = sha256(b"hashed").hexdigest()
 NO_TOKENS = ["hunter2\xf6", "sha256:hunter2", "hunter2=x", "hunter2:", '"hunter2"']
+NONE = "no token is configured: set PLANTSTORE_TOKENS or PLANTSTORE_TOKENS_FILE"
+NUMBER = "PLANTSTORE_MAX_BODY: must be a whole number, at least 1"
+NAMES = "PLANTSTORE_OPERATIONS: must have one or more of create, read, list, update, delete,"
+# The beginning of the message about wrong values of each setting.
+WRONG: list[tuple[str, str, list[Any]]] = [
+    ("TOKENS", NONE, [None, 0, [], " , \n"]),
+    ("TOKENS", "PLANTSTORE_TOKENS: token number 2 is nei", [f"valid,{bad}" for bad in NO_TOKENS]),
+    ("TOKENS_FILE", f"PLANTSTORE_TOKENS_FILE: {os.strerror(2)}", ["hunter2"]),
+    ("TOKENS_FILE", f"PLANTSTORE_TOKENS_FILE: {os.strerror(21)}", ["/"]),
+    ("TOKENS_FILE", "PLANTSTORE_TOKENS_FILE: ", ["hunter2\0"]),
+    ("TOKENS_FILE", "PLANTSTORE_TOKENS_FILE: not a regular file", [os.devnull]),
+    ("MAX_BODY", NUMBER, ["0", "", "1e6", "1_000", "١", 0, 1.5, True, None]),
+    ("STORE", "PLANTSTORE_STORE: ", ["", "memory", "foo://me:hunter2@host/db", None]),
+    ("OPERATIONS", NAMES, [" , ", "create,Read", "create;read", [], None, 1]),
+    ("LOG", "PLANTSTORE_LOG: must be text or json", ["", "JSON", 1, ["json"]]),
+    ("METRICS", "PLANTSTORE_METRICS: must be 0 or 1", ["", "yes", "11", 2]),
+    ("PROXIES", "PLANTSTORE_PROXIES: must be a whole number, at least 0", ["-1", "10.0.0.1"]),
+]
+KUBERNETES = [
+    *("PORT", "PORT_8000_TCP", "PORT_8000_TCP_PROTO", "SERVICE_HOST", "SERVICE_PORT_HTTP"),
+    *("DB_SERVICE_HOST", "DB_PORT_5432_TCP"),
+]
 
 
 def accepts(token: str, **config: Any) -> bool:
@@ -107,55 +129,15 @@ def test_lines_of_a_tokens_file(tmp_path: Path) -> None:
     assert verify("last") is not None
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        *(
-            (f"# tokens\nvalid\n{bad} hunter2\n".encode(), "line 3 is neither ")
-            for bad in NO_TOKENS
-        ),
-        (b"\xff\xfe\x00", "not UTF-8 text"),
-    ],
-)
-def test_wrong_tokens_file_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+def test_wrong_tokens_file_is_refused(tmp_path: Path) -> None:
     """A tokens file that is invalid is refused; the message has neither a token nor its path."""
     path = tmp_path / "hunter2"
-    path.write_bytes(content)
-    assert refusal(PLANTSTORE_TOKENS_FILE=path).startswith(f"PLANTSTORE_TOKENS_FILE: {message}")
-
-
-# The beginning of the message about wrong values of each setting.
-WRONG: list[tuple[str, str, list[Any]]] = [
-    (
-        "TOKENS",
-        "no token is configured: set PLANTSTORE_TOKENS or PLANTSTORE_TOKENS_FILE",
-        [None, False, 0, [], "", " ", ",", " , \n"],
-    ),
-    (
-        "TOKENS",
-        "PLANTSTORE_TOKENS: token number 2 is neither",
-        [f"valid,{bad}" for bad in NO_TOKENS],
-    ),
-    ("TOKENS_FILE", f"PLANTSTORE_TOKENS_FILE: {os.strerror(2)}", ["hunter2"]),
-    ("TOKENS_FILE", f"PLANTSTORE_TOKENS_FILE: {os.strerror(21)}", ["/"]),
-    ("TOKENS_FILE", "PLANTSTORE_TOKENS_FILE: ", ["hunter2\0"]),
-    ("TOKENS_FILE", "PLANTSTORE_TOKENS_FILE: not a regular file", [os.devnull]),
-    (
-        "MAX_BODY",
-        "PLANTSTORE_MAX_BODY: must be a whole number, at least 1",
-        ["0", "-1", "", " ", "1e6", "1_000", "١", "10 MB", 0, 1.5, True, None],
-    ),
-    (
-        "STORE",
-        "PLANTSTORE_STORE: ",
-        ["", "memory", "foo://me:hunter2@host/db", None, "me:hunter2@host"],
-    ),
-    (
-        "OPERATIONS",
-        "PLANTSTORE_OPERATIONS: must have one or more of create, read, list, update, delete,",
-        ["", " , ", "change", "create,Read", "create;read", [], None, 1],
-    ),
-]
+    for content, fault in (
+        (b"# t\nvalid\nhunter2=x", "line 3 is neither "),
+        (b"\xff", "not UTF-8"),
+    ):
+        path.write_bytes(content)
+        assert refusal(PLANTSTORE_TOKENS_FILE=path).startswith(f"PLANTSTORE_TOKENS_FILE: {fault}")
 
 
 @pytest.mark.parametrize(
@@ -182,12 +164,6 @@ def test_unknown_setting(monkeypatch: pytest.MonkeyPatch, name: str, nearest: st
     assert refusal(PLANTSTORE_TOKENS="t", **unknown) == expected
     monkeypatch.setenv(*unknown.popitem())
     assert refusal(PLANTSTORE_TOKENS="t") == expected
-
-
-KUBERNETES = [
-    *("PORT", "PORT_8000_TCP", "PORT_8000_TCP_PROTO", "PORT_8000_TCP_PORT", "PORT_8000_TCP_ADDR"),
-    *("SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP", "DB_SERVICE_HOST", "DB_PORT_5432_TCP"),
-]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The signals and the lines of the log about new and removed plants."""
+"""The signals and the lines of the log about new, changed and removed plants."""
 
 import logging
 from typing import Any
@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 from flask import Flask, abort, request
 
-from plantstore import MemoryStore, Plant, plant_added, plant_removed
+from plantstore import MemoryStore, Plant, plant_added, plant_changed, plant_removed
 from tests.support.responses import ALL
 from tests.support.sites import BEARER, ROSE, ROSE_PLANT, make_site
+
+ROSA = Plant(1, "Rosa")
 
 
 @pytest.fixture
@@ -17,33 +19,53 @@ def site(store: MemoryStore) -> Flask:
     return make_site(store=store, url_prefix="/garden", operations=ALL)
 
 
-def add(site: Flask, new: Any = ROSE, prefix: str = "/garden") -> int:
-    """Send a create request to a site; return the status of the response."""
-    return site.test_client().post(f"{prefix}/plants", json=new, headers=BEARER).status_code
+def send(site: Flask, method: str, path: str, json: Any = None, prefix: str = "/garden") -> int:
+    """Send a request to a site; return the status of the response."""
+    client = site.test_client()
+    return client.open(f"{prefix}{path}", method=method, json=json, headers=BEARER).status_code
 
 
-def remove(site: Flask, id: object) -> int:
-    """Send a delete request to a site; return the status of the response."""
-    return site.test_client().delete(f"/garden/plants/{id}", headers=BEARER).status_code
+# Requests that change the plants or not, with their status.
+REQUESTS: list[tuple[str, str, Any, int]] = [
+    *(("POST", "/plants", new, status) for new, status in ((ROSE, 200), (ROSE, 400), ({}, 400))),
+    *(("PUT", f"/plants/{id}", {"name": "Rosa"}, status) for id, status in ((1, 200), (3, 404))),
+    *(("DELETE", "/plants/1", None, status) for status in (204, 404)),
+]
 
 
-def test_signals_are_sent_after_the_change(site: Flask, store: MemoryStore) -> None:
+def test_signals_of_changes(site: Flask, store: MemoryStore) -> None:
     """A signal, also to a coroutine function, has the site, the plant or its id, and the client."""
     calls: list[Any] = []
 
-    async def added(sender: Flask, plant: Plant, client: str) -> None:
+    async def received(sender: Flask, plant: Plant, client: str) -> None:
         calls.append((sender, plant, client, store.get(plant.id)))
 
     def removed(sender: Flask, id: int, client: str) -> None:
         calls.append((sender, id, client, store.get(id)))
 
-    with plant_added.connected_to(added), plant_removed.connected_to(removed):
-        assert [add(site), add(site), add(site, {"id": 2})] == [200, 400, 400]
-        assert site.test_client().post("/garden/plants", json={**ROSE, "id": 3}).status_code == 401
-        assert [remove(site, 1), remove(site, 1), remove(site, "x")] == [204, 404, 404]
+    with (
+        plant_added.connected_to(received),
+        plant_changed.connected_to(received),
+        plant_removed.connected_to(removed),
+    ):
+        assert [send(site, *request) for *request, _ in REQUESTS] == [it[-1] for it in REQUESTS]
         with plant_added.muted():
-            assert add(site, {"id": 4, "name": ""}) == 200
-    assert calls == [(site, ROSE_PLANT, "token-1", ROSE_PLANT), (site, 1, "token-1", None)]
+            assert send(site, "POST", "/plants", ROSE) == 200
+    changes = ((ROSE_PLANT, ROSE_PLANT), (ROSA, ROSA), (1, None))
+    assert calls == [(site, sent, "token-1", stored) for sent, stored in changes]
+
+
+def test_log_of_changes(site: Flask, caplog: pytest.LogCaptureFixture) -> None:
+    """At level INFO the loggers below plantstore have a line per change, and at WARNING none."""
+    for level in ("WARNING", "INFO"):
+        caplog.set_level(level, "plantstore")
+        assert [send(site, *request) for *request, _ in REQUESTS] == [it[-1] for it in REQUESTS]
+        assert level == "INFO" or caplog.messages == []
+    lines = [record for record in caplog.records if record.name != "plantstore"]
+    for record, name in zip(lines, ("added", "changed", "removed"), strict=True):
+        assert (record.levelno, record.name) == (logging.INFO, f"plantstore.{name}")
+        start = f"Plant 1 was {name} (client: 'token-1', address: '127.0.0.1', request: "
+        assert record.getMessage().startswith(start)
 
 
 @pytest.mark.parametrize("setting", ["", "TESTING", "DEBUG", "TRAP_HTTP_EXCEPTIONS"])
@@ -62,15 +84,14 @@ def test_exception_in_a_receiver_is_logged(
     def fail_too(sender: Flask, **_: Any) -> None:
         fail(sender)
 
-    for signal, change in ((plant_added, add), (plant_removed, lambda site: remove(site, 1))):
+    for signal, method, path in ((plant_added, "POST", ""), (plant_removed, "DELETE", "/1")):
         with signal.connected_to(fail), signal.connected_to(fail_too):
-            assert change(site) in {200, 204}
+            assert send(site, method, f"/plants{path}", ROSE) in {200, 204}
     assert calls == [ROSE_PLANT, ROSE_PLANT, None, None]
     errors = [record for record in caplog.records if record.levelno == logging.ERROR]
     for record, name in zip(errors, ["added"] * 2 + ["removed"] * 2, strict=True):
         start = f"A receiver of plant_{name} failed for plant 1 (client: 'token-1', "
-        assert record.getMessage().startswith(start)
-        assert record.exc_info
+        assert (record.getMessage().startswith(start), record.exc_info is None) == (True, False)
 
 
 def test_receiver_for_one_sender(site: Flask) -> None:
@@ -84,16 +105,6 @@ def test_receiver_for_one_sender(site: Flask) -> None:
         calls.append(request.blueprint)
 
     with plant_added.connected_to(receiver, sender=other):
-        assert [add(site), add(other, prefix="/first"), add(other, prefix="/second")] == [200] * 3
+        for to, prefix in ((site, "/garden"), (other, "/first"), (other, "/second")):
+            assert send(to, "POST", "/plants", ROSE, prefix) == 200
     assert calls == ["first", "second"]
-
-
-def test_log_of_changes_at_info(site: Flask, caplog: pytest.LogCaptureFixture) -> None:
-    """At level INFO the loggers below plantstore have a line per new and per removed plant."""
-    assert (add(site), remove(site, 1), caplog.messages) == (200, 204, [])
-    caplog.set_level(logging.INFO, "plantstore")
-    assert (add(site, {"id": -7, "name": "Lily"}), remove(site, -7)) == (200, 204)
-    for record, name in zip(caplog.records, ("added", "removed"), strict=True):
-        assert (record.levelno, record.name) == (logging.INFO, f"plantstore.{name}")
-        start = f"Plant -7 was {name} (client: 'token-1', address: '127.0.0.1', request: "
-        assert record.getMessage().startswith(start)

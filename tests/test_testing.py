@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from functools import partial
-from importlib import import_module
 from inspect import signature
 from pathlib import Path
 from time import sleep
@@ -100,12 +99,6 @@ def yields_new_last(it: Correct, after: int | None = None) -> Iterator[Plant]:
     yield from {*Correct.iterate(it, after)}.difference(old)
 
 
-def keeps_old_tags(it: Correct, plant: Plant) -> None:
-    """Replace a plant, but keep its tag if there is no new one."""
-    old = it.get(plant.id)
-    Correct.replace(it, plant._replace(tag=plant.tag or (old and old.tag)))
-
-
 def upserts(it: Correct, plant: Plant) -> None:
     """Replace a plant, or add it if it is missing."""
     it.names.setdefault(check_plant(plant).id, "")
@@ -119,18 +112,41 @@ def refuses_equal(it: Correct, plant: Plant) -> None:
     Correct.replace(it, plant)
 
 
+# Faults of the method add.
 OVERWRITES = wrong(add=lambda it, plant: it.names.update({check_plant(plant).id: plant.name}))
-STORES_FIRST = wrong(add=stores_first)
+STORES_FIRST, CHECKS_FIRST = wrong(add=stores_first), wrong(add=checks_first)
 STRIPS = wrong(
     add=lambda it, plant: Correct.add(it, Plant(plant.id, plant.name.strip(), plant.tag or None))
 )
 REFUSES_SEVEN = wrong(
     add=lambda it, plant: throw(PlantExists(7)) if plant.id == 7 else Correct.add(it, plant)
 )
+NAMES_NO_ID = wrong_error("add", lambda it, error: throw(PlantExists()))
+NAMES_NO_FIELD = wrong_error("add", lambda it, error: throw(ValueError("Must be valid.")))
+IGNORES_INVALID = wrong_error("add", lambda it, error: None)
+# Of remove and replace.
 REMOVES_MISSING = wrong_error("remove", lambda it, error: None)
+REMOVES_TWICE = wrong(remove=removes_twice)
 KEEPS_TAGS = wrong(remove=lambda it, id: it.names.pop(id))
+REPLACES_NOTHING = wrong(
+    replace=lambda it, plant: Correct.replace(it, it.get(check_plant(plant).id) or plant)
+)
+KEEPS_OLD_TAGS = wrong(
+    replace=lambda it, plant: Correct.replace(
+        it, plant._replace(tag=plant.tag or (it.get(plant.id) or plant).tag)
+    )
+)
+UPSERTS, REFUSES_EQUAL = wrong(replace=upserts), wrong(replace=refuses_equal)
+REPLACES_INVALID = wrong_error(
+    "replace", lambda it, error: isinstance(error, KeyError) and throw(error)
+)
+# Of get.
 GETS_REMOVED = wrong(get=lambda it, id: Correct.get(it, id) or Plant(id, "x"))
 GETS_NOTHING = wrong(get=lambda it, id: None)
+GETS = [
+    wrong(get=lambda it, id, got=got: got[id])
+    for got in ([0, LILY, LILY, None], [0, ROSE, ROSE, None], [0, ROSE, LILY, LILY])
+]
 RETURNS_TUPLES = wrong(get=lambda it, id: tuple(Correct.get(it, id) or ()) or None)
 # Its ids have 32 bits.
 NARROW = wrong(get=lambda it, id: Correct.get(it, id % 2**32) if -(2**31) <= id < 2**31 else None)
@@ -139,7 +155,12 @@ OUT_OF_RANGE = wrong(get=lambda it, id: id.to_bytes(8, signed=True) and Correct.
 CACHES_MISSING = wrong(
     get=lambda it, id: it.__dict__.setdefault("results", {}).setdefault(id, Correct.get(it, id))
 )
+# Of iterate.
 IS_EMPTY = wrong(iterate=lambda it, after=None: iter(()))
+HAS_ONLY_ROSE, HAS_ONLY_LILY = (
+    wrong(iterate=lambda it, plant=plant: iter([plant])) for plant in (ROSE, LILY)
+)
+SORTS_TEXTS = wrong(iterate=lambda it: iter(sorted(Correct.iterate(it), key=str)))
 # Its iteration after an id is empty if no plant has this id.
 AFTER_REMOVED = wrong(
     iterate=lambda it, after=None: (
@@ -147,15 +168,29 @@ AFTER_REMOVED = wrong(
     )
 )
 AFTER_OR_EQUAL = wrong(iterate=lambda it, after=None: Correct.iterate(it, after and after - 1))
+ENDS_AT_CHANGE, YIELDS_NEW_LAST = wrong(iterate=ends_at_change), wrong(iterate=yields_new_last)
 # Its iterations share their position.
 ONE_ITERATOR = wrong(
     iterate=lambda it, after=None: it.__dict__.setdefault("iterator", Correct.iterate(it, after))
 )
-HAS_ONE = wrong(__len__=lambda it: 1)
+RENAMES = wrong(iterate=lambda it: (Plant(plant.id, "x") for plant in Correct.iterate(it)))
+# Of other methods.
+IS_FALSE = wrong(__bool__=lambda it: len(it) > 0)
+HAS_ONE, HAS_MANY = wrong(__len__=lambda it: 1), wrong(__len__=lambda it: 51)
 FORGETS = wrong(close=lambda it: it.__init__())
+ITERATES_NOTHING = wrong(__iter__=lambda it: iter(()))
+ADDS_AT_PING = wrong(ping=lambda it: it.get(3) or it.add(Plant(3, "ping")))
+ENTERS_ANOTHER = wrong(__enter__=lambda it: Correct())
+SWALLOWS = wrong(__exit__=lambda it, *exception: True)
+# Of add_all.
 COUNTS_NONE = wrong(add_all=lambda it, plants, **how: Correct.add_all(it, plants, **how) and 0)
+COUNTS_ALL = wrong(add_all=lambda it, plants: len(plants))
+RETURNS_NONE = wrong(add_all=lambda it, plants, **how: None)
+ADDS_LILY = wrong(add_all=lambda it, *_, **how: it.get(2) is None and it.add(LILY) or 0)
+BACKWARDS = wrong(add_all=lambda it, plants, **how: Correct.add_all(it, plants[::-1], **how))
 LEAVES_ONE = wrong_error("add_all", lambda it, error: (it.names.update({-1: ""}), throw(error)))
 HIDES_ERRORS = wrong_error("add_all", lambda it, error: 0)
+HIDES_THE_ID = wrong_error("add_all", lambda it, error: throw(PlantExists()))
 
 SUITE = BulkStoreContract()
 EMPTY = partial(SUITE.test_text_is_stored_unchanged, text="")
@@ -165,99 +200,38 @@ ALL_INVALID = partial(
     SUITE.test_add_all_is_undone_after_an_invalid_plant, invalid={"tag": 5}, skip_existing=False
 )
 EXCEPTION = partial(SUITE.test_add_all_is_undone_after_an_exception, skip_existing=True)
+REPLACES = [REPLACES_NOTHING, KEEPS_OLD_TAGS, UPSERTS, REFUSES_EQUAL, REPLACES_INVALID]
+DUPLICATE_FAULTS = [HIDES_THE_ID, COUNTS_NONE, HIDES_ERRORS, LEAVES_ONE]
 
 # For each test, at least one fault for each assertion, which no other assertion of the test sees.
 FAULTS: dict[Callable[..., None], list[type[Correct]]] = {
-    SUITE.test_new_store_is_empty: [
-        wrong(__bool__=lambda it: len(it) > 0),
-        HAS_ONE,
-        wrong(iterate=lambda it: iter([LILY])),
-        GETS_REMOVED,
-    ],
-    SUITE.test_get_returns_an_added_plant: [
-        *(
-            wrong(get=lambda it, id, got=got: got[id])
-            for got in ([0, LILY, LILY, None], [0, ROSE, ROSE, None], [0, ROSE, LILY, LILY])
-        ),
-        wrong(iterate=lambda it: iter([ROSE])),
-        HAS_ONE,
-        RETURNS_TUPLES,
-    ],
-    SUITE.test_duplicate_id_raises_plant_exists: [
-        OVERWRITES,
-        STORES_FIRST,
-        wrong_error("add", lambda it, error: throw(PlantExists())),
-    ],
-    INVALID: [
-        wrong_error("add", lambda it, error: None),
-        wrong_error("add", lambda it, error: throw(ValueError("Must be valid."))),
-        STORES_FIRST,
-    ],
-    SUITE.test_iteration_is_in_id_order: [
-        wrong(iterate=lambda it: iter(sorted(Correct.iterate(it), key=str)))
-    ],
-    SUITE.test_iteration_after_an_id: [
-        AFTER_REMOVED,
-        AFTER_OR_EQUAL,
-        wrong(__iter__=lambda it: iter(())),
-    ],
+    SUITE.test_new_store_is_empty: [IS_FALSE, HAS_ONE, HAS_ONLY_LILY, GETS_REMOVED],
+    SUITE.test_get_returns_an_added_plant: [*GETS, HAS_ONLY_ROSE, HAS_ONE, RETURNS_TUPLES],
+    SUITE.test_duplicate_id_raises_plant_exists: [OVERWRITES, STORES_FIRST, NAMES_NO_ID],
+    INVALID: [IGNORES_INVALID, NAMES_NO_FIELD, STORES_FIRST],
+    SUITE.test_iteration_is_in_id_order: [SORTS_TEXTS],
+    SUITE.test_iteration_after_an_id: [AFTER_REMOVED, AFTER_OR_EQUAL, ITERATES_NOTHING],
     SUITE.test_ids_at_the_limits_of_int64: [NARROW, GETS_REMOVED, HAS_ONE],
     SUITE.test_id_outside_int64_is_not_found: [OUT_OF_RANGE, GETS_REMOVED, REMOVES_MISSING],
     SUITE.test_remove_frees_the_id: [GETS_REMOVED, HAS_ONE, REMOVES_MISSING, KEEPS_TAGS],
-    SUITE.test_replace_changes_one_plant: [
-        wrong(
-            replace=lambda it, plant: Correct.replace(it, it.get(check_plant(plant).id) or plant)
-        ),
-        wrong(replace=keeps_old_tags),
-        wrong(replace=upserts),
-        wrong(replace=refuses_equal),
-        wrong_error("replace", lambda it, error: isinstance(error, KeyError) and throw(error)),
-    ],
-    SUITE.test_changes_during_iteration: [
-        wrong(iterate=ends_at_change),
-        wrong(iterate=yields_new_last),
-    ],
+    SUITE.test_replace_changes_one_plant: REPLACES,
+    SUITE.test_changes_during_iteration: [ENDS_AT_CHANGE, YIELDS_NEW_LAST],
     SUITE.test_concurrent_iterations: [ONE_ITERATOR],
     EMPTY: [STRIPS],
     SPACE: [STRIPS, GETS_NOTHING, IS_EMPTY],
     SUITE.test_case_accents_and_trailing_spaces_are_kept: [STRIPS],
-    SUITE.test_concurrent_adds_of_one_id_succeed_once: [
-        wrong(add=checks_first),
-        STORES_FIRST,
-        REFUSES_SEVEN,
-    ],
-    SUITE.test_concurrent_add_and_remove: [wrong(remove=removes_twice)],
-    SUITE.test_concurrent_adds_and_reads: [
-        GETS_NOTHING,
-        wrong(__len__=lambda it: 51),
-        wrong(iterate=lambda it: (Plant(plant.id, "x") for plant in Correct.iterate(it))),
-    ],
-    SUITE.test_ping_of_a_usable_store_returns: [
-        wrong(ping=lambda it: it.get(3) or it.add(Plant(3, "ping")))
-    ],
+    SUITE.test_concurrent_adds_of_one_id_succeed_once: [CHECKS_FIRST, STORES_FIRST, REFUSES_SEVEN],
+    SUITE.test_concurrent_add_and_remove: [REMOVES_TWICE],
+    SUITE.test_concurrent_adds_and_reads: [GETS_NOTHING, HAS_MANY, RENAMES],
+    SUITE.test_ping_of_a_usable_store_returns: [ADDS_AT_PING],
     SUITE.test_closed_store_can_be_used_again: [FORGETS],
-    SUITE.test_with_block: [
-        FORGETS,
-        wrong(__enter__=lambda it: Correct()),
-        wrong(__exit__=lambda it, *exception: True),
-    ],
-    SUITE.test_add_all_is_undone_after_a_duplicate: [
-        wrong_error("add_all", lambda it, error: throw(PlantExists())),
-        COUNTS_NONE,
-        HIDES_ERRORS,
-        LEAVES_ONE,
-    ],
+    SUITE.test_with_block: [FORGETS, ENTERS_ANOTHER, SWALLOWS],
+    SUITE.test_add_all_is_undone_after_a_duplicate: DUPLICATE_FAULTS,
     EXCEPTION: [COUNTS_NONE, HIDES_ERRORS, LEAVES_ONE],
     ALL_INVALID: [HIDES_ERRORS, LEAVES_ONE],
-    SUITE.test_add_all_without_plants: [
-        wrong(add_all=lambda it, plants, **how: None),
-        wrong(add_all=lambda it, *_, **how: it.get(2) is None and it.add(LILY) or 0),
-    ],
-    SUITE.test_add_all_skip_existing: [
-        COUNTS_NONE,
-        wrong(add_all=lambda it, plants, **how: Correct.add_all(it, plants[::-1], **how)),
-    ],
-    SUITE.test_concurrent_add_all: [COUNTS_NONE, wrong(add_all=lambda it, plants: len(plants))],
+    SUITE.test_add_all_without_plants: [RETURNS_NONE, ADDS_LILY],
+    SUITE.test_add_all_skip_existing: [COUNTS_NONE, BACKWARDS],
+    SUITE.test_concurrent_add_all: [COUNTS_NONE, COUNTS_ALL],
 }
 
 
@@ -282,21 +256,19 @@ SHARED = SharedStoreContract()
         *((Correct, other) for other in (CACHES_MISSING, IS_EMPTY, OVERWRITES)),
         (Correct, wrong(__len__=lambda it: 0)),
         (wrong(get=lambda it, id: ROSE), Correct),
-        (wrong(iterate=lambda it: iter([ROSE])), Correct),
+        (HAS_ONLY_ROSE, Correct),
         *((kind, Correct) for kind in (HAS_ONE, REMOVES_MISSING)),
     ],
     ids=lambda kind: kind.__name__,
 )
 def test_store_that_misses_a_change_fails(
-    kind: Any, other_kind: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: Any, other_kind: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of two stores with the same plants, neither may miss a change; correct ones pass."""
-    source = "opened = []\n\ndef open(url):\n    return opened[-1]\n"
-    package: Any = import_module(install(monkeypatch, tmp_path, "faulty", "faulty", source))
 
     def check(store: Correct, other: Correct) -> None:
         vars(other).update(vars(store))
-        package.opened.append(other)
+        monkeypatch.setattr("plantstore.testing.open_store", lambda url: other)
         SHARED.test_changes_are_seen_by_other_stores("faulty://", store)
 
     with pytest.raises((Exception, pytest.fail.Exception)):
@@ -304,33 +276,25 @@ def test_store_that_misses_a_change_fails(
     check(Correct(), Correct())
 
 
-SHARED_MEMORY = """
-from plantstore import MemoryStore
-
-class Faulty(MemoryStore):
-    one_process = {one_process}
-
-stores = {{}}
-
-def open(url):
-    return {opened}
-"""
-# A store that is shared only within a process, and one whose URL opens a new, empty store.
-ONE_PROCESS = SHARED_MEMORY.format(one_process=1, opened="stores.setdefault(url, Faulty())")
-OPENS_EMPTY = SHARED_MEMORY.format(one_process=False, opened="Faulty()")
-SQL_REFUSES_SEVEN = """
-from plantstore import PlantExists
+SOURCE = """
+from plantstore import MemoryStore, PlantExists
 from plantstore.sql import SQLStore, make_engine
-
-class Faulty(SQLStore):
+class Memory(MemoryStore):
+    one_process = {one_process}
+class RefusesSeven(SQLStore):
     def add(self, plant):
         if plant.id == 7:
             raise PlantExists(7)
         super().add(plant)
-
+stores = {{}}
 def open(url):
-    return Faulty(make_engine(url.replace("faulty:", "sqlite:")))
+    return {opened}
 """
+# A store that is shared only within a process, one whose URL opens a new store, one with a fault.
+ONE_PROCESS = SOURCE.format(one_process=1, opened="stores.setdefault(url, Memory())")
+OPENS_EMPTY = SOURCE.format(one_process=False, opened="Memory()")
+SQL_URL = "url.replace('faulty:', 'sqlite:')"
+SQL_REFUSES_SEVEN = SOURCE.format(one_process=0, opened=f"RefusesSeven(make_engine({SQL_URL}))")
 DECLARED, KEPT = SHARED.test_store_is_declared_as_shared, SHARED.test_plants_are_kept_after_close
 SEEN = SHARED.test_changes_are_seen_by_other_stores
 ADDED = SHARED.test_concurrent_adds_of_processes_succeed_once

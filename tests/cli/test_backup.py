@@ -3,20 +3,16 @@
 import os
 import re
 import resource
-import signal
 import sqlite3
 import stat
-import subprocess
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from plantstore import Plant, open_store
-from tests.support.commands import COMMAND, Run, invoke
+from tests.support.commands import Run, invoke
 from tests.support.databases import FILES, UNREACHABLE, Place, only
-from tests.support.serving import LIMIT
-from tests.support.waiting import wait_until
 
 ROSE = Plant(1, "Rose")
 
@@ -40,10 +36,7 @@ def plants(file: Path | str) -> list[Plant]:
 
 @only(*FILES)
 def test_backup_is_a_complete_database(place: Place, tmp_path: Path) -> None:
-    """A backup is one file with all plants, also of the write-ahead log, and all other tables.
-
-    It replaces an earlier one.
-    """
+    """A backup has all plants, also of the write-ahead log, and all tables, and replaces a file."""
     backup = tmp_path / "backup.db"
     backup.write_text("old")
     with open_store(place.url) as store:
@@ -86,18 +79,14 @@ def test_file_never_replaces_a_database_in_use(run: Run, file: Path, command: st
     ("name", "code", "message"),
     [
         *((name, 2, ".*FILE: must be the name of a file.") for name in ("-", "", "/dev/null")),
-        ("pipe", 2, ".*FILE: must be the name of a file."),
         *((name, 1, f"{name}: .*") for name in ("missing/a.db", "plants.db/a.db", "x" * 256)),
     ],
 )
 def test_backup_must_be_a_file(run: Run, file: Path, name: str, code: int, message: str) -> None:
-    """A backup to a device, a pipe or an impossible name fails with a message about FILE."""
-    os.mkfifo("pipe")
+    """A backup to a device or an impossible name fails with a message about FILE."""
     result = run("backup", name)
     assert (result.exit_code, result.stdout) == (code, "")
-    *usage, line = result.stderr.splitlines()
-    assert re.fullmatch(f"Error: {message}", line)
-    assert bool(usage) == (code == 2)
+    assert re.fullmatch(f"Error: {message}", result.stderr.splitlines()[-1])
 
 
 def test_backup_that_cannot_be_written(run: Run, file: Path) -> None:
@@ -113,30 +102,11 @@ def test_backup_that_cannot_be_written(run: Run, file: Path) -> None:
     assert (Path("backup.db").read_text(), sorted(os.listdir())) == ("old", before)
 
 
-def test_backup_that_is_interrupted(run: Run, url: str, file: Path) -> None:
-    """If the backup is interrupted, an earlier one is unchanged, and no other file remains."""
-    before = sorted(os.listdir())
-    with closing(sqlite3.connect(file, isolation_level=None)) as other:
-        other.execute("BEGIN EXCLUSIVE")  # The backup waits for it.
-        command = [*COMMAND, "backup", "backup.db", "--store", f"{url}?timeout={LIMIT}"]
-        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-            wait_until(lambda: len(os.listdir()) > len(before))
-            process.send_signal(signal.SIGINT)
-            other.execute("ROLLBACK")
-            _, message = process.communicate(timeout=LIMIT)
-    assert process.returncode == 1
-    assert "Traceback" not in message
-    assert (Path("backup.db").read_text(), sorted(os.listdir())) == ("old", before)
-
-
-@pytest.mark.parametrize("scheme", ["postgresql", "mysql"])
-def test_backup_of_another_store_names_its_program(run: Run, scheme: str) -> None:
+def test_backup_of_another_store_names_its_program(run: Run) -> None:
     """For a store that is not an SQLite file, one line says what to use. It has no password."""
-    result = run("backup", "backup.db", "--store", UNREACHABLE.replace("postgresql", scheme))
+    result = run("backup", "backup.db", "--store", UNREACHABLE)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert re.search(
-        "only an SQLite file. Use pg_dump or mariadb-dump .*, and export", result.stderr
-    )
+    assert "copies only an SQLite file. Use pg_dump or mariadb-dump" in result.stderr
     assert "hunter2" not in result.stderr
     assert not Path("backup.db").exists()
 
@@ -144,8 +114,8 @@ def test_backup_of_another_store_names_its_program(run: Run, scheme: str) -> Non
 @pytest.mark.parametrize(
     ("source", "old", "expected"),
     [
-        *((0o600, None, 0o600), (0o640, None, 0o640), (0o666, None, 0o644)),
-        *((0o600, 0o644, 0o600), (0o640, 0o644, 0o640), (0o666, 0o640, 0o640)),
+        *((0o600, None, 0o600), (0o666, None, 0o644)),
+        *((0o600, 0o644, 0o600), (0o666, 0o640, 0o640)),
     ],
 )
 def test_backup_is_not_more_readable_than_the_store(

@@ -29,40 +29,32 @@ def check(*arguments: str, **environment: Any) -> list[str]:
 def test_check_of_right_settings(tmp_path: Path) -> None:
     """`plantstore check` reports line by line what is right, and creates nothing."""
     url = f"sqlite:///{tmp_path}/plants.db"
-    assert check("--store", url, PLANTSTORE_TOKENS="one,two") == [
-        f"ok     plantstore {__version__}",
-        "ok     Settings: all names are known",
-        "ok     Tokens: 2 from PLANTSTORE_TOKENS",
-        "ok     PLANTSTORE_MAX_BODY: 65536",
-        "ok     PLANTSTORE_OPERATIONS: create",
-        "ok     PLANTSTORE_PROXIES: 0",
-        "ok     PLANTSTORE_METRICS: 0",
-        "ok     PLANTSTORE_LOG: text",
-        f"ok     Store: {url} can be used (the first plant creates the file)",
-    ]
+    own = {"MAX_BODY": 100, "OPERATIONS": "read, create, read", "PROXIES": 2}
+    own |= {"METRICS": 1, "LOG": "json"}
+    default = {"MAX_BODY": 65536, "OPERATIONS": "create", "PROXIES": 0, "METRICS": 0, "LOG": "text"}
+    for given, used in (({}, default), (own, own)):
+        settings = {f"PLANTSTORE_{name}": str(value) for name, value in given.items()}
+        assert check("--store", url, PLANTSTORE_TOKENS="one,two three", **settings) == [
+            f"ok     plantstore {__version__}",
+            "ok     Settings: all names are known",
+            "ok     Tokens: 3 from PLANTSTORE_TOKENS",
+            *(f"ok     PLANTSTORE_{name}: {value}" for name, value in used.items()),
+            f"ok     Store: {url} can be used (the first plant creates the file)",
+        ]
     assert [*tmp_path.iterdir()] == []
 
 
 # The lines of the report about values of each setting. Without a setting, a line is missing.
 REPORTS = [
-    ("TOKENS", "one,two three", "ok     Tokens: 3 from PLANTSTORE_TOKENS"),
     ("TOKENS", ",", "error  no token is configured: set PLANTSTORE_TOKENS or"),
-    ("TOKENS", "one,t#o", "error  PLANTSTORE_TOKENS: token number 2 is neither"),
     ("TOKENS_FILE", "tokens", "ok     Tokens: 2 from PLANTSTORE_TOKENS_FILE (expired: 'kiosk')"),
     ("TOKENS_FILE", "missing", "error  PLANTSTORE_TOKENS_FILE: No such file or directory"),
     ("STORE", "nothing", "error  PLANTSTORE_STORE: not the URL of a store"),
-    ("STORE", "", "error  PLANTSTORE_STORE: not the URL of a store"),
     ("STORE", "shelf://x", "error  Store: shelf://… cannot be used now: no shelf is free"),
-    ("MAX_BODY", "100", "ok     PLANTSTORE_MAX_BODY: 100"),
     ("MAX_BODY", "0", "error  PLANTSTORE_MAX_BODY: must be a whole number, at least 1"),
-    ("OPERATIONS", "read, create,read", "ok     PLANTSTORE_OPERATIONS: read, create, read"),
     ("OPERATIONS", "", "error  PLANTSTORE_OPERATIONS: must have one or more of create, read,"),
-    ("PROXIES", "2", "ok     PLANTSTORE_PROXIES: 2"),
     ("PROXIES", "-1", "error  PLANTSTORE_PROXIES: must be a whole number, at least 0"),
-    ("PROXIES", "10.0.0.1", "error  PLANTSTORE_PROXIES: must be a whole number"),
-    ("METRICS", "1", "ok     PLANTSTORE_METRICS: 1"),
     ("METRICS", "yes", "error  PLANTSTORE_METRICS: must be 0 or 1"),
-    ("LOG", "json", "ok     PLANTSTORE_LOG: json"),
     ("LOG", "xml", "error  PLANTSTORE_LOG: must be text or json"),
 ]
 
@@ -91,20 +83,13 @@ def test_check_reports_each_value(
     assert len(lines) == 1 + len(SETTINGS)
 
 
-def test_every_setting_has_a_report() -> None:
-    """`plantstore check` reports on every setting."""
-    assert {f"PLANTSTORE_{name}" for name, *_ in REPORTS} == {setting.name for setting in SETTINGS}
-
-
 def test_check_of_wrong_settings() -> None:
     """`plantstore check` reports every wrong setting, and no password."""
     wrong = {"PLANTSTORE_MAX_BODY": "1 MB", "PLANTSTORE_STORES": "x"}
     lines = check(**wrong, PLANTSTORE_TOKENS="", PLANTSTORE_STORE=UNREACHABLE)
     assert [line[:5] for line in lines] == ["ok   ", *["error"] * 3, *["ok   "] * 4, "error"]
     assert lines[1] == "error  PLANTSTORE_STORES is not a setting. Did you mean PLANTSTORE_STORE?"
-    assert lines[3].startswith("error  PLANTSTORE_MAX_BODY: must be ")
-    store = "error  Store: postgresql://me@127.0.0.1:1/plants cannot be used now: "
-    assert lines[8].startswith(store)
+    assert lines[8].startswith("error  Store: postgresql://me@127.0.0.1:1/plants cannot be used n")
     assert "hunter2" not in str(lines)
 
 
@@ -126,12 +111,10 @@ def test_check_of_a_store_that_cannot_be_written(public_folder: Path) -> None:
     """`plantstore check` reports a file that this user cannot create or write."""
     (public_folder / "plants.db").touch(0o444)
     public_folder.chmod(0o555)
-    for name, reason in (
-        ("plants.db", "attempt to write a readonly database"),
-        ("typo.db", "unable to open database file"),
-    ):
-        file = public_folder / name
+    reasons = {"plants": "attempt to write a readonly database", "typo": "unable to open database"}
+    for name, reason in reasons.items():
+        url = f"sqlite:///{public_folder}/{name}.db"
         with ordinary_user():
-            line = check("--store", f"sqlite:///{file}")[-1]
-        expected = f"error  Store: sqlite:///{file} cannot be used now: {reason}: {file}"
-        assert line.startswith(expected)
+            line = check("--store", url)[-1]
+        assert line.startswith(f"error  Store: {url} cannot be used now: {reason}")
+        assert line.endswith(f"{public_folder}/{name}.db")

@@ -1,5 +1,6 @@
 """The plantstore command."""
 
+import re
 import shlex
 import sqlite3
 import subprocess
@@ -15,15 +16,25 @@ from plantstore.cli import main
 from plantstore.settings import SETTINGS
 from plantstore.stores.urls import existing
 from tests.support.commands import COMMAND, Run, invoke
+from tests.support.databases import UNREACHABLE
 from tests.support.sql import COLUMNS
 
+COMMANDS = ["add 1 x", "show 1", "list", "count", "remove 1", "export", "import -"]
+FULL = "Error: standard output: No space left on device\n"
+CLOSED = "Error: a standard stream is closed. Use /dev/null instead.\n"
+READING = ["list", "show 1", "count", "export", "export plants.jsonl", "backup copy.db", "remove 1"]
 
-def test_add_show_list_count_remove(run: Run) -> None:
-    """A plant with any id can be added, shown, listed after an id, counted and removed."""
+
+def test_commands_for_plants(run: Run) -> None:
+    """A plant with any id can be added, shown, changed, listed after an id, counted and removed."""
     ids = ["-9223372036854775808", "-5", "0", "9223372036854775807"]
     for id in ids:
         assert run("add", id, "Rosé", "--tag", "").exit_code == 0
         assert run("show", id).output == f'{{"id":{id},"name":"Rosé","tag":""}}\n'
+    assert run("change", "-5", "--name", "Rosa", "--tag", "früh").exit_code == 0
+    assert run("show", "-5").output == '{"id":-5,"name":"Rosa","tag":"früh"}\n'
+    assert run("change", "-5", "--name", "Rosé").exit_code == 0  # Its tag is removed.
+    assert run("show", "-5").output == '{"id":-5,"name":"Rosé"}\n'
     lines = [f"{id}\tRosé\t\n" for id in ids]
     assert run("list").output == "".join(lines)
     assert run("list", "--after", "-5").output == "".join(lines[2:])
@@ -33,10 +44,7 @@ def test_add_show_list_count_remove(run: Run) -> None:
 
 
 def test_text_of_plants(run: Run, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plants are printed in UTF-8, whatever the encoding of the terminal is.
-
-    Control characters are printed as escapes.
-    """
+    """Plants are printed in UTF-8 on any terminal, with control characters as escapes."""
     assert run("add", "1", "\x1b[2J\x9b1m\t\u202e\n🌵", "--tag", 'é"b\\c').exit_code == 0
     name = r"\u001b[2J\u009b1m\t\u202e\n🌵"
     for command, output in (
@@ -58,11 +66,11 @@ def failure(result: Result, code: int) -> str:
 
 
 def test_duplicate_or_missing_plant_is_exit_code_1(run: Run) -> None:
-    """Adding a duplicate, and showing or removing a missing plant, fails with exit code 1."""
+    """Adding a duplicate, and using a missing plant, fails with exit code 1 and one line."""
     assert run("add", "1", "Monstera").exit_code == 0
     assert failure(run("add", "1", "Rose"), 1) == "Error: plant 1 already exists.\n"
-    assert failure(run("show", "2"), 1) == "Error: there is no plant 2.\n"
-    assert failure(run("remove", "-2"), 1) == "Error: there is no plant -2.\n"
+    for command in (["show", "-2"], ["remove", "-2"], ["change", "-2", "--name", "Rosa"]):
+        assert failure(run(*command), 1) == "Error: there is no plant -2.\n"
     assert run("show", "1").output == '{"id":1,"name":"Monstera"}\n'
 
 
@@ -70,18 +78,16 @@ def test_duplicate_or_missing_plant_is_exit_code_1(run: Run) -> None:
     ("arguments", "message"),
     [
         (["show", "9223372036854775808"], "'ID': 9223372036854775808 is not between -2^63 and 2"),
-        (["remove", f"{-(2**63) - 1}"], f"{-(2**63) - 1} is not between -2^63 and 2^63-1"),
         (["list", "--after", "x"], "'--after': 'x' is not a valid integer."),
-        (["show", "one"], "'ID': 'one' is not a valid integer."),
         (["serve", "--workers", "0"], "'--workers': 0 is not at least 1."),
         (["add", "4", "x\udcff"], "'NAME': Must be UTF-8."),
         (["add", "4", "x", "--tag", "\udcff"], "'--tag': Must be UTF-8."),
         (["add", "4", "x\0"], "name: "),
+        (["change", "4", "--name", "x\0"], "name: Must not contain U+0000."),
+        (["change", "4"], "Missing option '--name'."),
         (["export", ""], "FILE: the name is empty."),
         (["water"], "No such command 'water'."),
-        (["add", "1"], "Missing argument 'NAME'."),
         (["import", "missing.jsonl"], "'missing.jsonl' does not exist."),
-        (["import", "-", "--format", "xml"], "'xml' is not one of 'jsonl', 'csv'."),
         (["list", "--store", "foo://me:hunter2@host/db"], "not the URL of a store"),
     ],
 )
@@ -99,9 +105,6 @@ def test_empty_url_is_refused(arguments: list[str]) -> None:
     assert "for --store or PLANTSTORE_STORE: not the URL of a store" in message
 
 
-COMMANDS = ["add 1 x", "show 1", "list", "count", "remove 1", "export", "import -"]
-
-
 @pytest.mark.parametrize("command", [*COMMANDS, "backup copy.db"])
 def test_memory_store_is_refused(command: str) -> None:
     """With memory://, which is the default, every store command fails and says what to set."""
@@ -111,15 +114,14 @@ def test_memory_store_is_refused(command: str) -> None:
         assert "sqlite:///plants.db" in message
 
 
-UNUSABLE = [
-    ("postgresql://me:hunter2@127.0.0.1:1/plants", " is unavailable: connection "),
-    ("mysql://me:hunter2@127.0.0.1:1/plants", " is unavailable: Can't connect to MySQL server on "),
-    ("sqlite:///text.db", ": file is not a database: "),
-    ("sqlite:///wrong.db", " is not set up for plants: table plants: it has no column name and "),
-]
-
-
-@pytest.mark.parametrize(("url", "message"), UNUSABLE)
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        (UNREACHABLE, " is unavailable: connection "),
+        ("sqlite:///text.db", ": file is not a database: "),
+        ("sqlite:///wrong.db", " is not set up for plants: table plants: it has no column name an"),
+    ],
+)
 def test_unusable_store_is_exit_code_1(run: Run, tmp_path: Path, url: str, message: str) -> None:
     """A store that cannot be used is exit code 1, with one line that contains no password."""
     (tmp_path / "text.db").write_text("This is not a database.")
@@ -130,9 +132,7 @@ def test_unusable_store_is_exit_code_1(run: Run, tmp_path: Path, url: str, messa
         result = run(*command.split(), "--store", url, input=b'{"id": 1, "name": "x"}')
         shown = failure(result, 1)
         assert shown.startswith("Error: the store ")
-        assert message in shown
-        assert shown.count("\n") == 1
-        assert "hunter2" not in shown
+        assert (message in shown, shown.count("\n"), "hunter2" in shown) == (True, 1, False)
     # Without pytest, which shows the log by itself.
     done = in_a_shell(f"list --store {url}")
     assert (done[:2], done[2].count("\n")) == ((1, ""), 1)
@@ -143,10 +143,6 @@ def in_a_shell(command: str) -> tuple[int, str, str]:
     shell = f"{shlex.join(COMMAND)} {command}"
     done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=False)
     return done.returncode, done.stdout, done.stderr
-
-
-FULL = "Error: standard output: No space left on device\n"
-CLOSED = "Error: a standard stream is closed. Use /dev/null instead.\n"
 
 
 @pytest.mark.parametrize(
@@ -164,29 +160,18 @@ CLOSED = "Error: a standard stream is closed. Use /dev/null instead.\n"
 def test_closed_or_full_stream_is_exit_code_1(
     run: Run, url: str, command: str, message: str
 ) -> None:
-    """If a standard stream is closed or full, a command fails with one line, and adds nothing.
-
-    If standard error is full, it only has its exit code.
-    """
+    """If a standard stream is closed or full, a command fails with one line, and adds nothing."""
     assert run("add", "1", "Monstera").exit_code == 0
     assert in_a_shell(command.replace("URL", shlex.quote(url))) == (1, "", message)
     assert run("count").output == "1\n"
 
 
-READING = ["list", "show 1", "count", "export", "export plants.jsonl", "backup copy.db", "remove 1"]
-
-
 @pytest.mark.parametrize("command", READING)
 def test_reading_never_creates_a_database(run: Run, tmp_path: Path, command: str) -> None:
-    """Without its SQLite file, a command other than add and import fails, and names the file.
-
-    In an empty file, it finds no plants, and does not change the file.
-    """
+    """Without its SQLite file, a command but add and import fails, and creates nothing."""
     for options in ("", "?mode=%72wc"):
         message = failure(run(*command.split(), "--store", f"sqlite:///typo.db{options}"), 1)
-        assert message.startswith("Error: the store is unavailable: ")
-        assert "typo.db" in message
-        assert message.count("\n") == 1
+        assert re.fullmatch("Error: the store is unavailable: .*typo.db.*\n", message)
         assert [*tmp_path.iterdir()] == []
     file = tmp_path / "plants.db"
     file.touch()
@@ -198,19 +183,13 @@ def test_mode_of_an_existing_database() -> None:
     """Only the URL of an SQLite file gets mode=rw, which replaces mode=rwc, unless it is wrong."""
     for url in (
         "postgresql://me@host/db?mode=rwc",
-        "sqlite:///a.db?timeout=1&mode=rw",
         "sqlite:///a.db?mode",
         "sqlite:///a.db?mode=ro",
     ):
         assert existing(url) == url
-    for options, changed in (
-        ("", "mode=rw"),
-        ("?", "mode=rw"),
-        ("?timeout=1", "timeout=1&mode=rw"),
-        ("?mode=rwc&timeout=1", "mode=rw&timeout=1"),
-        ("?timeout=1&mo%64e=%72wc", "timeout=1&mode=rw"),
-    ):
-        assert existing(f"sqlite:///mode=.db{options}") == f"sqlite:///mode=.db?{changed}"
+    for options in ("", "?", "?mode=rwc", "?mo%64e=%72wc"):
+        assert existing(f"sqlite:///mode=.db{options}") == "sqlite:///mode=.db?mode=rw"
+    assert existing("sqlite:///a.db?mode=rwc&timeout=1") == "sqlite:///a.db?mode=rw&timeout=1"
 
 
 def examples(text: str) -> list[list[str]]:
@@ -221,10 +200,7 @@ def examples(text: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("command", [[], *([name] for name in main.commands)], ids=" ".join)
 def test_help_has_an_example(run: Run, tmp_path: Path, command: list[str]) -> None:
-    """The help of every command ends with examples of correct usage, each on a line of its own.
-
-    `plantstore --help` names every setting, the exit codes, and the temporary files.
-    """
+    """The help of each command ends with examples of correct usage; the first has all settings."""
     for name in ("plants.jsonl", "plants.csv"):
         (tmp_path / name).touch()
     text = run(*command, "--help").output

@@ -24,6 +24,9 @@ CSV = b"id,name,tag\r\n-1,Rose,\r\n2,Lily,white\r\n"
 INT64 = "id: Must be an integer from -2^63 to 2^63-1"
 # The plants of JSONL and of CSV.
 BOTH = [Plant(-1, "Rose"), Plant(2, "Lily", "white")]
+NINES = b"9" * 5000
+UTF_16 = "Must be UTF-8, not UTF-16. Nothing was imported.\n"
+HEADER = "Must have the names id, name and optionally tag, separated by commas, not "
 
 
 def plants(url: str) -> list[Plant]:
@@ -65,11 +68,8 @@ def test_export_and_import_on_every_engine(place: Place, tmp_path: Path) -> None
         (("-",), JSONL),
         (("-", "--format", "csv"), CSV),
         (("plants.jsonl",), JSONL),
-        (("plants",), JSONL),
-        (("plants.csv",), CSV),
         (("PLANTS.CSV",), CSV),
         (("plants.csv", "--format", "jsonl"), JSONL),
-        (("plants", "--format", "csv"), CSV),
     ],
 )
 def test_format_option_and_file_name(
@@ -92,14 +92,11 @@ def test_format_option_and_file_name(
     [
         ("jsonl", b"\xef\xbb\xbf" + JSONL),
         ("jsonl", JSONL.replace(b"\n", b"\r\n\r\n \r\n")),
-        ("jsonl", JSONL[:-1]),
         ("jsonl", JSONL.replace(b'"id":2', b'"id":2.0,"age":7')),
-        ("csv", b"\xef\xbb\xbf" + CSV),
         ("csv", b"\n" + CSV.replace(b"\r\n", b"\n\n,,\n")),
         ("csv", CSV.replace(b"name,tag", b" Name, TAG")),
         ("csv", CSV.replace(b",", b",  ").replace(b"Lily", b'"Lily"')),
         ("csv", b'tag,name,id\n,"Rose",-01\n"white",Lily,"2"'),
-        ("csv", CSV.replace(b"2,", b"0" * 5000 + b"2,")),
         ("csv", CSV.replace(b"2,", b"2.0,").replace(b"-1,", b"-10e-1 ,")),
     ],
 )
@@ -111,10 +108,6 @@ def test_import_of_files_from_other_programs(
     assert plants(url) == BOTH
 
 
-NINES = b"9" * 5000
-BEYOND = "line 3: id: Must be between -2^63 and 2^63-1."
-
-
 @pytest.mark.parametrize(
     ("format", "content", "fault"),
     [
@@ -123,24 +116,18 @@ BEYOND = "line 3: id: Must be between -2^63 and 2^63-1."
         ("jsonl", b"\xe9\n", "line 2: Must be UTF-8, not the byte 0xe9."),
         ("jsonl", b'{"y":NaN}\n', "line 2: Cannot be read as JSON: NaN is not a JSON value."),
         ("jsonl", b'{"id":3,"name":"x","tag":null}\n', "line 2: tag: "),
-        ("jsonl", b'{"id":9223372036854775808,"name":"x"}\n', "line 2: id: "),
         ("jsonl", b'{"id":-%s,"name":"x"}\n' % NINES, "line 2: "),
         ("jsonl", b'{"id":-1,"name":"x"}\n', "line 2: plant -1 already exists, or occurs twice"),
         ("csv", b"3;a;b\n", "line 3: Must have 3 cells, as the first line, separated by commas,"),
         ("csv", b'4,"a\nb",\n\nfive,c,\n', f"line 6: {INT64}, not 'five'."),
-        ("csv", b"9223372036854775808,a,\n", BEYOND),
-        ("csv", NINES + b",a,\n", f"line 3: {INT64}, not '{'9' * 60}…'."),
         ("csv", b"-" + NINES + b",a,\n", f"line 3: {INT64}, not '-{'9' * 59}…'."),
         ("csv", b"1.5,a,\n", "line 3: id: Must be an integer, not a fraction."),
-        ("csv", b"1e17,a,\n", f"{BEYOND} Beyond 2^53, write"),
-        ("csv", b",a,\n", f"line 3: {INT64}, not ''."),
+        ("csv", b"1e17,a,\n", "line 3: id: Must be between -2^63 and 2^63-1. Beyond 2^53, write"),
         ("csv", "\ufeff3,a,\n".encode(), f"line 3: {INT64}, not '\\ufeff3'."),
         ("csv", b'4,"a\nb",\n4,"a"b,\n', "line 5: Not CSV: "),
         ("csv", b'4,"a\nb",\n\xff,"a",\n', "line 5: Must be UTF-8, not the byte 0xff."),
         ("csv", b"4,a,\r5,b,\r", "line 3: The lines must end with a line feed."),
-        ("csv", b"4,\x00,\n", "line 3: name: Must not contain U+0000."),
         ("csv", b'4,"a\n\n', "line 3: A quotation mark is not closed."),
-        ("csv", b"-1,a,\n", "line 3: plant -1 already exists, or occurs twice in the file."),
     ],
 )
 def test_import_error_names_the_line(
@@ -156,25 +143,16 @@ def test_import_error_names_the_line(
     assert plants(url) == []
 
 
-UTF_16 = "Must be UTF-8, not UTF-16. Nothing was imported.\n"
-HEADER = "Must have the names id, name and optionally tag, separated by commas, not "
-
-
 @pytest.mark.parametrize(
     ("format", "content", "fault"),
     [
-        *(
-            (format, (mark + content.decode()).encode(encoding), UTF_16)
-            for format, content in (("jsonl", JSONL), ("csv", CSV))
-            for encoding in ("utf-16-le", "utf-16-be")
-            for mark in ("", "\ufeff")
-        ),
+        *(("jsonl", JSONL.decode().encode(code), UTF_16) for code in ("utf-16", "utf-16-be")),
+        *(("csv", CSV.decode().encode(code), UTF_16) for code in ("utf-16-le", "utf-16")),
+        ("csv", ("\ufeff" + CSV.decode()).encode("utf-16-be"), UTF_16),
         ("csv", b"", f"{HEADER}''"),
-        ("csv", b"name,tag\n", f"{HEADER}'name,tag'"),
         ("csv", b"id,id,name\n", f"{HEADER}'id,id,name'"),
         ("csv", b"id,name,tag,Tag\n", f"{HEADER}'id,name,tag,Tag'"),
         ("csv", CSV.replace(b",", b";"), f"{HEADER}'id;name;tag'"),
-        ("csv", CSV.replace(b",", b"\t"), f"{HEADER}'id\\tname\\ttag'"),
         ("csv", CSV.replace(b"name", "na\u00admé".encode()), f"{HEADER}'id,na\\u00admé,tag'"),
         ("csv", b"sep=,\n" + CSV, f"{HEADER}'sep=,'"),
         ("csv", b"id" + b"x" * 100 + CSV, f"{HEADER}'id{'x' * 58}…'"),
@@ -237,15 +215,11 @@ def test_failed_export_keeps_the_file(
 # A store whose iteration fails in the middle, when the first plants are on the disk.
 HALF = """
 from plantstore import MemoryStore, Plant, StoreUnavailable
-
 class Half(MemoryStore):
     one_process = False
-
     def __iter__(self):
-        for id in range(10_000):
-            yield Plant(id, "x" * 100)
+        yield from (Plant(id, "x" * 100) for id in range(10_000))
         raise FAILURE
-
 def open(url):
     return Half()
 """
@@ -254,10 +228,7 @@ def open(url):
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        *(
-            (f"export {name}", f"{re.escape(name)}: .+")
-            for name in ("missing/plants", "plants/", "old.jsonl/", "x" * 256)
-        ),
+        *((f"export {name}", f"{name}: .+") for name in ("missing/plants", "old/", "x" * 256)),
         ("export missing/a\udcff\x1b", r"missing/a\\udcff\\u001b: .+"),
         ("import /proc/self/mem", "/proc/self/mem: Input/output error"),
     ],
@@ -265,7 +236,7 @@ def open(url):
 def test_file_that_cannot_be_used(run: Run, tmp_path: Path, command: str, message: str) -> None:
     """If a file cannot be written or read, the command fails with one line that names it."""
     assert run("add", "1", "Monstera").exit_code == 0
-    Path("old.jsonl").touch()
+    Path("old").touch()
     before = sorted(os.listdir())
     result = run(*command.split())
     assert result.exit_code == 1
@@ -318,10 +289,7 @@ def test_broken_pipe_ends_the_command_without_a_message(url: str) -> None:
 
 
 def test_progress_bar_only_on_a_terminal(run: Run, url: str, many: bytes) -> None:
-    """A progress bar is shown on a terminal, on standard error only.
-
-    An import from standard input shows none: it would hide that of an export in the same pipe.
-    """
+    """A command or a pipe has one progress bar, on standard error, if that is a terminal."""
     Path("plants").write_bytes(many)
     skipped = b"0 added, 1000 skipped\n"
     for command, label, expected in (

@@ -33,6 +33,9 @@ TEXT = (ROOT / ERROR_PAGE).read_text()
 OF_SERVICE = {50001, 50301, 50302, 50303, 50304}
 # The errors of the server. A status without a counter, such as 40300, is also one of the site.
 OF_SERVER = {number for number, _ in _REFUSALS.values()} - {40300}
+MANY = ["unavailable", "lost", "bad gateway", "lost", "unavailable"]
+JAVASCRIPT = ["node", "--input-type=module", "--eval"]
+needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="apt-get install nodejs")
 
 
 @pytest.mark.server
@@ -57,10 +60,7 @@ def test_examples_of_requests(tmp_path: Path) -> None:
 
 
 def test_every_error_has_advice_and_an_example() -> None:
-    """Each error has a heading, its status and advice, and if a client causes it, an example.
-
-    The table of the checks has each error of a create request but 50001 once.
-    """
+    """Each error has its status, advice and an example; the checks have those of a create, once."""
     table = re.findall(r"^\| .*\? \| (\d.*) \|$", TEXT, re.MULTILINE)
     numbers = [int(number) for row in table for number in row.split(", ")]
     assert sorted([*numbers, 40006, 40402, 50001]) == sorted(ERRORS.keys() | OF_SERVER)
@@ -71,10 +71,8 @@ def test_every_error_has_advice_and_an_example() -> None:
     for section in sections:
         number = int(section[:5])
         assert re.match(rf"{number}\n\n{number // 100}: ", section)
-        (again,) = re.findall(
-            r"\*\*Send it again: (no|once|(?:only if|after) .*?)[.]\*\* [A-Z]",
-            " ".join(section.split()),
-        )
+        advice = r"\*\*Send it again: (no|once|(?:only if|after) .*?)[.]\*\* [A-Z]"
+        (again,) = re.findall(advice, " ".join(section.split()))
         assert ("Retry-After" in again) == ("Retry-After" in ERRORS.get(number, ("", {}))[1])
         by_client = number % 100 != 0 and number not in OF_SERVICE
         assert (f'\n{{"error":{number},' in section) == by_client
@@ -92,16 +90,6 @@ def test_links_to_the_page_of_errors(monkeypatch: pytest.MonkeyPatch, page: str)
     assert link == ({"description": "Errors and retries", "url": page} if page else None)
 
 
-# What happens to a request of a client instead of a usual response.
-Fault = Callable[[Any, Any], Response]
-
-
-def bad_gateway(site: Any, environ: Any) -> Response:
-    """Execute the request, and respond as a proxy that has lost the response."""
-    Response.from_app(site, environ)
-    return Response("<h1>Bad Gateway</h1>", 502)
-
-
 def lost(site: Any, environ: Any) -> Response:
     """Execute the request, and close the connection before the response."""
     response = Response.from_app(site, environ)
@@ -109,15 +97,15 @@ def lost(site: Any, environ: Any) -> Response:
     return response
 
 
-FAULTS: dict[str, Fault] = {
+# What happens to a request of a client. A bad gateway has lost the response of the service.
+FAULTS: dict[str, Callable[[Any, Any], Response]] = {
     "served": Response.from_app,
     "unavailable": lambda *_: Response(status=503, headers={"Retry-After": "7"}),
     "moved": lambda _, environ: Response("Moved", 301, {"Location": environ["REQUEST_URI"]}),
     "other page": lambda *_: Response("{}", content_type="application/json"),
-    "bad gateway": bad_gateway,
+    "bad gateway": lambda *request: Response.from_app(*request) and Response("<h1>Bad", 502),
     "lost": lost,
 }
-MANY = ["unavailable", "lost", "bad gateway", "lost", "unavailable"]
 
 
 @contextmanager
@@ -180,18 +168,9 @@ def client(store: MemoryStore, *faults: str, httpx: bool = False) -> Iterator[di
     ],
 )
 def test_client_creates_a_plant_once(
-    store: MemoryStore,
-    waits: list[float],
-    faults: list[str],
-    result: str,
-    waited: list[list[float]],
-    httpx: bool,
+    store: MemoryStore, waits: list[float], faults: list[str], result: str, waited: Any, httpx: bool
 ) -> None:
-    """A client creates a plant once, also if the service fails or a response is lost.
-
-    It waits as long as Retry-After says, and longer after each failure otherwise. It raises an
-    exception after six failures, and at once if the URL is wrong.
-    """
+    """A client creates a plant once, whatever fails, and waits as long as Retry-After says."""
     with client(store, *faults, httpx=httpx) as names:
         failures = OSError, RuntimeError, getattr(names.get("httpx"), "HTTPError", OSError)
         try:
@@ -208,10 +187,7 @@ def test_client_creates_a_plant_once(
 def test_client_creates_many_plants_once(
     store: MemoryStore, waits: list[float], tmp_path: Path
 ) -> None:
-    """The client, when it is started again, creates each plant once, and then proves it.
-
-    An empty tag is no tag, and spaces after a comma are not read, as in `plantstore import`.
-    """
+    """A client that is started again creates each plant of a CSV file once, and then proves it."""
     source, plan = tmp_path / "plants.csv", tmp_path / "plan.jsonl"
     lines = [f'plant {id}, "{"indoor" * (id % 2)}"\n' for id in range(20)]
     source.write_text("\ufeffname, tag\n" + "".join(lines))
@@ -241,15 +217,16 @@ def test_client_says_whose_plant_it_is(store: MemoryStore, other: dict[str, Any]
 @pytest.mark.parametrize("number", [0, 100, 250])
 def test_client_reads_all_pages(store: MemoryStore, waits: list[float], number: int) -> None:
     """The client reads each plant of all pages once, also if a response is lost."""
-    stored = [LILY._replace(id=id) for id in range(number)]
-    for plant in stored:
-        store.add(plant)
+    stored = fill(store, number)
     with client(store, "served", "lost", "served", "lost") as names:
-        assert [*names["plants"]()] == [plant.members() for plant in stored]
+        assert [*names["plants"]()] == stored
 
 
-JAVASCRIPT = ["node", "--input-type=module", "--eval"]
-needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="apt-get install nodejs")
+def fill(store: MemoryStore, number: int) -> list[Any]:
+    """Add plants to a store; return them as JSON values."""
+    for id in range(number):
+        store.add(LILY._replace(id=id))
+    return [plant.members() for plant in store]
 
 
 def execute(command: list[str], code: str, folder: Path) -> tuple[str, str]:
@@ -284,15 +261,12 @@ def test_programs_of_the_quick_start(
 @pytest.mark.server
 def test_list_in_javascript(store: MemoryStore, tmp_path: Path) -> None:
     """The JavaScript module prints each plant of all pages once, or ends with an Error."""
-    stored = [LILY._replace(id=id) for id in range(250)]
-    for plant in stored:
-        store.add(plant)
+    stored = fill(store, 250)
     code = block("javascript-list", ERROR_PAGE)
     with serving(store, *["served"] * 3, "unavailable") as url:
         code = code.replace("http://127.0.0.1:8000", url)
         printed, error = execute(JAVASCRIPT, code, tmp_path)
-        assert [json.loads(line) for line in printed.splitlines()] == [*map(Plant.members, stored)]
-        assert error == ""
+        assert ([json.loads(line) for line in printed.splitlines()], error) == (stored, "")
         assert execute(JAVASCRIPT, code, tmp_path) == ("", "Error: 503 ")
 
 

@@ -95,11 +95,8 @@ def serving(command: str, folder: Path) -> Iterator[int]:
     """Run a command that serves, unchanged but on a free port; provide the port."""
     port = free_port()
     # The servers read these variables, so the command stays as it is in the README.
-    ports = {
-        "GUNICORN_CMD_ARGS": f"--bind 127.0.0.1:{port}",
-        "GRANIAN_PORT": str(port),
-        "FLASK_RUN_PORT": str(port),
-    }
+    ports = {name: str(port) for name in ("GRANIAN_PORT", "FLASK_RUN_PORT")}
+    ports["GUNICORN_CMD_ARGS"] = f"--bind 127.0.0.1:{port}"
     with subprocess.Popen(
         ["bash", "-c", command], cwd=folder, env=ENVIRONMENT | ports, start_new_session=True
     ) as server:
@@ -130,14 +127,10 @@ def test_table_of_stores_has_valid_urls(file: str) -> None:
 
 def test_table_of_settings_is_complete() -> None:
     """The table of docs/settings.md lists every setting, with its meaning and its default."""
-    table = [
-        (name, re.sub(r"\[(.*?)\]\(.*?\)", r"\1", meaning), default)
-        for name, meaning, default in rows("name", "docs/settings.md")
-    ]
-    assert table == [
-        (setting.name, setting.meaning.strip("`"), setting.default or "none")
-        for setting in SETTINGS
-    ]
+    table = rows("name", "docs/settings.md")
+    for row, setting in zip(table, SETTINGS, strict=True):
+        row[1] = re.sub(r"\[(.*?)\]\(.*?\)", r"\1", row[1])
+        assert row == [setting.name, setting.meaning.strip("`"), setting.default or "none"]
 
 
 def test_minimum_versions() -> None:
@@ -149,7 +142,6 @@ def test_minimum_versions() -> None:
     versions = dict(re.findall(r"(\w+)>=(\S+)", f"Python{options['python_requires']} {required}"))
     # Werkzeug comes with Flask, whose version 3.0.0 needs at least this one.
     versions["werkzeug"] = versions["flask"]
-    table = {
-        name.split(",")[0].lower(): first for name, first, _ in rows("package", "docs/embedding.md")
-    }
-    assert table == {name.lower(): version for name, version in versions.items()}
+    table = {name.split(",")[0]: first for name, first, _ in rows("package", "docs/embedding.md")}
+    lower = [{name.lower(): used[name] for name in used} for used in (table, versions)]
+    assert lower[0] == lower[1]

@@ -25,6 +25,29 @@ SHORT_TIMEOUT = """
 app = Flask("shop")
 app.config["SQLALCHEMY_ENGINE_OPTIONS"] = {"connect_args": {"timeout": 0.1}}
 """
+# A user of a site that has no tokens yet.
+USER = """
+class User(db.Model):
+    id = db.Column(db.Integer, primary_key=True)
+    name = db.Column(db.String(80), unique=True, nullable=False)
+"""
+# The database recipe with a table of the site, whose name is that of the store's default table.
+WITH_TABLE = f"""
+{DATABASE.partition("with ")[0]}
+class Plant(db.Model):
+    __tablename__ = "plants"
+    id = db.Column(db.Integer, primary_key=True)
+
+{recipe("table")}
+"""
+# The listeners of SQLAlchemy's documentation by which a read begins a transaction, too.
+BEGIN = """
+from sqlalchemy import event
+with app.app_context():
+    no_level = lambda connection, _: setattr(connection, "isolation_level", None)
+    event.listen(db.engine, "connect", no_level)
+    event.listen(db.engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
+"""
 
 
 @pytest.fixture
@@ -54,20 +77,8 @@ def read(names: dict[str, Any], query: str) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in names["db"].session.execute(text(query))]
 
 
-# A user of a site that has no tokens yet.
-USER = """
-class User(db.Model):
-    id = db.Column(db.Integer, primary_key=True)
-    name = db.Column(db.String(80), unique=True, nullable=False)
-"""
-
-
 def test_migration_recipe(run_site: RunSite, caplog: pytest.LogCaptureFixture) -> None:
-    """Until the migration has run, each create gets 50303, and the log says each time what to do.
-
-    After the migration they succeed, without a restart. It leaves nothing to migrate. Another one
-    adds the column of the tokens to the table of users.
-    """
+    """Until the migration has run, each create gets 50303, and the log says what to do."""
     names = run_site(tables=False)
     for number in (1, 2):
         check_error(create_rose(names["app"]), 50303)
@@ -86,17 +97,6 @@ def test_migration_recipe(run_site: RunSite, caplog: pytest.LogCaptureFixture) -
     assert read(names, "SELECT token_digest FROM user") == []
 
 
-# The database recipe with a table of the site, whose name is that of the store's default table.
-WITH_TABLE = f"""
-{DATABASE.partition("with ")[0]}
-class Plant(db.Model):
-    __tablename__ = "plants"
-    id = db.Column(db.Integer, primary_key=True)
-
-{recipe("table")}
-"""
-
-
 def test_table_recipe(run_site: RunSite) -> None:
     """With a table name of its own, the store does not touch the site's table plants."""
     names = run_site(store=WITH_TABLE)
@@ -106,10 +106,7 @@ def test_table_recipe(run_site: RunSite) -> None:
 
 
 def test_locked_recipe(run_site: RunSite, caplog: pytest.LogCaptureFixture) -> None:
-    """A hook that commits does not lock the SQLite file for the store.
-
-    After one that does not commit, a create gets 50301, and the log names the cause.
-    """
+    """A hook that commits does not lock the store's SQLite file; else the log names the cause."""
     names = run_site(recipe("locked"), app=SHORT_TIMEOUT)
     assert create_rose(names["app"]).status_code == 200
     assert read(names, "SELECT path FROM visit") == [("/garden/plants",)]
@@ -117,16 +114,6 @@ def test_locked_recipe(run_site: RunSite, caplog: pytest.LogCaptureFixture) -> N
     check_error(create_rose(run_site(hook, app=SHORT_TIMEOUT)["app"]), 50301)
     assert "database is locked" in caplog.text
     assert "commit" in caplog.text
-
-
-# The listeners of SQLAlchemy's documentation by which a read begins a transaction, too.
-BEGIN = """
-from sqlalchemy import event
-with app.app_context():
-    no_level = lambda connection, _: setattr(connection, "isolation_level", None)
-    event.listen(db.engine, "connect", no_level)
-    event.listen(db.engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
-"""
 
 
 @pytest.mark.parametrize(("code", "status"), [("", 503), (recipe("end-read"), 200)])
@@ -154,10 +141,7 @@ def create_as(names: dict[str, Any], token: str) -> int:
 
 
 def test_users_recipe(run_site: RunSite) -> None:
-    """A token of a user is accepted, and the site finds the user. Others get 40102.
-
-    If the users cannot be read, a client gets 50301, and sends the request again later.
-    """
+    """The token of a user is accepted; others get 40102, or 50301 while no user can be read."""
     names = run_site(garden=USERS, tables=False)
     assert create_as(names, "s3cret") == 503
     with names["app"].app_context():
@@ -185,10 +169,7 @@ def is_added(store: Store) -> bool:
 
 
 def test_sqlite3_recipe(tmp_path: Path) -> None:
-    """The store and a site with sqlite3 share a file, whose journal stays as the site made it.
-
-    While the site has not committed a write, the store raises StoreUnavailable; then it adds.
-    """
+    """A site with sqlite3 shares its file with the store, which waits for its commits."""
     app = f'app = Flask("shop", instance_path={str(tmp_path)!r})\n'
     names = run_recipes(app=app, store=recipe("sqlite3"))
     with names["app"].app_context(), names["store"] as store:

@@ -1,4 +1,4 @@
-"""The OpenAPI document: what it says, and where it is served."""
+"""The OpenAPI document and its page: what they say, and where they are served."""
 
 import json
 import re
@@ -15,19 +15,12 @@ from plantstore import create_app, create_docs_blueprint
 from plantstore.blueprint import OPERATIONS
 from plantstore.errors import ERRORS
 from plantstore.openapi.document import make_document
-from plantstore.schemas import (
-    ErrorSchema,
-    Int64,
-    NewPlantSchema,
-    PlantSchema,
-    QueryInteger,
-    page_schema,
-)
+from plantstore.schemas import ErrorSchema, Int64, NewPlantSchema, PlantSchema
 from tests.support.commands import Run
-from tests.support.responses import check_error
-from tests.support.sites import BEARER, TOKEN, make_blueprint, make_site
+from tests.support.responses import ALL, check_error
+from tests.support.sites import BEARER, TOKEN, documented_site, make_blueprint, make_site
 
-ALL = [*OPERATIONS]
+FILES = ["docs.css", "docs.js", "swagger-ui.css", "swagger-ui-bundle.js"]
 # A request for each error whose message depends on the request.
 VARIABLE: dict[int, dict[str, Any]] = {
     40002: {"method": "POST", "data": b"", "content_type": "application/json"},
@@ -42,6 +35,12 @@ ERRORS_OF = {
     "readPlant": {40402},
     "updatePlant": {40001, 40002, 40003, 40402, 41301},
     "deletePlant": {40402},
+}
+# The types of the fields of marshmallow in OpenAPI.
+TYPES: "dict[type[fields.Field[Any]], dict[str, Any]]" = {
+    Int64: {"type": "integer", "format": "int64", "minimum": -(2**63), "maximum": 2**63 - 1},
+    fields.Integer: {"type": "integer", "format": "int32"},
+    fields.String: {"type": "string"},
 }
 
 
@@ -68,10 +67,7 @@ def operations(document: Any) -> Iterator[tuple[str, str, Any]]:
 
 @pytest.mark.parametrize("count", range(1, len(ALL) + 1))
 def test_document_describes_the_enabled_operations(count: int) -> None:
-    """The document describes the enabled operations and no others; 1.0.0 has only create.
-
-    A link leads to an enabled operation. The URL of the operations is relative to the document.
-    """
+    """The document describes the enabled operations and their links only; 1.0.0 has just create."""
     for names in combinations(ALL, count):
         document = make_document(names)
         described = {(path, method): operation for path, method, operation in operations(document)}
@@ -83,16 +79,8 @@ def test_document_describes_the_enabled_operations(count: int) -> None:
         ids = {operation["operationId"] for operation in described.values()}
         assert ids == {f"{name}Plant{'s' * (name == 'list')}" for name in names}
         for operation in described.values():
-            for link in operation["responses"].get("200", {}).get("links", {}).values():
-                assert link["operationId"] in ids
-
-
-# The types of the fields of marshmallow in OpenAPI.
-TYPES: "dict[type[fields.Field[Any]], dict[str, Any]]" = {
-    Int64: {"type": "integer", "format": "int64", "minimum": -(2**63), "maximum": 2**63 - 1},
-    fields.Integer: {"type": "integer", "format": "int32"},
-    fields.String: {"type": "string"},
-}
+            links = operation["responses"].get("200", {}).get("links", {})
+            assert {link["operationId"] for link in links.values()} <= ids
 
 
 def described_members(schema: Any) -> tuple[set[str], dict[str, Any]]:
@@ -109,9 +97,8 @@ def test_schemas_of_the_document_are_those_of_marshmallow(schema: Schema) -> Non
     """The document has the same members, required members and types as the marshmallow schemas."""
     document = make_document()
     name = type(schema).__name__.removesuffix("Schema")
-    required, members = described_members(
-        resolve(document, document["components"]["schemas"][name])
-    )
+    described = resolve(document, document["components"]["schemas"][name])
+    required, members = described_members(described)
     assert required == {name for name, field in schema.fields.items() if field.required}
     assert {*members} == {*schema.fields}
     for name, member in members.items():
@@ -119,19 +106,16 @@ def test_schemas_of_the_document_are_those_of_marshmallow(schema: Schema) -> Non
         assert {key: member.get(key) for key in TYPES[kind]} == TYPES[kind]
 
 
-def test_parameters_of_the_document_are_those_of_marshmallow() -> None:
-    """The document has the parameters of a list, with their limits and defaults."""
+def test_parameters_of_the_document() -> None:
+    """The document has the parameters of a list, whose limits and default are those of the list."""
     document = make_document(ALL)
     described = resolve(document, document["paths"]["/plants"]["get"]["parameters"])
-    assert {parameter["name"] for parameter in described} == {*page_schema.fields}
+    limits = {}
     for parameter in described:
-        field = page_schema.fields[parameter["name"]]
-        assert isinstance(field, QueryInteger)
-        assert parameter["in"] == "query"
-        assert not parameter.get("required")
-        assert parameter["schema"].get("default") == field.load_default
-        integers = range(parameter["schema"]["minimum"], parameter["schema"]["maximum"] + 1)
-        assert integers == field._integers  # noqa: SLF001
+        assert (parameter["in"], parameter.get("required", False)) == ("query", False)
+        schema = parameter["schema"]
+        limits[parameter["name"]] = schema["minimum"], schema["maximum"], schema.get("default")
+    assert limits == {"limit": (1, 1000, 100), "after": (-(2**63), 2**63 - 1, None)}
 
 
 @pytest.fixture
@@ -142,27 +126,21 @@ def client() -> FlaskClient:
 
 
 def test_document_has_every_error(client: FlaskClient) -> None:
-    """The document has an example of every error of each operation, with its headers.
-
-    It is under its status, and has the message of the service.
-    """
+    """Each operation has an example of each of its errors, with its message and headers."""
     for _, _, operation in operations(make_document(ALL)):
         found = set()
         for status, response in operation["responses"].items():
-            if status in {"200", "204", "default"}:
-                continue
-            content = response["content"]["application/json"]
-            for number, example in content["examples"].items():
-                value = example["value"]
-                assert number == str(value["error"])
-                message, headers = ERRORS[value["error"]]
-                if value["error"] in VARIABLE:
-                    sent = client.open("/plants", headers=BEARER, **VARIABLE[value["error"]])
-                    message = check_error(sent, value["error"])
-                assert value == {"error": int(number), "message": message}
-                assert value["error"] // 100 == int(status)
+            values = {} if status in {"200", "204", "default"} else examples(response)
+            for number, value in values.items():
+                error = int(number)
+                message, headers = ERRORS[error]
+                if error in VARIABLE:
+                    sent = client.open("/plants", headers=BEARER, **VARIABLE[error])
+                    message = check_error(sent, error)
+                assert value == {"error": error, "message": message}
+                assert error // 100 == int(status)
                 assert {*headers} <= {*response["headers"]}
-                found.add(value["error"])
+                found.add(error)
         assert found == COMMON | ERRORS_OF[operation["operationId"]]
     assert COMMON.union(*ERRORS_OF.values()) == {*ERRORS} - {40401}
 
@@ -176,10 +154,9 @@ def test_examples_of_the_document(client: FlaskClient) -> None:
     for name, new in requests.items():
         response = client.post("/plants", json=new, headers=BEARER)
         assert response.json == examples(create["responses"]["200"])[name]
-    for path, expected in [("/plants", "two plants"), ("/plants/1", "with a tag")]:
-        item = paths["/plants/{id}" if path[7:] else path]
-        response = client.get(path, headers=BEARER)
-        assert response.json == examples(item["get"]["responses"]["200"])[expected]
+    for path, expected in (("/plants", "two plants"), ("/plants/{id}", "with a tag")):
+        response = client.get(path.replace("{id}", "1"), headers=BEARER)
+        assert response.json == examples(paths[path]["get"]["responses"]["200"])[expected]
 
 
 def examples(message: Any) -> dict[str, Any]:
@@ -192,7 +169,6 @@ def examples(message: Any) -> dict[str, Any]:
 def test_pattern_of_texts(app: Flask, member: str) -> None:
     """The document has the pattern of the texts that the service accepts."""
     document = make_document()["components"]["schemas"]["Plant"]["properties"][member]
-    assert {*document} == {"description", "type", "pattern"}
     for id, text in enumerate(["", "x\n", "🌵 ", "a\0", "\0", "\0\n"]):
         new = {"id": id, "name": "Rose", member: text}
         status = app.test_client().post("/plants", json=new, headers=BEARER).status_code
@@ -213,11 +189,7 @@ def test_document_is_served_without_a_token(app: Flask) -> None:
 
 
 def test_document_in_a_site() -> None:
-    """In a site, the document describes the operations at its own prefix.
-
-    The site may have other plant stores, and a prefix with a parameter. If it has no operations at
-    the prefix of the document, the log says what to do.
-    """
+    """In a site, the document describes the operations at its own prefix, if there are any."""
     site = make_site(name="other", url_prefix="/other")
     outer = Blueprint("outer", __name__)
     outer.register_blueprint(make_blueprint(operations=["read", "delete"]))
@@ -250,8 +222,54 @@ def test_openapi_command(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert json.loads(run("openapi").output) == make_document(["create", "read"])
     monkeypatch.setenv("PLANTSTORE_OPERATIONS", "change")
     result = run("openapi")
-    assert result.exit_code == 1
-    assert result.stderr == (
-        "Error: PLANTSTORE_OPERATIONS: must have one or more of create, read, list, update,"
-        " delete, and nothing else\n"
-    )
+    assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+    assert result.stderr.startswith("Error: PLANTSTORE_OPERATIONS: must have one or more of crea")
+
+
+@pytest.mark.parametrize("path", ["/docs", *(f"/docs/{file}" for file in FILES)])
+def test_page_has_a_strict_content_security_policy(app: Flask, path: str) -> None:
+    """The page and its files need no token; the browser loads nothing from another server."""
+    with app.test_client().get(path) as response:
+        assert (response.status_code, len(response.data) > 0) == (200, True)
+    policy = response.headers["Content-Security-Policy"]
+    assert policy.startswith("default-src 'none'; ")
+    assert ("unsafe" in policy, "http" in policy) == (False, False)
+    assert response.headers["X-Content-Type-Options"] == "nosniff"
+    assert len(response.headers.getlist("X-Request-ID")) == 1
+    tag = {"If-None-Match": response.headers["ETag"]}
+    with app.test_client().get(path, headers=tag) as response:
+        assert response.status_code == 304
+    check_error(app.test_client().post(path, headers=BEARER), 40501)
+
+
+def test_page_in_a_site() -> None:
+    """A site may have the page under its own prefix, and read it; it has an X-Request-ID."""
+    site = documented_site()
+    site.after_request(lambda response: (response.get_data(), response)[1])
+    with site.test_client().get("/garden/docs") as page:
+        urls = re.findall('(?:href|src)="(.*?)"', page.get_data(as_text=True))
+    assert {*urls} == {"data:,", "openapi.json", *(f"docs/{file}" for file in FILES)}
+    assert len(page.headers.getlist("X-Request-ID")) == 1
+
+
+def test_other_paths_below_the_page(app: Flask) -> None:
+    """The page has no other files."""
+    for path in ("/", "/index.html", "/x", "/..%2fdocs.py", "//docs.js"):
+        check_error(app.test_client().get(f"/docs{path}"), 40401)
+
+
+def test_page_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without flask-swagger-ui, the page does not exist, in the service and in a site."""
+    monkeypatch.setattr("plantstore.openapi.blueprint.find_spec", lambda _: None)
+    client = create_app({"PLANTSTORE_TOKENS": TOKEN}).test_client()
+    for path in ("/docs", "/docs/docs.js"):
+        check_error(client.get(path), 40401)
+        assert documented_site().test_client().get(f"/garden{path}").status_code == 404
+    assert client.get("/openapi.json").status_code == 200
+
+
+def test_page_only_if_it_is_registered(site: Flask) -> None:
+    """A site has neither the page nor the document unless it registers their blueprint."""
+    client = site.test_client()
+    for path in ("/docs", "/openapi.json", "/garden/docs", "/garden/openapi.json"):
+        assert client.get(path).status_code == 404

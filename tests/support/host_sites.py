@@ -111,11 +111,6 @@ def equal_body_limit(site: Flask) -> None:
     site.config["MAX_FORM_MEMORY_SIZE"] = 10
 
 
-def high_body_limit(site: Flask) -> None:
-    """Limit bodies to more than the blueprint's max_body."""
-    site.config["MAX_CONTENT_LENGTH"] = 10**9
-
-
 def error_handlers(site: Flask) -> None:
     """Handle every error, by class and by status."""
 
@@ -164,7 +159,6 @@ CONFIGURATIONS: list[Callable[[Flask], None]] = [
     testing_mode,
     trapped_exceptions,
     equal_body_limit,
-    high_body_limit,
     error_handlers,
     server_name,
     catch_all_routes,
@@ -224,15 +218,6 @@ REGISTRATIONS: list[Callable[[Flask], "WSGIApplication"]] = [
     under_script_name,
     behind_a_proxy,
 ]
-
-
-def served_site() -> "WSGIApplication":
-    """Return a site for a real server, with all configurations that can be combined."""
-    site = Flask("site")
-    for configure in CONFIGURATIONS:
-        if configure not in {equal_body_limit, debug_mode, testing_mode}:
-            configure(site)
-    return behind_a_proxy(site)
 
 
 JSON = {"path": "/garden/plants", "method": "POST", "headers": BEARER}

@@ -63,12 +63,6 @@ def run_recipes(*recipes: str, **replaced: str) -> dict[str, Any]:
     return names
 
 
-def site_with_cors(origin: str) -> Flask:
-    """Return the site of the CORS recipe, with this allowed origin."""
-    site: Flask = run_recipes(recipe("cors").replace("https://shop.example", origin))["app"]
-    return site
-
-
 def create_rose(site: Flask, path: str = "/garden/plants", **options: Any) -> TestResponse:
     """Send a create request for ROSE, with a token, to a site."""
     return site.test_client().post(path, json=ROSE, headers=BEARER, **options)

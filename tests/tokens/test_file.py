@@ -48,10 +48,7 @@ def test_expired_token_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixtu
 
 
 def test_tokens_of_a_file(tmp_path: Path) -> None:
-    """A token has the right to the operations of its line; without them, to all.
-
-    A file may have only tokens that have expired.
-    """
+    """A token has the right to the operations of its line; without them, to all."""
     check = verify(write(tmp_path / "tokens", "one shop operations=read,list\ntwo kiosk\n"))
     assert check("one") == Client("shop", ("read", "list"))
     assert check("two") == "kiosk"
@@ -60,10 +57,7 @@ def test_tokens_of_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("quick")
 def test_changed_file_is_read_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A changed file of tokens is read again within some seconds, without a signal.
-
-    The tokens of PLANTSTORE_TOKENS are accepted beside those of the file.
-    """
+    """A changed file of tokens is read again within some seconds, without a signal."""
     caplog.set_level("INFO", "plantstore")
     path = write(tmp_path / "tokens", "one kiosk\n")
     check = verify(path, PLANTSTORE_TOKENS="listed")
@@ -79,10 +73,7 @@ def test_changed_file_is_read_again(tmp_path: Path, caplog: pytest.LogCaptureFix
 
 @pytest.mark.usefixtures("quick")
 def test_changed_link_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A link to another file is a change, as in a volume of Kubernetes.
-
-    A relative path names the same file after the process has changed its folder.
-    """
+    """A link to another file is a change, also by a relative path from another folder."""
     monkeypatch.chdir(tmp_path)
     for name in ("one", "two"):
         Path(name).write_text(name)
@@ -96,19 +87,15 @@ def test_changed_link_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("fault", ["", "# none\n", "two\n\nhunter2#x\n", "missing", "pipe"])
+@pytest.mark.parametrize("fault", ["# none\n", "two\n\nhunter2#x\n", "missing", "pipe"])
 def test_earlier_tokens_stay_in_use(
     tmp_path: Path, fault: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """While the file is broken, empty or missing, the earlier tokens stay in use.
-
-    The log says once what is wrong, and when the file can be used again.
-    """
+    """While the file is broken, empty or missing, the earlier tokens stay, as the log says."""
     caplog.set_level("INFO", "plantstore")
     path = write(tmp_path / "tokens", "one\n")
     check = verify(path)
-    if fault in {"missing", "pipe"}:
-        path.unlink()
+    path.unlink()
     if fault == "pipe":
         os.mkfifo(path)
         os.utime(path, (PAST, PAST))
@@ -136,7 +123,7 @@ def test_file_that_is_being_written_is_not_read(tmp_path: Path) -> None:
     """A content is not used before the file has had it for a second, and then at once."""
     path = write(tmp_path / "tokens", "one\n")
     check = verify(path)
-    for number in range(6):
+    for number in range(4):
         written = time.monotonic()
         path.write_text(f"half{number}\n")
         wait_until(lambda: time.monotonic() > written + 0.4)  # noqa: B023
@@ -176,10 +163,7 @@ def test_large_file(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("quick")
 def test_failed_read_is_repeated(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """If a changed file cannot be read once, it is read later, without another change.
-
-    The log has the fault once.
-    """
+    """If a changed file cannot be read once, it is read later; the log has the fault once."""
     path = write(tmp_path / "tokens", "one\n")
     check = verify(path)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)

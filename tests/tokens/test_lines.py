@@ -16,29 +16,19 @@ from plantstore.tokens.lines import read_tokens
         ("t kiosk", "kiosk", None, None),
         ("t kiosk  of\tFlora # comment", "kiosk of Flora", None, None),
         ("t kiosk#1", "kiosk#1", None, None),
-        ("t operations", "operations", None, None),
         ("t expires=2027-01-31", "line-1", "2027-01-31T00:00", None),
         ("t kiosk expires=2027-01-31T12:30Z #", "kiosk", "2027-01-31T12:30", None),
         ("t kiosk expires=20270131T123000+0200", "kiosk", "2027-01-31T10:30", None),
-        ("t operations=create", "line-1", None, ("create",)),
         (f"t kiosk operations={','.join(RIGHTS)}", "kiosk", None, RIGHTS),
         ("t kiosk operations=read,create,read # x", "kiosk", None, ("read", "create")),
         ("t kiosk operations=read expires=2027-01-31", "kiosk", "2027-01-31T00:00", ("read",)),
-        (
-            "t the kiosk expires=2027-01-31 operations=read",
-            "the kiosk",
-            "2027-01-31T00:00",
-            ("read",),
-        ),
+        ("t a b expires=2027-01-31 operations=read", "a b", "2027-01-31T00:00", ("read",)),
     ],
 )
 def test_line_of_a_token(
     line: str, client: str, expires: str | None, operations: tuple[str, ...] | None
 ) -> None:
-    """A line has a token, then optionally a name, and then, in any order, its options.
-
-    expires= has a time in UTC, and operations= the only operations to which it has the right.
-    """
+    """A line has a token, then optionally a name, and then, in any order, its options."""
     (token,) = read_tokens(line)
     assert (token.digest, token.client) == (sha256(b"t").digest(), client)
     assert token.expires == (datetime.fromisoformat(f"{expires}+00:00") if expires else None)
@@ -52,24 +42,17 @@ def test_line_of_a_token(
         ("hunter2#token", "is neither a bearer token"),
         ("t hunter2 expires=tomorrow", "has an invalid expires="),
         ("t hunter2 expires=", "has an invalid expires="),
-        ("t hunter2 expires=2027-02-30", "has an invalid expires="),
         ("t hunter2 expires=9999-12-31T23:59-01:00", "has an invalid expires="),
         ("t expires=2027-01-31 hunter2", "has an invalid name"),
         ("t hunter2 expire=2027-01-31", "has an invalid name"),
-        ("t hunter2 EXPIRES=2027-01-31", "has an invalid name"),
         ("t expires=2027-01-31 expires=2027-01-31", "has an invalid name"),
-        ("t kiosk --expires 2027-01-31", "has an invalid name"),
         ("t kiosk Expires: 2027-01-31", "has an invalid name"),
         ("t operations=create operations=create", "has an invalid name"),
-        ("t operations=create hunter2", "has an invalid name"),
         ("t operation=create", "has an invalid name"),
-        ("t kiosk Operations: create", "has an invalid name"),
-        ("t kiosk --operations create", "has an invalid name"),
         ("t kiosk operations=", "has an invalid operations=; write some of create, read, list, "),
         ("t kiosk operations=hunter2", "has an invalid operations="),
         ("t kiosk operations=create,", "has an invalid operations="),
         ("t kiosk operations=create, read", "has an invalid name"),
-        ("t kiosk operations=CREATE", "has an invalid operations="),
         ("t kiosk plt_hunter2", "has a second token"),
         (f"t kiosk sha256:{sha256(b'hunter2').hexdigest()}", "has a second token"),
         ("t kiosk\rhunter2", "has a carriage return"),
