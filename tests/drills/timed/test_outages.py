@@ -5,20 +5,15 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
 import pytest
 
-from plantstore import Plant, StoreUnavailable
-from plantstore.stores.deadline import deadline
 from tests.support.clients import LATEST, Clients, Record, timed
 from tests.support.databases import MODES, SERVERS, Place, only
-from tests.support.proxy import proxy
 from tests.support.serving import ROOT, Gunicorn, post
 from tests.support.sql import environment, open_sql
-from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.drill
 
@@ -67,34 +62,6 @@ def test_freeze(place: Place, long: bool, record: Record) -> None:
     with open_sql(place.url) as store:
         record({*store}, clients)
     assert clients.slowest() < LATEST
-
-
-@only(*SERVERS)
-def test_lost_responses(place: Place) -> None:
-    """If a proxy forgets the connections in use, adds and reads succeed again without a restart."""
-    with proxy(place) as gate, ThreadPoolExecutor(16) as threads, open_sql(gate.url) as store:
-        ids = count()
-
-        def succeeds(operation: Callable[[], object]) -> bool:
-            with deadline(0.5), suppress(StoreUnavailable):
-                operation()
-                return True
-            return False
-
-        def add() -> bool:
-            return succeeds(lambda: store.add(Plant(next(ids), "Rose")))
-
-        def get() -> bool:
-            return succeeds(lambda: store.get(0))
-
-        def use_together() -> list[bool]:
-            return [*threads.map(lambda use: use(), [add, get] * 8)]
-
-        wait_until(lambda: all(use_together()))
-        for _ in range(2):  # After the first time, more connections are opened.
-            gate.silence()
-            assert not all(use_together())
-        wait_until(lambda: all(use_together()))
 
 
 @pytest.mark.parametrize("mode", MODES)
