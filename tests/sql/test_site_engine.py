@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from itertools import count
 from pathlib import Path
 from threading import Barrier, BrokenBarrierError, Event
 from typing import Any
@@ -23,7 +22,7 @@ from plantstore.stores.deadline import deadline
 from tests.support.databases import MODES, SERVERS, Place, only
 from tests.support.serving import LIMIT
 from tests.support.sites import BEARER, LILY, ROSE_PLANT, make_site
-from tests.support.sql import call_all, end_sessions, open_sql, started, use
+from tests.support.sql import call_all, end_sessions, open_sql, started
 from tests.support.waiting import wait_until
 
 CREATES = 40
@@ -309,23 +308,6 @@ def test_imports_into_a_database_in_memory() -> None:
     engine.dispose()
 
 
-def test_first_use_of_a_site_engine_by_one_thread_at_a_time(engine: Engine) -> None:
-    """Only one thread opens the first connection: SQLAlchemy initializes the engine with it."""
-    with engine.connect():
-        pass
-    store, calls, second, alone = SQLStore(engine), count(), Event(), list[bool]()
-
-    def connect(*_: object) -> None:
-        if next(calls) == 0:
-            alone.append(not second.wait(0.5))  # No other thread must come here meanwhile.
-        else:
-            second.set()
-
-    event.listen(engine, "do_connect", connect)
-    use(store)
-    assert alone == [True]
-
-
 def test_first_use_by_a_listener(file_engine: Engine) -> None:
     """A listener of the site may use another store during the first use of its engine."""
     store, other = SQLStore(file_engine), SQLStore(file_engine, table="garden_plants")
@@ -353,8 +335,14 @@ def test_stores_that_are_made_at_the_same_time(
     assert one._executor is other._executor  # noqa: SLF001
 
 
-def test_first_use_of_a_site_engine_in_time(engine: Engine) -> None:
-    """While another thread is in the first use of a site's engine, an operation fails in time."""
+@pytest.mark.parametrize("is_used", [False, True], ids=["new", "used by the site"])
+def test_first_use_of_a_site_engine(engine: Engine, is_used: bool) -> None:
+    """One thread opens the first connection: SQLAlchemy initializes the engine with it.
+
+    Meanwhile, an operation of another thread fails in time.
+    """
+    if is_used:
+        engine.connect().close()
     store, connecting, release = SQLStore(engine), Event(), Event()
 
     def connect(*_: object) -> None:
