@@ -55,23 +55,29 @@ def test_drill_detects_a_store_that_acknowledges_early(place: Place) -> None:
     assert clients.acknowledged - stored(place)
 
 
+def end_services(place: Place, times: int, number: signal.Signals) -> Clients:
+    """End the service under load, and start it again when the workers have ended, too."""
+    port = free_port()
+    with Clients(port, kept=number is signal.SIGKILL) as clients:
+        for _ in range(times):
+            with service(place, port) as server:
+                clients.wait_for_creations()
+                workers = children(server.process.pid)
+                server.signal(number)
+                assert server.process.wait() == (0 if number is signal.SIGTERM else -number)
+                wait_until(lambda workers=workers: all(map(has_ended, workers)))  # type: ignore[misc]
+        with service(place, port):
+            clients.wait_for_creations()
+    return clients
+
+
 @only(*FILES, postgresql)
 def test_kill_the_main_process(place: Place, long: bool, record: Record) -> None:
     """When the main process is killed under load, no acknowledged plant is lost.
 
     The workers end too, so that the service can be started again.
     """
-    port = free_port()
-    with Clients(port) as clients:
-        for _ in range(20 if long else 1):
-            with service(place, port) as server:
-                clients.wait_for_creations()
-                workers = children(server.process.pid)
-                server.signal(signal.SIGKILL)
-                server.process.wait()
-                wait_until(lambda workers=workers: all(map(has_ended, workers)))  # type: ignore[misc]
-        with service(place, port):
-            clients.wait_for_creations()
+    clients = end_services(place, 20 if long else 1, signal.SIGKILL)
     record(stored(place), clients)
 
 
@@ -82,15 +88,8 @@ def test_stop_the_service(place: Place, long: bool, record: Record) -> None:
     A client gets a response, or its connection is refused or reset. It is reset only if it arrives
     in the moment in which the last worker ends. Each plant that is stored was acknowledged.
     """
-    port, times = free_port(), 20 if long else 1
-    with Clients(port, kept=False) as clients:
-        for _ in range(times):
-            with service(place, port) as server:
-                clients.wait_for_creations()
-                server.signal(signal.SIGTERM)
-                assert server.process.wait() == 0
-        with service(place, port):
-            clients.wait_for_creations()
+    times = 20 if long else 1
+    clients = end_services(place, times, signal.SIGTERM)
     assert clients.refused == 0
     assert clients.unanswered <= 1 + times // 10
     record(stored(place), clients)
