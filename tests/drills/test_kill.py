@@ -17,9 +17,9 @@ pytestmark = pytest.mark.drill
 
 
 @contextmanager
-def service(place: Place, port: int, app: str = "wsgi:app") -> Iterator[Server]:
+def service(place: Place, port: int) -> Iterator[Server]:
     """Run the service with two workers on a port."""
-    options = ("--bind", f"127.0.0.1:{port}", "-w", "2", app)
+    options = ("--bind", f"127.0.0.1:{port}", "-w", "2")
     with Server("gunicorn", *options, cwd=ROOT, **environment(place)) as server:
         yield server
 
@@ -30,29 +30,16 @@ def stored(place: Place) -> set[Plant]:
         return set(store)
 
 
-def kill_workers(place: Place, app: str, times: int) -> Clients:
-    """Kill workers under load; return the clients."""
-    with service(place, free_port(), app) as server, Clients(server.port) as clients:
-        for _ in range(times):
-            clients.wait_for_creations()
-            kill_oldest_worker(server.process.pid)
-    return clients
-
-
 def test_kill_workers(place: Place, long: bool, record: Record) -> None:
     """When workers are killed under load, every acknowledged plant is stored.
 
     No plant is stored that no client sent.
     """
-    clients = kill_workers(place, "wsgi:app", 20 if long else 5)
+    with service(place, free_port()) as server, Clients(server.port) as clients:
+        for _ in range(20 if long else 5):
+            clients.wait_for_creations()
+            kill_oldest_worker(server.process.pid)
     record(stored(place), clients)
-
-
-@only(FILES[0])
-def test_drill_detects_a_store_that_acknowledges_early(place: Place) -> None:
-    """The drill fails for a store that acknowledges plants before it stores them."""
-    clients = kill_workers(place, "tests.drills.early_store:app", 5)
-    assert clients.acknowledged - stored(place)
 
 
 def end_services(place: Place, times: int, number: signal.Signals) -> Clients:

@@ -112,9 +112,10 @@ def parse(line: str) -> Iterator[Call]:
     if found is None:
         return
     name, descriptor, opened, named, rest = found.groups()
-    path = text(opened or named or "").decode()
     numbers = [int(number) for number in re.findall(r", (\d+)", rest)]
-    data = text("".join(re.findall(r'"([^"]*)"', rest)))
+    # strace has written all bytes as escapes.
+    data = ast.literal_eval('b"' + "".join(re.findall('"([^"]*)"', rest)) + '"')
+    path = ast.literal_eval(f'"{opened or named or ""}"')
     if descriptor == "1":
         yield Call("acknowledge", "", data)
     elif "plants.db" in path or name in SYNCS:
@@ -128,12 +129,6 @@ def parse(line: str) -> Iterator[Call]:
             yield Call("unlink", path)
         elif name in SYNCS:
             yield Call("sync", path)
-
-
-def text(escaped: str) -> bytes:
-    """Return the bytes that strace has written as escapes."""
-    data: bytes = ast.literal_eval(f'b"{escaped}"')
-    return data
 
 
 def lost_plants(calls: list[Call], folder: Path) -> set[int]:

@@ -4,6 +4,7 @@ import resource
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from functools import partial
 from itertools import count
 from typing import NamedTuple
 
@@ -60,24 +61,21 @@ def test_slow_clients(url: str, has_nginx: bool, row: Row) -> None:
     """With 1,000 clients that send a part of a request, 99 of 100 others are served in a second."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 8192), most))
-    numbers = count()
 
-    def open_slow(way: Way) -> Connection:
+    def send(request: bytes) -> Connection:
         connection = way.connect()
-        connection.send(way.path(HALVES[next(numbers) % 2]))
+        connection.send(way.path(request))
         return connection
 
-    def create(way: Way, id: int) -> None:
-        with way.connect() as connection:
-            connection.send(way.path(post(b'{"id":%d,"name":"Rose"}' % id)))
+    def create(id: int) -> None:
+        with send(post(b'{"id":%d,"name":"Rose"}' % id)) as connection:
             assert connection.receive().status == 200
 
     ids = {*range(200)}
-    with ExitStack() as running, ThreadPoolExecutor(8) as threads:
-        served = running.enter_context(serving(url, has_nginx))
-        for slow in threads.map(open_slow, [served] * SLOW):
-            running.enter_context(slow)
-        seconds = sorted(timed(lambda id=id: create(served, id))[1] for id in ids)  # type: ignore[misc]
+    with serving(url, has_nginx) as way, ExitStack() as slow, ThreadPoolExecutor(8) as threads:
+        for connection in threads.map(send, HALVES * (SLOW // 2)):
+            slow.enter_context(connection)
+        seconds = sorted(timed(partial(create, id))[1] for id in ids)
     stored = stored_ids(url)
     row(len(ids), len(ids), len(stored), len(ids - stored), 0, slowest=seconds[-1])
     assert stored == ids
@@ -134,7 +132,7 @@ def test_malformed_framing(url: str, has_nginx: bool, row: Row) -> None:
     with serving(url, has_nginx) as served:
         for id, (framing, size) in zip(count(0, 10), attacks, strict=False):
             request = served.path(attack(framing, size, id))
-            responses, seconds = timed(lambda request=request: send(served, request))  # type: ignore[misc]
+            responses, seconds = timed(partial(responses_to, served, request))
             slowest = max(slowest, seconds)
             for number, response in enumerate(responses):
                 assert response.status < 500 or response.error == 50100
@@ -151,7 +149,7 @@ def test_malformed_framing(url: str, has_nginx: bool, row: Row) -> None:
     assert {id for id in stored if id % 10 == 1 and id - 1 in stored} == {VALID + 1}
 
 
-def send(way: Way, request: bytes) -> list[Response]:
+def responses_to(way: Way, request: bytes) -> list[Response]:
     """Send a request; return the responses until the connection is closed."""
     responses: list[Response] = []
     with suppress(ConnectionError, IndexError, TimeoutError), way.connect() as connection:
