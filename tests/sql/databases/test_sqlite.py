@@ -212,7 +212,7 @@ NAMES = "plants.db/my plants.db/a#b.db/100%.db/a%3Fb.db/green%20house.db/a@b:c.d
 
 @pytest.mark.parametrize("name", NAMES.split("/"))
 def test_mode_of_the_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """With mode=rw, a missing file is an error and is not created; the same file is used."""
+    """With mode=rw, a missing file is an error. Otherwise, it is empty, and an add creates it."""
     (tmp_path / "folder").mkdir()
     monkeypatch.chdir(tmp_path / "folder")
     (tmp_path / "link").symlink_to("folder")
@@ -224,6 +224,9 @@ def test_mode_of_the_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: 
                     use()
         assert [*Path("..").rglob("*.db*")] == []
         with open_sql(url) as store:
+            store.ping()
+            assert (store.get(1), list(store), len(store)) == (None, [], 0)
+            assert [*Path("..").rglob("*.db*")] == []
             store.add(ROSE_PLANT)
         (file,) = Path("..").rglob("*.db")
         assert file.name == name  # Nothing in the URL is decoded.
@@ -232,16 +235,6 @@ def test_mode_of_the_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: 
             assert list(store) == [ROSE_PLANT, LILY]
         for made in file.parent.glob("*.db*"):
             made.unlink()
-
-
-def test_only_an_add_creates_the_file(url: str, tmp_path: Path) -> None:
-    """Reading a file that does not exist creates nothing: the store is empty."""
-    with open_sql(url) as store:
-        store.ping()
-        assert (store.get(1), list(store), len(store)) == (None, [], 0)
-        assert [*tmp_path.iterdir()] == []
-        store.add(ROSE_PLANT)
-    assert (tmp_path / "plants.db").exists()
 
 
 TEXT = "Rose, Lily, Tulip" * 100
