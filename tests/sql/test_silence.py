@@ -1,7 +1,6 @@
 """Silence: no lane has a response, so most jobs are refused at once, and a few open connections."""
 
 import gc
-import socket
 import subprocess
 import sys
 import threading
@@ -12,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from itertools import count
 from threading import Event
-from typing import Any
 
 import pytest
 from sqlalchemy import Engine, event
@@ -309,24 +307,6 @@ def test_failed_connections_are_closed(gate: Proxy) -> None:
         finally:
             gc.enable()
         gate.forwards.set()
-        assert not add(store)
-
-
-def test_name_resolution_that_hangs(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While the name of the server cannot be resolved, operations fail in time; then they work."""
-    resolve, resolved, asked = socket.getaddrinfo, Event(), Event()
-
-    def hang(*arguments: Any, **options: Any) -> Any:
-        asked.set()
-        resolved.wait(LIMIT)
-        return resolve(*arguments, **options)
-
-    with open_sql(changed(place.url, host="localhost")) as store:
-        with monkeypatch.context() as patched:
-            patched.setattr(socket, "getaddrinfo", hang)
-            assert add(store, 0.3)
-            assert asked.wait(LIMIT)
-            resolved.set()
         assert not add(store)
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event, text
 
-from plantstore import Plant, PlantExists, SQLStore
+from plantstore import Plant, PlantExists, SQLStore, StoreUnavailable
 from plantstore.sql import _executors
-from tests.support.databases import SERVERS, Place, mariadb, only, postgresql
+from tests.support.databases import SERVERS, Place, only, postgresql
 from tests.support.serving import LIMIT, ROOT
 from tests.support.sites import LILY, ROSE_PLANT
 from tests.support.sql import (
@@ -23,6 +23,7 @@ from tests.support.sql import (
     check_outage,
     end_sessions,
     lock_waits,
+    make_store,
     open_sql,
     own_connections,
     started,
@@ -110,26 +111,19 @@ def test_concurrent_duplicate_during_add_all(
     store.add(Plant(1000, "Rose"))
 
 
-@only(mariadb)
-def test_deadlock_is_retried(store: SQLStore, engine: Engine) -> None:
-    """Two adds of one id that deadlock end as one success and one duplicate."""
-    with engine.connect() as other, lock_waits(engine) as waiting:
-        other.execute(text("INSERT INTO plants (id, name) VALUES (1, 'other')"))
-        with started(lambda: store.add(ROSE_PLANT), lambda: store.add(ROSE_PLANT)) as adding:
-            wait_until(lambda: waiting() >= 2)
-            other.rollback()
-    assert sorted(repr(call.exception()) for call in adding) == ["None", "PlantExists(1)"]
-    assert list(store) == [ROSE_PLANT]
-
-
 @only(*SERVERS)
-def test_closed_connection_is_replaced(store: SQLStore, engine: Engine) -> None:
-    """A connection that the server closed is replaced before it is used; no operation fails."""
-    store.add(ROSE_PLANT)
-    with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
-        wait_until(lambda: end_sessions(connection) == 0)
-    store.add(LILY)
-    assert len(store) == 2
+@pytest.mark.parametrize("opened_by", ["url", "engine of a site"])
+def test_closed_connection(place: Place, engine: Engine, opened_by: str) -> None:
+    """A connection that the server closed is replaced; on a site's engine, one operation fails."""
+    with make_store(place.url, opened_by) as store:
+        store.add(ROSE_PLANT)
+        with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+            wait_until(lambda: end_sessions(connection) == 0)
+        if opened_by != "url":
+            with pytest.raises(StoreUnavailable):
+                store.add(LILY)
+        store.add(LILY)
+        assert list(store) == [ROSE_PLANT, LILY]
 
 
 FORK = """
