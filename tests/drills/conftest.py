@@ -7,7 +7,7 @@ import pytest
 from plantstore import Plant
 from tests.support.clients import Clients, Record, Row
 
-COLUMNS = (
+COLUMNS = [
     "drill",
     "requests",
     "acknowledged",
@@ -16,7 +16,7 @@ COLUMNS = (
     "failed",
     "slowest",
     "without a 200",
-)
+]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -77,5 +77,5 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     rows = [row for report in reports for name, row in report.user_properties if name == "drill"]
     if rows:
         terminalreporter.write_sep("=", "drills")
-        for row in [list(COLUMNS), ["---"] * len(COLUMNS), *rows]:
+        for row in [COLUMNS, ["---"] * len(COLUMNS), *rows]:
             terminalreporter.write_line(f"| {' | '.join(row)} |")

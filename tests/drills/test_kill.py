@@ -17,9 +17,9 @@ pytestmark = pytest.mark.drill
 
 
 @contextmanager
-def service(place: Place, port: int, app: str = "wsgi:app") -> Iterator[Server]:
+def service(place: Place, port: int) -> Iterator[Server]:
     """Run the service with two workers on a port."""
-    options = ("--bind", f"127.0.0.1:{port}", "-w", "2", app)
+    options = ("--bind", f"127.0.0.1:{port}", "-w", "2")
     with Server("gunicorn", *options, cwd=ROOT, **environment(place)) as server:
         yield server
 
@@ -30,29 +30,32 @@ def stored(place: Place) -> set[Plant]:
         return set(store)
 
 
-def kill_workers(place: Place, app: str, times: int) -> Clients:
-    """Kill workers under load; return the clients."""
-    with service(place, free_port(), app) as server, Clients(server.port) as clients:
-        for _ in range(times):
-            clients.wait_for_creations()
-            kill_oldest_worker(server.process.pid)
-    return clients
-
-
 def test_kill_workers(place: Place, long: bool, record: Record) -> None:
     """When workers are killed under load, every acknowledged plant is stored.
 
     No plant is stored that no client sent.
     """
-    clients = kill_workers(place, "wsgi:app", 20 if long else 5)
+    with service(place, free_port()) as server, Clients(server.port) as clients:
+        for _ in range(20 if long else 5):
+            clients.wait_for_creations()
+            kill_oldest_worker(server.process.pid)
     record(stored(place), clients)
 
 
-@only(FILES[0])
-def test_drill_detects_a_store_that_acknowledges_early(place: Place) -> None:
-    """The drill fails for a store that acknowledges plants before it stores them."""
-    clients = kill_workers(place, "tests.drills.early_store:app", 5)
-    assert clients.acknowledged - stored(place)
+def end_services(place: Place, times: int, number: signal.Signals) -> Clients:
+    """End the service under load, and start it again when the workers have ended, too."""
+    port = free_port()
+    with Clients(port, kept=number is signal.SIGKILL) as clients:
+        for _ in range(times):
+            with service(place, port) as server:
+                clients.wait_for_creations()
+                workers = children(server.process.pid)
+                server.signal(number)
+                assert server.process.wait() == (0 if number is signal.SIGTERM else -number)
+                wait_until(lambda workers=workers: all(map(has_ended, workers)))  # type: ignore[misc]
+        with service(place, port):
+            clients.wait_for_creations()
+    return clients
 
 
 @only(*FILES, postgresql)
@@ -61,17 +64,7 @@ def test_kill_the_main_process(place: Place, long: bool, record: Record) -> None
 
     The workers end too, so that the service can be started again.
     """
-    port = free_port()
-    with Clients(port) as clients:
-        for _ in range(20 if long else 1):
-            with service(place, port) as server:
-                clients.wait_for_creations()
-                workers = children(server.process.pid)
-                server.signal(signal.SIGKILL)
-                server.process.wait()
-                wait_until(lambda workers=workers: all(map(has_ended, workers)))  # type: ignore[misc]
-        with service(place, port):
-            clients.wait_for_creations()
+    clients = end_services(place, 20 if long else 1, signal.SIGKILL)
     record(stored(place), clients)
 
 
@@ -82,15 +75,8 @@ def test_stop_the_service(place: Place, long: bool, record: Record) -> None:
     A client gets a response, or its connection is refused or reset. It is reset only if it arrives
     in the moment in which the last worker ends. Each plant that is stored was acknowledged.
     """
-    port, times = free_port(), 20 if long else 1
-    with Clients(port, kept=False) as clients:
-        for _ in range(times):
-            with service(place, port) as server:
-                clients.wait_for_creations()
-                server.signal(signal.SIGTERM)
-                assert server.process.wait() == 0
-        with service(place, port):
-            clients.wait_for_creations()
+    times = 20 if long else 1
+    clients = end_services(place, times, signal.SIGTERM)
     assert clients.refused == 0
     assert clients.unanswered <= 1 + times // 10
     record(stored(place), clients)

@@ -54,61 +54,48 @@ class Call(NamedTuple):
     data: bytes = b""
     number: int = 0
 
-
-class Files(NamedTuple):
-    """The contents of files by their paths, and the paths that are in the folder."""
-
-    contents: dict[str, bytes]
-    names: set[str]
-
-    def after(self, calls: list[Call]) -> "Files":
-        """Return the files after these calls."""
-        contents, names = self.contents.copy(), self.names.copy()
-        for name, path, data, number in calls:
-            start = contents.get(path, b"")[:number].ljust(number, b"\0")
-            if name == "create":
-                names.add(path)
-            elif name == "unlink":
-                names.discard(path)
-                contents.pop(path, None)
-            elif name == "truncate":
-                contents[path] = start
-            else:
-                contents[path] = start + data + contents.get(path, b"")[number + len(data) :]
-        return Files(contents, names)
+    @property
+    def is_name(self) -> bool:
+        """Whether it changes the names in the folder."""
+        return self.name in {"create", "unlink"}
 
 
-class Disk:
-    """The files of a folder: what is durable, and the calls that a power failure may undo.
-
-    What is in a file is durable when the file was synced, and its name when the folder was.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = str(folder)
-        self._durable = Files({}, set())
-        self._pending: list[Call] = []
-
-    def apply(self, call: Call) -> None:
-        """Apply a call."""
-        if call.name == "sync":
-            synced = [change for change in self._pending if self._is_synced(change, call.path)]
-            self._pending = [change for change in self._pending if change not in synced]
-            self._durable = self._durable.after(synced)
+def after(calls: list[Call]) -> dict[str, bytes]:
+    """Return the contents of the files that a folder has after these calls."""
+    contents, names = dict[str, bytes](), set[str]()
+    for name, path, data, number in calls:
+        old = contents.get(path, b"")
+        if name == "create":
+            names.add(path)
+        elif name == "unlink":
+            names.discard(path)
+            contents.pop(path, None)
         else:
-            self._pending.append(call)
+            contents[path] = old[:number].ljust(number, b"\0") + data
+            contents[path] += old[number + len(data) :] if name == "write" else b""
+    return {path: contents.get(path, b"") for path in names}
 
-    def _is_synced(self, call: Call, path: str) -> bool:
-        is_name = call.name in {"create", "unlink"}
-        return path == (self._folder if is_name else call.path)
 
-    def after_failures(self) -> Iterator[Files]:
-        """Yield the files after power failures that undo all, none or some of the calls."""
-        yield self._durable
-        yield self._durable.after(self._pending)
-        for _ in range(3):
-            kept = [call for call in self._pending if random.random() < 0.5]
-            yield self._durable.after(kept)
+def power_failures(calls: list[Call], folder: str) -> Iterator[tuple[set[int], dict[str, bytes]]]:
+    """Yield the acknowledged plants, and the files after power failures at each moment.
+
+    What is in a file is durable when the file was synced, and its name when the folder was. Of the
+    other calls, a failure undoes all, none or some.
+    """
+    acknowledged, durable, pending = set[int](), list[Call](), list[Call]()
+    for call in calls:
+        if call.name == "acknowledge":
+            acknowledged.add(int(call.data))
+        elif call.name == "sync":
+            synced = [it for it in pending if call.path == (folder if it.is_name else it.path)]
+            durable += synced
+            pending = [it for it in pending if it not in synced]
+        else:
+            pending.append(call)
+        some = [[it for it in pending if random.random() < 0.5] for _ in range(3)]
+        for kept in ([], pending, *some):
+            yield acknowledged, after(durable + kept)
+    assert acknowledged == {*range(ADDS)}
 
 
 def record(url: str, program: str, log: Path) -> list[Call]:
@@ -125,9 +112,10 @@ def parse(line: str) -> Iterator[Call]:
     if found is None:
         return
     name, descriptor, opened, named, rest = found.groups()
-    path = text(opened or named or "").decode()
     numbers = [int(number) for number in re.findall(r", (\d+)", rest)]
-    data = text("".join(re.findall(r'"([^"]*)"', rest)))
+    # strace has written all bytes as escapes.
+    data = ast.literal_eval('b"' + "".join(re.findall('"([^"]*)"', rest)) + '"')
+    path = ast.literal_eval(f'"{opened or named or ""}"')
     if descriptor == "1":
         yield Call("acknowledge", "", data)
     elif "plants.db" in path or name in SYNCS:
@@ -143,32 +131,20 @@ def parse(line: str) -> Iterator[Call]:
             yield Call("sync", path)
 
 
-def text(escaped: str) -> bytes:
-    """Return the bytes that strace has written as escapes."""
-    data: bytes = ast.literal_eval(f'b"{escaped}"')
-    return data
-
-
-def lost_plants(calls: list[Call], folder: Path, copy: Path) -> set[int]:
+def lost_plants(calls: list[Call], folder: Path) -> set[int]:
     """Return the acknowledged plants that are lost if the power fails after any of the calls."""
-    disk, acknowledged, lost = Disk(folder), set[int](), set[int]()
-    for call in calls:
-        if call.name == "acknowledge":
-            acknowledged.add(int(call.data))
-        else:
-            disk.apply(call)
-        for files in disk.after_failures():
-            lost |= acknowledged - stored(files, copy)
-    assert acknowledged == {*range(ADDS)}
+    lost, copy = set[int](), folder / "copy"
+    for acknowledged, files in power_failures(calls, str(folder)):
+        lost |= acknowledged - stored(files, copy)
     return lost
 
 
-def stored(files: Files, copy: Path) -> set[int]:
+def stored(files: dict[str, bytes], copy: Path) -> set[int]:
     """Return the ids in a database, which must be correct, after these files were opened."""
     copy.mkdir()
-    for path in files.names:
+    for path, content in files.items():
         if not path.endswith("-shm"):  # It is not used after a failure.
-            (copy / Path(path).name).write_bytes(files.contents.get(path, b""))
+            (copy / Path(path).name).write_bytes(content)
     try:
         with closing(sqlite3.connect(copy / "plants.db")) as connection:
             assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
@@ -187,7 +163,7 @@ def test_power_failure_loses_no_acknowledged_plant(tmp_path: Path, mode: str, ro
     """
     url = f"sqlite:///{tmp_path}/plants.db?journal_mode={mode}"
     calls = record(url, ADDING, tmp_path / "log")
-    lost = lost_plants(calls, tmp_path, tmp_path / "copy")
+    lost = lost_plants(calls, tmp_path)
     row(ADDS, ADDS, ADDS - len(lost), len(lost), 0)
     assert lost == set()
 
@@ -195,4 +171,4 @@ def test_power_failure_loses_no_acknowledged_plant(tmp_path: Path, mode: str, ro
 def test_drill_detects_a_store_that_acknowledges_early(tmp_path: Path) -> None:
     """The drill fails for a store that acknowledges plants before it stores them."""
     calls = record(f"sqlite:///{tmp_path}/plants.db", EARLY, tmp_path / "log")
-    assert lost_plants(calls, tmp_path, tmp_path / "copy") == {*range(ADDS)}
+    assert lost_plants(calls, tmp_path) == {*range(ADDS)}

@@ -1,7 +1,5 @@
 """Duplicates, which the error of the database itself identifies, and retries after conflicts."""
 
-from collections.abc import Iterator
-
 import pytest
 from sqlalchemy import Engine, create_engine, event
 
@@ -142,49 +140,36 @@ def test_duplicate_in_a_group_whose_rest_is_committed(
     assert store.get(LILY.id) == LILY
 
 
-@pytest.fixture(params=["psycopg2", "pg8000"])
-def other_driver(request: pytest.FixtureRequest, store: SQLStore, place: Place) -> Iterator[Engine]:
-    """Return the engine of a site that has another driver than plantstore's own."""
-    engine = create_engine(place.url.replace("psycopg", request.param))
-    yield engine
-    engine.dispose()
+# The meaning of codes, also with a driver that plantstore itself does not use.
+MEANINGS: list[tuple[str, type[StoreUnavailable] | None]] = [
+    *((code, None) for code in ("40001", "40P01", "55P03")),  # The add is repeated.
+    *((code, StoreMisconfigured) for code in ("42501", "P0001", "0A000")),
+    ("53100", StoreUnavailable),
+]
 
 
 @only(postgresql)
-def test_duplicates_with_other_drivers(other_driver: Engine) -> None:
-    """On a site's engine with another driver, a duplicate, and only a duplicate, is PlantExists."""
-    store = SQLStore(other_driver)
-    store.add(ROSE_PLANT)
-    unique_names(other_driver)
-    with pytest.raises(PlantExists):
-        store.add(Plant(1, "Lily"))
-    with pytest.raises(StoreMisconfigured, match="names"):
-        store.add(Plant(2, "Rose"))
-
-
-@only(postgresql)
-@pytest.mark.parametrize(
-    ("codes", "meaning"),
-    [
-        (["40001", "40P01", "55P03"], None),  # The add is repeated.
-        (["42501", "P0001", "0A000"], StoreMisconfigured),
-        (["53100"], StoreUnavailable),
-    ],
-)
-def test_errors_with_other_drivers(
-    other_driver: Engine, codes: list[str], meaning: type[StoreUnavailable] | None
-) -> None:
-    """On a site's engine with another driver, the codes of errors have the same meaning."""
-    store = SQLStore(other_driver)
-    for id, code in enumerate(codes):
-        raise_conflicts(other_driver, code, "n = 1")
+@pytest.mark.usefixtures("store")  # It removes what is left.
+@pytest.mark.parametrize("driver", ["psycopg2", "pg8000"])
+def test_other_drivers(place: Place, driver: str) -> None:
+    """With another driver of a site, duplicates are PlantExists, and errors mean the same."""
+    engine = create_engine(place.url.replace("psycopg", driver))
+    store = SQLStore(engine)
+    for id, (code, meaning) in enumerate(MEANINGS):
+        raise_conflicts(engine, code, "n = 1")
         outcome = None
         try:
-            store.add(Plant(id, ""))
+            store.add(Plant(id, f"{id}"))
         except StoreUnavailable as error:
             outcome = type(error)
         assert outcome is meaning
-        execute(other_driver, "DROP FUNCTION refuse CASCADE", "DROP SEQUENCE attempts")
+        execute(engine, "DROP FUNCTION refuse CASCADE", "DROP SEQUENCE attempts")
+    with pytest.raises(PlantExists):
+        store.add(Plant(0, "Lily"))
+    unique_names(engine)
+    with pytest.raises(StoreMisconfigured, match="names"):
+        store.add(Plant(100, "0"))
+    engine.dispose()
 
 
 @only(mariadb)

@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import Engine, event, exc, text
 
 from plantstore import Plant, PlantExists, SQLStore, StoreMisconfigured, StoreUnavailable
-from plantstore.stores.deadline import set_waited
+from tests.support.clients import GIVES_UP
 from tests.support.databases import FILES, MODES, SERVERS, Place, mariadb, only
 from tests.support.serving import LIMIT
 from tests.support.sites import LILY, ROSE_PLANT
@@ -55,15 +55,8 @@ def test_server_that_ends_all_sessions(store: SQLStore, engine: Engine) -> None:
         errors = call_all(*[partial(use, first) for first in (100, 200, 300, 400)])
         is_over.set()
     assert (ending.exception(), errors) == (None, [None] * 4)
-    wait_until(lambda: works(store))
+    wait_until(lambda: call_all(lambda: store.get(1)) == [None])
     assert {*added} <= {plant.id for plant in store}
-
-
-def works(store: SQLStore) -> bool:
-    """Return whether a store finds the rose."""
-    with suppress(StoreUnavailable):
-        return store.get(1) == ROSE_PLANT
-    return False
 
 
 @only(mariadb)
@@ -109,18 +102,9 @@ def test_file_that_is_lost_under_a_store(
         assert Plant(3, "Tulip") in list(again)
 
 
-def test_read_of_a_file_that_was_deleted(url: str, tmp_path: Path) -> None:
-    """If an SQLite file was deleted, the next read is an error, and does not find it empty."""
-    with open_sql(url) as store:
-        store.add(ROSE_PLANT)
-        store.get(1)
-        (tmp_path / "plants.db").unlink()
-        with pytest.raises(StoreUnavailable, match="deleted or replaced while it was in use"):
-            store.get(1)
-
-
-def test_file_that_is_lost_during_an_import(url: str, tmp_path: Path) -> None:
-    """If an SQLite file is deleted during an import, the import fails."""
+@pytest.mark.parametrize("use", ["read", "import"])
+def test_use_of_a_file_that_was_deleted(url: str, tmp_path: Path, use: str) -> None:
+    """If an SQLite file was deleted, the next read, or an import in progress, is an error."""
 
     def plants() -> Iterator[Plant]:
         yield ROSE_PLANT
@@ -128,21 +112,27 @@ def test_file_that_is_lost_during_an_import(url: str, tmp_path: Path) -> None:
 
     with open_sql(url) as store:
         store.add(LILY)
+        store.get(1)
+        if use == "read":
+            [*plants()]
         with pytest.raises(StoreUnavailable, match="deleted or replaced while it was in use"):
-            store.add_all(plants())
+            store.get(1) if use == "read" else store.add_all(plants())
 
 
 @only(*SERVERS)
-def test_locked_id_delays_no_other_add(store: SQLStore, engine: Engine) -> None:
-    """While another client holds the lock on an id, adds of other ids in its group succeed."""
+def test_id_that_stays_locked(store: SQLStore, engine: Engine) -> None:
+    """While another client holds the lock on an id, its add fails in time, and others succeed."""
     with engine.connect() as other:
         other.execute(text("INSERT INTO plants (id, name) VALUES (1, 'other')"))
         with started(lambda: store.add(ROSE_PLANT)) as (waiting,):
             adds = [lambda id=id: store.add(Plant(id, "")) for id in range(100, 130)]
             assert call_all(*adds) == [None] * 30
             assert not waiting.done()
-            other.rollback()
-    waiting.result()
+            try:
+                with pytest.raises(StoreUnavailable, match=r"lock timeout|Lock wait timeout"):
+                    waiting.result(GIVES_UP)
+            finally:
+                other.rollback()
 
 
 @only(*SERVERS)
@@ -225,19 +215,6 @@ def test_connection_that_is_not_complete(place: Place, monkeypatch: pytest.Monke
         assert list(store) == [ROSE_PLANT, LILY]
 
 
-def test_request_that_has_waited_too_long(url: str) -> None:
-    """If a request has waited for a thread until its deadline, its operation is not begun."""
-    with open_sql(url) as store:
-        store.add(ROSE_PLANT)
-        set_waited(10)
-        try:
-            with pytest.raises(StoreUnavailable, match="waited too long"):
-                store.add(LILY)
-        finally:
-            set_waited(0)
-        assert list(store) == [ROSE_PLANT]
-
-
 @only(*SERVERS)
 def test_refused_plant_in_a_group(store: SQLStore, engine: Engine) -> None:
     """If the server refuses one plant of a group, the others are added."""
@@ -285,8 +262,8 @@ def test_reads_until_the_commit_of_an_import(url: str, tmp_path: Path, mode: str
     assert counts == [1]
 
 
-def test_no_other_thread(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If no other thread can be started, operations wait for those that there are."""
+def test_no_thread(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If no thread can be started, operations wait for those that there are, or are refused."""
     reading, go_on, start = Event(), Event(), Thread.start
 
     def hold(_: object) -> None:
@@ -299,6 +276,10 @@ def test_no_other_thread(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
         start(thread)
 
     with open_sql(url) as store:
+        with monkeypatch.context() as patched:
+            patched.setattr(Thread, "start", fail)
+            with pytest.raises(StoreUnavailable, match="cannot start a thread"):
+                store.add(ROSE_PLANT)
         store.add(ROSE_PLANT)
         executor, statements = own_connections(store), store._statements  # noqa: SLF001
         with started(lambda: executor.call(statements, hold)) as (holding,):

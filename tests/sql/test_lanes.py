@@ -23,6 +23,7 @@ from tests.support.sql import (
     call_in_one_group,
     open_sql,
     own_connections,
+    started,
 )
 from tests.support.waiting import wait_until
 
@@ -182,21 +183,6 @@ def test_unknown_outcome_of_a_commit(store: SQLStore, other: sqlite3.Connection)
     assert add_in_one_group(store, GROUP) == [None] * 5
 
 
-def test_unexpected_exception_after_a_commit(
-    store: SQLStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After an unexpected exception, no add of a group is repeated: it may have been committed."""
-
-    def check(_: object) -> None:
-        raise KeyError
-
-    with monkeypatch.context() as patched:
-        patched.setattr(own_connections(store).database, "check_commits", check)
-        outcomes = add_in_one_group(store, GROUP)
-    assert {type(outcome) for outcome in outcomes} == {KeyError}
-    store.add(Plant(1000, "afterwards"))
-
-
 def test_adds_wait_for_a_locked_file(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """However long a file is locked, adds wait for it until their deadline, and are not refused."""
     monkeypatch.setattr(Limits, "silence", 0.0)
@@ -211,18 +197,8 @@ def test_adds_wait_for_a_locked_file(url: str, monkeypatch: pytest.MonkeyPatch) 
             release.join()
 
 
-def test_group_on_a_file_that_stays_locked(url: str, tmp_path: Path) -> None:
-    """If a file stays locked, all adds of a group fail at once: each alone would wait again."""
-    with open_sql(f"{url}?timeout=0") as store:
-        store.add_all([])
-        with closing(sqlite3.connect(tmp_path / "plants.db")) as other:
-            other.execute("BEGIN IMMEDIATE")
-            errors = add_in_one_group(store, GROUP)
-        assert {type(error) for error in errors} == {StoreUnavailable}
-
-
 def test_deadline_in_the_queue(store: SQLStore) -> None:
-    """An add whose deadline passes while it waits for other adds is not executed later."""
+    """An add whose deadline passes while it waits, or has passed before, is not executed."""
     has_passed = Event()
 
     def add_late() -> None:
@@ -236,6 +212,8 @@ def test_deadline_in_the_queue(store: SQLStore) -> None:
 
     calls = partial(store.add, GROUP[0]), add_late, add_then
     assert call_in_one_group(store, *calls) == [None] * 3
+    with deadline(0), pytest.raises(StoreUnavailable, match="waited too long"):
+        store.add(GROUP[3])
     assert list(store) == [GROUP[0], GROUP[2]]
 
 
@@ -250,21 +228,18 @@ def test_close_while_adds_wait(store: SQLStore) -> None:
 
 def test_close_while_threads_use_the_store(url: str) -> None:
     """Operations succeed while another thread closes the idle connections again and again."""
-    is_over, added = Event(), list[int]()
-
-    def add_until_the_end(first: int) -> None:
-        for id in count(first):
-            if is_over.is_set():
-                return
-            used.add(Plant(id, "Rose"))
-            added.append(id)
-
-    def close_again_and_again() -> None:
-        for _ in range(100):
-            used.close()
-        is_over.set()
-
+    added = list[int]()
     with open_sql(url) as used:
-        adding = [partial(add_until_the_end, 10**6 * client) for client in range(4)]
-        assert call_all(close_again_and_again, *adding) == [None] * 5
+
+        def add_until_the_end(first: int) -> None:
+            for id in count(first):
+                used.add(Plant(id, "Rose"))
+                added.append(id)
+                if close_all.done():
+                    return
+
+        adds = [partial(add_until_the_end, 10**6 * client) for client in range(4)]
+        with started(lambda: [*map(SQLStore.close, [used] * 100)]) as (close_all,):
+            assert call_all(*adds) == [None] * 4
+        close_all.result()
         assert len(used) == len(added)

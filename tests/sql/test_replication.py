@@ -1,5 +1,7 @@
 """Commits of PostgreSQL that wait for a standby, with a server that waits for a missing one."""
 
+import time
+
 import pytest
 from sqlalchemy import Engine
 
@@ -12,6 +14,8 @@ from tests.support.sql import create_trigger, make_store, started
 
 pytestmark = pytest.mark.database
 
+FERN = Plant(3, "Fern")
+
 
 @pytest.fixture
 def admin(engine: Engine) -> Administrator:
@@ -22,18 +26,24 @@ def admin(engine: Engine) -> Administrator:
 @only(postgresql)
 @pytest.mark.parametrize("opened_by", ["url", "engine of a site"])
 def test_cancelled_wait_for_the_standby(place: Place, admin: Administrator, opened_by: str) -> None:
-    """A plant that the server has not replicated, as it should, is not acknowledged."""
+    """A change that the server has not replicated, as it should, is not acknowledged."""
     with make_store(place.url, opened_by) as store:
-        store.add(LILY)
+        store.add_all([LILY, FERN])
+        changes = [
+            lambda: store.add(ROSE_PLANT),
+            lambda: store.add_all([Plant(4, "")]),
+            lambda: store.replace(LILY),
+            lambda: store.remove(FERN.id),
+        ]
         with admin.missing_standby():
-            for add in (lambda: store.add(ROSE_PLANT), lambda: store.add_all([Plant(4, "")])):
-                with started(add) as (adding,):
+            for change in changes:
+                with started(change) as (changing,):
                     admin.cancel()
                     with pytest.raises(StoreUnavailable, match="for a standby was cancelled"):
-                        adding.result()
+                        changing.result()
         with pytest.raises(PlantExists):
             store.add(ROSE_PLANT)
-        store.add(Plant(3, "Fern"))
+        store.add(FERN)
 
 
 @only(postgresql)
@@ -55,3 +65,17 @@ def test_other_notices_of_the_server(store: SQLStore, engine: Engine) -> None:
 def test_adds_that_wait_for_the_standby(place: Place, admin: Administrator) -> None:
     """While no standby responds, at most twelve adds wait for it, and reads go on."""
     check_waiting_adds(place.url, admin)
+
+
+@only(postgresql)
+def test_new_connection_is_no_response(store: SQLStore, admin: Administrator) -> None:
+    """While a server lets clients connect, but executes no add, most adds are refused at once."""
+    with admin.missing_standby():
+        outcomes, end = list[str](), time.monotonic() + 8
+        while time.monotonic() < end:
+            with deadline(0.1), pytest.raises(StoreUnavailable) as caught:
+                store.add(Plant(len(outcomes), ""))
+            outcomes.append(str(caught.value))
+            time.sleep(0.01)
+        refused = outcomes.count("the database does not respond")
+        assert refused > len(outcomes) / 2

@@ -3,11 +3,9 @@
 import gc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import partial
-from itertools import count
 from pathlib import Path
-from threading import Barrier, BrokenBarrierError, Event
+from threading import Barrier, Event
 from typing import Any
 from weakref import ref
 
@@ -23,7 +21,7 @@ from plantstore.stores.deadline import deadline
 from tests.support.databases import MODES, SERVERS, Place, only
 from tests.support.serving import LIMIT
 from tests.support.sites import BEARER, LILY, ROSE_PLANT, make_site
-from tests.support.sql import call_all, end_sessions, open_sql, started, use
+from tests.support.sql import call_all, open_sql, started
 from tests.support.waiting import wait_until
 
 CREATES = 40
@@ -170,20 +168,6 @@ def test_an_unused_engine_is_freed(tmp_path: Path) -> None:
     wait_until(lambda: gc.collect() >= 0 and freed() is None)
 
 
-@only(*SERVERS)
-def test_closed_connection_of_a_site_fails_once(store: SQLStore, engine: Engine) -> None:
-    """On a site's engine, a closed connection raises StoreUnavailable once, and not again."""
-    embedded = SQLStore(engine)
-    embedded.add(LILY)
-    store.close()
-    with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
-        wait_until(lambda: end_sessions(connection) == 0)
-    with pytest.raises(StoreUnavailable):
-        embedded.add(ROSE_PLANT)
-    embedded.add(ROSE_PLANT)
-    assert list(embedded) == [ROSE_PLANT, LILY]
-
-
 def test_metadata_of_a_site(engine: Engine) -> None:
     """With a site's metadata, the store leaves it to the site to create the table."""
     metadata = MetaData()
@@ -309,23 +293,6 @@ def test_imports_into_a_database_in_memory() -> None:
     engine.dispose()
 
 
-def test_first_use_of_a_site_engine_by_one_thread_at_a_time(engine: Engine) -> None:
-    """Only one thread opens the first connection: SQLAlchemy initializes the engine with it."""
-    with engine.connect():
-        pass
-    store, calls, second, alone = SQLStore(engine), count(), Event(), list[bool]()
-
-    def connect(*_: object) -> None:
-        if next(calls) == 0:
-            alone.append(not second.wait(0.5))  # No other thread must come here meanwhile.
-        else:
-            second.set()
-
-    event.listen(engine, "do_connect", connect)
-    use(store)
-    assert alone == [True]
-
-
 def test_first_use_by_a_listener(file_engine: Engine) -> None:
     """A listener of the site may use another store during the first use of its engine."""
     store, other = SQLStore(file_engine), SQLStore(file_engine, table="garden_plants")
@@ -335,26 +302,14 @@ def test_first_use_by_a_listener(file_engine: Engine) -> None:
     assert (list(store), list(other)) == ([LILY], [ROSE_PLANT])
 
 
-def test_stores_that_are_made_at_the_same_time(
-    file_engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Stores of one engine share their connections, also if threads make them at the same time."""
-    options, both = file_engine.get_execution_options, Barrier(2)
+@pytest.mark.parametrize("is_used", [False, True], ids=["new", "used by the site"])
+def test_first_use_of_a_site_engine(engine: Engine, is_used: bool) -> None:
+    """One thread opens the first connection: SQLAlchemy initializes the engine with it.
 
-    def wait_for_the_other() -> Any:
-        with suppress(BrokenBarrierError):  # The other thread must not come here meanwhile.
-            both.wait(0.3)
-        return options()
-
-    monkeypatch.setattr(file_engine, "get_execution_options", wait_for_the_other)
-    with started(*[lambda: SQLStore(file_engine)] * 2) as making:
-        pass
-    one, other = (call.result() for call in making)
-    assert one._executor is other._executor  # noqa: SLF001
-
-
-def test_first_use_of_a_site_engine_in_time(engine: Engine) -> None:
-    """While another thread is in the first use of a site's engine, an operation fails in time."""
+    Meanwhile, an operation of another thread fails in time.
+    """
+    if is_used:
+        engine.connect().close()
     store, connecting, release = SQLStore(engine), Event(), Event()
 
     def connect(*_: object) -> None:

@@ -1,6 +1,7 @@
 """The contract test suite, and a comparison with a dict, for every store."""
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 
 import hypothesis.strategies as st
 import pytest
@@ -72,12 +73,9 @@ class StoreAndDict(RuleBasedStateMachine):
     @rule(plant=PLANTS)
     def add(self, plant: Plant) -> None:
         """Add a plant; a duplicate must raise PlantExists."""
-        if plant.id in self.plants:
-            with pytest.raises(PlantExists):
-                self.store.add(plant)
-        else:
+        with nullcontext() if plant.id not in self.plants else pytest.raises(PlantExists):
             self.store.add(plant)
-            self.plants[plant.id] = plant
+        self.plants.setdefault(plant.id, plant)
 
     @rule(id=IDS)
     def get(self, id: int) -> None:
@@ -93,21 +91,15 @@ class StoreAndDict(RuleBasedStateMachine):
     @rule(id=IDS)
     def remove(self, id: int) -> None:
         """Remove a plant; a missing one must raise KeyError."""
-        if self.plants.pop(id, None) is None:
-            with pytest.raises(KeyError):
-                self.store.remove(id)
-        else:
+        with nullcontext() if self.plants.pop(id, None) else pytest.raises(KeyError):
             self.store.remove(id)
 
     @rule(plant=PLANTS)
     def replace(self, plant: Plant) -> None:
         """Replace a plant; a missing one must raise KeyError."""
-        if plant.id in self.plants:
+        with nullcontext() if plant.id in self.plants else pytest.raises(KeyError):
             self.store.replace(plant)
             self.plants[plant.id] = plant
-        else:
-            with pytest.raises(KeyError):
-                self.store.replace(plant)
 
     @precondition(lambda self: isinstance(self.store, BulkStore))
     @rule(plants=st.lists(PLANTS, max_size=10), skip_existing=st.booleans())

@@ -40,21 +40,13 @@ def test_time_that_a_request_has_waited_counts(waited: float, most: float) -> No
         assert most - 1 < remaining(1000) <= most
 
 
-def test_thread_has_no_deadline() -> None:
-    """A function in a thread has its own time, however little its caller has."""
+def test_thread() -> None:
+    """A function in a daemon thread has its own time, and its exception is that of the future."""
     set_waited(1000)
     with deadline(0.1):
         assert start(remaining, 60).result(LIMIT) == 60
-
-
-def test_thread_does_not_delay_the_end_of_the_process() -> None:
-    """A thread is a daemon, and has the name of its function."""
     thread = start(threading.current_thread).result(LIMIT)
     assert (thread.daemon, thread.name) == (True, "plantstore current_thread")
-
-
-def test_exception_of_a_thread_is_passed_on() -> None:
-    """The future has the exception that the function raises."""
     with pytest.raises(ZeroDivisionError):
         start(divmod, 1, 0).result(LIMIT)
 

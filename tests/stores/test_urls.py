@@ -131,11 +131,12 @@ def open(url):
 
 
 def test_store_of_another_package(other: Install) -> None:
-    """A URL scheme that is an entry point of a package opens that package's store."""
+    """A URL scheme that is an entry point of a package opens its store. The rest is not public."""
     module = other("plantstore-shelf", "shelf", MEMORY)
     with open_store("shelf://me:hunter2@host/db") as store:
         store.add(Plant(1, "Rose"))
     assert sys.modules[module].opened == ["shelf://me:hunter2@host/db"]
+    assert public_url("shelf://me:hunter2@host/db") == "shelf://…"
     assert "shelf://" in refusal("foo://me:hunter2@host/db")
     for url in ("shelf", "shelf:", "SHELF://", "shelf+x://"):
         assert "it must begin with one of: memory://" in refusal(url)
@@ -191,56 +192,42 @@ def test_package_that_cannot_be_imported(
     assert isinstance(caught.value.__cause__, ImportError)  # For the traceback.
 
 
-def test_import_into_a_store_without_add_all(other: Install, run: Run) -> None:
-    """`plantstore import` into a store that is no BulkStore says that the store cannot import."""
-    other("plantstore-shelf", "shelf", MEMORY)
-    result = run("import", "-", "--store", "shelf://", input=b'{"id":1,"name":"Rose"}\n')
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.endswith(
-        "\nError: this store cannot import plants: it adds only one plant at a time.\n"
-    )
-
-
 BULK = """
 from plantstore import BulkStore, MemoryStore, PlantExists
 class Bulk(MemoryStore, BulkStore):
     one_process = False
     def add_all(self, plants, *, skip_existing=False):
-        raise PlantExists([plant.id for plant in plants][-FROM_THE_END])
+        raise PlantExists([plant.id for plant in plants][-{}])
 open = lambda url: Bulk()
 """
+DOWN = "import plantstore\ndef open(url): raise plantstore.StoreUnavailable('down')"
+EXISTS = "already exists, or occurs twice in the file. Nothing was imported."
+COMMANDS = [
+    (DOWN, "count", 1, "the store is unavailable: down"),
+    (
+        MEMORY.replace("False", "True"),
+        "count",
+        2,
+        "Invalid value for --store or PLANTSTORE_STORE: with ",
+    ),
+    (MEMORY, "import -", 2, "this store cannot import plants: it adds only one plant at a time."),
+    # The line of a duplicate is known if it is one of the last 1000 plants read.
+    (BULK.format(1000), "import -", 1, f"line 501: plant 501 {EXISTS}"),
+    (BULK.format(1001), "import -", 1, f"plant 500 {EXISTS}"),
+]
 
 
-@pytest.mark.parametrize(("from_the_end", "place"), [(1000, "line 501: "), (1001, "")])
-def test_import_error_without_a_line(
-    other: Install, run: Run, from_the_end: int, place: str
+@pytest.mark.parametrize(("source", "command", "code", "message"), COMMANDS)
+def test_command_with_a_store_of_another_package(
+    other: Install, run: Run, source: str, command: str, code: int, message: str
 ) -> None:
-    """An import error names the line of a duplicate if it is one of the last 1000 plants read."""
-    other("plantstore-bulk", "bulk", BULK.replace("FROM_THE_END", str(from_the_end)))
-    lines = b"".join(b'{"id":%d,"name":"x"}\n' % id for id in range(1, 1501))
-    result = run("import", "-", "--store", "bulk://", input=lines)
-    assert (result.exit_code, result.stderr) == (
-        1,
-        f"Error: {place}plant {1501 - from_the_end} already exists, or occurs twice in the file."
-        " Nothing was imported.\n",
-    )
-
-
-def test_store_of_one_process_is_refused_by_the_command(other: Install, run: Run) -> None:
-    """The plantstore command refuses a store of one process, and names its scheme."""
-    other("plantstore-shelf", "shelf", MEMORY.replace("False", "True"))
-    result = run("count", "--store", "shelf://me:hunter2@host")
-    assert result.exit_code == 2
-    assert "with shelf://, only the service itself can access the plants" in result.stderr
-    assert "hunter2" not in result.stderr
-
-
-def test_unavailable_store_of_another_package(other: Install, run: Run) -> None:
-    """If a package's store is unavailable when it is opened, the command fails in one line."""
-    source = "import plantstore\ndef open(url): raise plantstore.StoreUnavailable('down')"
+    """If a command cannot use the store of another package, one line says why."""
     other("plantstore-shelf", "shelf", source)
-    result = run("count", "--store", "shelf://")
-    assert (result.exit_code, result.stderr) == (1, "Error: the store is unavailable: down\n")
+    lines = b"".join(b'{"id":%d,"name":"x"}\n' % id for id in range(1, 1501))
+    result = run(*command.split(), "--store", "shelf://me:hunter2@host", input=lines)
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert result.stderr.splitlines()[-1].startswith(f"Error: {message}")
+    assert "hunter2" not in result.stderr
 
 
 def test_with_block_closes_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,13 +260,6 @@ def test_public_url(url: str, public: str) -> None:
     """The public URL of a store has neither its password nor its options."""
     open_store(url).close()
     assert public_url(url) == public
-
-
-def test_public_url_of_another_package(other: Install) -> None:
-    """Of the URL of another package's store, only the scheme is public."""
-    other("plantstore-shelf", "shelf", MEMORY)
-    open_store("shelf://me:hunter2@host/db?x=hunter2").close()
-    assert public_url("shelf://me:hunter2@host/db?x=hunter2") == "shelf://…"
 
 
 def test_public_url_of_the_memory_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -185,15 +185,6 @@ def add_all(store: SQLStore, first: int) -> list[bool]:
     return [error is None for error in errors]
 
 
-THREADS = 8
-
-
-def use(store: SQLStore, first: int = 0) -> None:
-    """Add a plant in each of eight threads at the same time."""
-    adds = [partial(store.add, Plant(id, "Rose")) for id in range(first, first + THREADS)]
-    assert call_all(*adds) == [None] * THREADS
-
-
 def make_store(url: str, opened_by: str) -> SQLStore:
     """Return a new store, with an engine of its own or with one of a site."""
     return open_sql(url) if opened_by == "url" else SQLStore(create_engine(url))

@@ -5,13 +5,12 @@ from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 
-from plantstore import Plant, StoreUnavailable
+from plantstore import Plant
 from tests.support.clients import Clients, Record, acknowledged, clients_of, wait_for_responses
 from tests.support.databases import Place
-from tests.support.replication import MOST, WAITING, Node, Pair, postgresql_pair
+from tests.support.replication import MOST, Node, Pair, postgresql_pair
 from tests.support.serving import Gunicorn, together
-from tests.support.sites import LILY, ROSE_PLANT
-from tests.support.sql import environment, open_sql, started
+from tests.support.sql import environment, started
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.drill
@@ -140,30 +139,3 @@ def test_drill_detects_a_store_that_does_not_wait_for_the_standby() -> None:
     local = "&options=-c%20synchronous_commit%3Dlocal"
     stored, clients = fail_over(killed_without_standby, local)
     assert acknowledged(clients) - stored
-
-
-def test_cancelled_wait_is_store_unavailable() -> None:
-    """A change that the standby has not confirmed, because the wait was cancelled, is no success.
-
-    It raises StoreUnavailable, and later ones succeed.
-    """
-    with postgresql_pair() as pair, open_sql(pair.url) as store:
-        changes = [
-            lambda: store.add(ROSE_PLANT),
-            lambda: store.add_all([Plant(3, "Tulip")]),
-            lambda: store.replace(LILY),
-            lambda: store.remove(LILY.id),
-        ]
-        for function in ("pg_cancel_backend", "pg_terminate_backend"):
-            store.add_all([LILY], skip_existing=True)
-            for change in changes:
-                with pair.standby.frozen(), started(change) as (changing,):
-                    wait_until(lambda: pair.waiting() >= 1)
-                    pair.primary.execute(f"SELECT {function}(pid) {WAITING}")
-                with pytest.raises(StoreUnavailable):
-                    changing.result()
-            for id in (1, 3):
-                pair.primary.execute(f"DELETE FROM plants WHERE id = {id}")
-            store.add(Plant(4, "Tulip"))
-            assert store.get(4) == Plant(4, "Tulip")
-            store.remove(4)

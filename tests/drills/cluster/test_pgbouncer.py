@@ -6,15 +6,13 @@ from contextlib import AbstractContextManager
 import pytest
 from sqlalchemy import Engine, create_engine, text
 
-from plantstore import Plant, StoreUnavailable
-from tests.support.clients import GIVES_UP, Clients, acknowledged, clients_of, wait_for_responses
+from plantstore import Plant
+from tests.support.clients import Clients, acknowledged, clients_of, wait_for_responses
 from tests.support.databases import Place, Server, only, postgresql
 from tests.support.pgbouncer import POOL_SIZES, pgbouncer
 from tests.support.replication import Administrator, check_waiting_adds
 from tests.support.serving import Gunicorn, post, together
-from tests.support.sites import ROSE_PLANT
-from tests.support.sql import check_outage, environment, execute, lock_waits, open_sql, started
-from tests.support.waiting import wait_until
+from tests.support.sql import check_outage, environment, execute, open_sql, started
 
 pytestmark = pytest.mark.drill
 
@@ -108,26 +106,6 @@ def test_outage_of_pgbouncer(
 ) -> None:
     """While PgBouncer is stopped or frozen the response is 50301; afterwards it is 200."""
     check_outage(pooled, outage(pooled.server))
-
-
-@only(postgresql)
-def test_lock_timeout_through_pgbouncer(pooled: Place, engine: Engine) -> None:
-    """An add raises StoreUnavailable while another transaction still holds the lock on its id.
-
-    The server ends its wait too: it would keep a connection of PgBouncer.
-    """
-    with open_sql(pooled.url) as store:
-        store.add_all([])
-        with engine.connect() as other, lock_waits(engine) as waiting:
-            other.execute(text("INSERT INTO plants (id, name) VALUES (1, 'other')"))
-            with started(lambda: store.add(ROSE_PLANT)) as (adding,):
-                try:
-                    with pytest.raises(StoreUnavailable):
-                        adding.result(GIVES_UP)
-                    wait_until(lambda: waiting() == 0, GIVES_UP)
-                finally:
-                    other.rollback()
-        store.add(ROSE_PLANT)
 
 
 @only(postgresql)

@@ -3,9 +3,9 @@
 import resource
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from functools import partial
 from itertools import count
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -39,56 +39,43 @@ class Way(NamedTuple):
 
 
 @contextmanager
-def direct(url: str) -> Iterator[Way]:
-    """Run the service."""
-    with Gunicorn("-w", "2", PLANTSTORE_TOKENS=TOKEN, PLANTSTORE_STORE=url) as server:
-        yield Way(server.connect, b"")
-        assert "Traceback" not in server.log
-
-
-@contextmanager
-def through_nginx(url: str) -> Iterator[Way]:
-    """Run the service behind nginx."""
-    if NGINX is None:
+def serving(url: str, has_nginx: bool) -> Iterator[Way]:
+    """Run the service, directly or behind nginx."""
+    if has_nginx and NGINX is None:
         pytest.skip("apt-get install nginx")
     # All requests of this drill have few addresses.
     limits = {"rate=100r/s": "rate=10000r/s", "connections 100": "connections 10000"}
     with (
         Gunicorn("-w", "2", PLANTSTORE_TOKENS=TOKEN, PLANTSTORE_STORE=url) as server,
-        front(server.port, limits) as proxy,
+        front(server.port, limits) if has_nginx else nullcontext(server) as nearest,
     ):
-        yield Way(proxy.connect, b"/garden")
+        yield Way(nearest.connect, b"/garden" if has_nginx else b"")
         assert "Traceback" not in server.log
 
 
-OpenWay = Callable[[str], AbstractContextManager[Way]]
-
-WAYS = pytest.mark.parametrize("way", [direct, through_nginx])
+WAYS = pytest.mark.parametrize("has_nginx", [False, True], ids=["direct", "through_nginx"])
 
 
 @WAYS
-def test_slow_clients(tmp_path: Path, way: OpenWay, row: Row) -> None:
+def test_slow_clients(url: str, has_nginx: bool, row: Row) -> None:
     """With 1,000 clients that send a part of a request, 99 of 100 others are served in a second."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 8192), most))
-    numbers = count()
 
-    def open_slow(way: Way) -> Connection:
+    def send(request: bytes) -> Connection:
         connection = way.connect()
-        connection.send(way.path(HALVES[next(numbers) % 2]))
+        connection.send(way.path(request))
         return connection
 
-    def create(way: Way, id: int) -> None:
-        with way.connect() as connection:
-            connection.send(way.path(post(b'{"id":%d,"name":"Rose"}' % id)))
+    def create(id: int) -> None:
+        with send(post(b'{"id":%d,"name":"Rose"}' % id)) as connection:
             assert connection.receive().status == 200
 
-    url, ids = f"sqlite:///{tmp_path}/plants.db", {*range(200)}
-    with ExitStack() as running, ThreadPoolExecutor(8) as threads:
-        served = running.enter_context(way(url))
-        for slow in threads.map(open_slow, [served] * SLOW):
-            running.enter_context(slow)
-        seconds = sorted(timed(lambda id=id: create(served, id))[1] for id in ids)  # type: ignore[misc]
+    ids = {*range(200)}
+    with serving(url, has_nginx) as way, ExitStack() as slow, ThreadPoolExecutor(8) as threads:
+        for connection in threads.map(send, HALVES * (SLOW // 2)):
+            slow.enter_context(connection)
+        seconds = sorted(timed(partial(create, id))[1] for id in ids)
     stored = stored_ids(url)
     row(len(ids), len(ids), len(stored), len(ids - stored), 0, slowest=seconds[-1])
     assert stored == ids
@@ -121,7 +108,6 @@ FRAMINGS = [
 # The sizes of a chunk, in ways that programs understand differently.
 SIZES = [b"%x;\n", b"+%x", b"0x%x", b"%x \t", b"-%x", b"fffffffffffffff%x", b"%x\n", b'%x;x="\r\n"']
 
-
 # The first id of two valid requests.
 VALID = 1_000_000
 
@@ -138,17 +124,15 @@ def attack(framing: bytes, size: bytes, first: int) -> bytes:
 
 
 @WAYS
-def test_malformed_framing(tmp_path: Path, way: OpenWay, row: Row) -> None:
+def test_malformed_framing(url: str, has_nginx: bool, row: Row) -> None:
     """Of a request whose size is ambiguous, at most one plant is stored; no response is a 500."""
-    url, first = f"sqlite:///{tmp_path}/plants.db", count(0, 10)
     acknowledged, slowest = {VALID, VALID + 1}, 0.0
     attacks = [(framing, b"%x") for framing in FRAMINGS]
     attacks += [(b"Transfer-Encoding: chunked\r\n", size) for size in SIZES]
-    with way(url) as served:
-        for framing, size in attacks:
-            id = next(first)
+    with serving(url, has_nginx) as served:
+        for id, (framing, size) in zip(count(0, 10), attacks, strict=False):
             request = served.path(attack(framing, size, id))
-            responses, seconds = timed(lambda request=request: send(served, request))  # type: ignore[misc]
+            responses, seconds = timed(partial(responses_to, served, request))
             slowest = max(slowest, seconds)
             for number, response in enumerate(responses):
                 assert response.status < 500 or response.error == 50100
@@ -165,7 +149,7 @@ def test_malformed_framing(tmp_path: Path, way: OpenWay, row: Row) -> None:
     assert {id for id in stored if id % 10 == 1 and id - 1 in stored} == {VALID + 1}
 
 
-def send(way: Way, request: bytes) -> list[Response]:
+def responses_to(way: Way, request: bytes) -> list[Response]:
     """Send a request; return the responses until the connection is closed."""
     responses: list[Response] = []
     with suppress(ConnectionError, IndexError, TimeoutError), way.connect() as connection:

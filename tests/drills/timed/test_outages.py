@@ -1,24 +1,14 @@
-"""What else the service does while its database does not respond, or while an import runs."""
+"""What else the service does while its database does not respond."""
 
-import subprocess
-import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from itertools import count
-from pathlib import Path
 
 import pytest
 
-from plantstore import Plant, StoreUnavailable
-from plantstore.stores.deadline import deadline
 from tests.support.clients import LATEST, Clients, Record, timed
-from tests.support.databases import MODES, SERVERS, Place, only
-from tests.support.proxy import proxy
-from tests.support.serving import ROOT, Gunicorn, post
+from tests.support.databases import SERVERS, Place, only
+from tests.support.serving import Gunicorn
 from tests.support.sql import environment, open_sql
-from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.drill
 
@@ -28,15 +18,7 @@ CLIENTS = 40
 OUTAGE, LONG = LATEST + 1, 20
 # The requests for the health of the service, also several at the same time: their status, and the
 # seconds in which they must be answered.
-HEALTH = [("/healthz", 200, 1.0), *[("/readyz", 503, 2.5)] * 4]
-# An import of so many plants takes longer than the service waits for a lock.
-IMPORTED, LOCK_TIMEOUT = 150_000, 2
-
-
-def get(path: str) -> bytes:
-    """Return the bytes of a GET request with a token."""
-    head = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer s3cret\r\n\r\n"
-    return head.encode()
+HEALTH = [(b"/healthz", 200, 1.0), *[(b"/readyz", 503, 2.5)] * 4]
 
 
 @only(*SERVERS)
@@ -46,10 +28,11 @@ def test_freeze(place: Place, long: bool, record: Record) -> None:
     When it is not, creates succeed again. No plant is lost.
     """
 
-    def check_health(path: str, status: int, limit: float) -> None:
+    def check_health(path: bytes, status: int, limit: float) -> None:
+        request = b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n" % path
         end = time.monotonic() + (LONG if long else OUTAGE)
         while time.monotonic() < end:
-            response, seconds = timed(lambda: server.request(get(path)))
+            response, seconds = timed(lambda: server.request(request))
             assert (response.status, seconds < limit) == (status, True), (path, seconds)
             time.sleep(0.2)
 
@@ -67,60 +50,3 @@ def test_freeze(place: Place, long: bool, record: Record) -> None:
     with open_sql(place.url) as store:
         record({*store}, clients)
     assert clients.slowest() < LATEST
-
-
-@only(*SERVERS)
-def test_lost_responses(place: Place) -> None:
-    """If a proxy forgets the connections in use, adds and reads succeed again without a restart."""
-    with proxy(place) as gate, ThreadPoolExecutor(16) as threads, open_sql(gate.url) as store:
-        ids = count()
-
-        def succeeds(operation: Callable[[], object]) -> bool:
-            with deadline(0.5), suppress(StoreUnavailable):
-                operation()
-                return True
-            return False
-
-        def add() -> bool:
-            return succeeds(lambda: store.add(Plant(next(ids), "Rose")))
-
-        def get() -> bool:
-            return succeeds(lambda: store.get(0))
-
-        def use_together() -> list[bool]:
-            return [*threads.map(lambda use: use(), [add, get] * 8)]
-
-        wait_until(lambda: all(use_together()))
-        for _ in range(2):  # After the first time, more connections are opened.
-            gate.silence()
-            assert not all(use_together())
-        wait_until(lambda: all(use_together()))
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_import_into_sqlite_does_not_stop_the_service(tmp_path: Path, mode: str) -> None:
-    """During an import into an SQLite file, reads and /readyz are 200, and creates succeed."""
-    url, file = f"sqlite:///{tmp_path}/plants.db?journal_mode={mode}", tmp_path / "new.jsonl"
-    with file.open("w") as new:
-        for id in range(IMPORTED):
-            new.write(f'{{"id":{id},"name":"Monstera deliciosa number {id}","tag":"{"x" * 60}"}}\n')
-    settings = environment(Place(f"{url}&timeout={LOCK_TIMEOUT}"))
-    program = "from plantstore.cli import main; main()"
-    command = [sys.executable, "-c", program, "import", str(file)]
-    ids = count(IMPORTED)
-    requests: list[Callable[[], bytes]] = [
-        lambda: get("/plants?limit=10"),
-        lambda: get("/readyz"),
-        lambda: post(b'{"id":%d,"name":"Rose"}' % next(ids)),
-    ]
-    with Gunicorn("-w", "1", **settings, PLANTSTORE_OPERATIONS="create list") as server:
-        assert server.request(post(b'{"id":-1,"name":"Rose"}')).status == 200
-        statuses = []
-        with subprocess.Popen(
-            [*command, "--store", url], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        ) as process:
-            while process.poll() is None:
-                statuses += [server.request(request()).status for request in requests]
-        assert process.returncode == 0
-        assert {*statuses} == {200}
-        assert server.request(get(f"/plants?after={IMPORTED - 2}&limit=1")).status == 200

@@ -21,12 +21,9 @@ RELOADS, LONG = (6, 2), (10, 60)
 
 def memory(process: int) -> int:
     """Return the bytes of memory that a service uses, shared memory divided by its users."""
-    return sum(map(_proportional, [process, *children(process)]))
-
-
-def _proportional(process: int) -> int:
-    lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
-    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:"))
+    maps = [Path(f"/proc/{pid}/smaps_rollup") for pid in (process, *children(process))]
+    lines = [line.split() for path in maps for line in path.read_text().splitlines()]
+    return sum(int(line[1]) << 10 for line in lines if line[0] == "Pss:")
 
 
 def descriptors(process: int) -> int:
