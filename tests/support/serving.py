@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from http.client import parse_headers
 from pathlib import Path
 from random import SystemRandom
 from typing import Any, NamedTuple, Self, TypeVar
@@ -146,11 +147,22 @@ class Server(AbstractContextManager["Server"]):
         """Open a connection, with the options of :class:`Connection`."""
         return Connection(self.port, **{"tls": self.tls, **options})
 
+    @contextmanager
+    def clients(
+        self, number: int, sent: bytes = b"", **options: Any
+    ) -> Iterator[list["Connection"]]:
+        """Provide connections, each of which has sent these bytes."""
+        with ExitStack() as opened:
+            clients = []
+            for _ in range(number):
+                clients.append(opened.enter_context(self.connect(**options)))
+                clients[-1].send(sent)
+            yield clients
+
     def request(self, request: bytes) -> Response:
         """Send one request on a new connection and return the response."""
         with self.connect() as connection:
-            connection.send(request)
-            return connection.receive()
+            return connection.request(request)
 
 
 class Gunicorn(Server):
@@ -269,20 +281,18 @@ class Connection(AbstractContextManager["Connection"]):
     def receive_head(self) -> Response:
         """Read the status line and the headers of a response that has no body."""
         status = int(self.receive_line().split()[1])
-        headers = {}
-        while (line := self._input.readline().decode("latin-1").rstrip("\r\n")) != "":
-            name, _, value = line.partition(":")
-            headers[name.lower()] = value.strip()
-        return Response(status, headers, b"")
+        headers = parse_headers(self._input)
+        return Response(status, {name.lower(): value for name, value in headers.items()}, b"")
 
     def receive(self) -> Response:
         """Read one response, with the body that its Content-Length declares."""
         head = self.receive_head()
         return head._replace(body=self._input.read(int(head.headers.get("content-length", "0"))))
 
-    def receive_some(self, size: int) -> None:
-        """Read some bytes of a response."""
-        self._socket.recv(size)
+    def request(self, request: bytes) -> Response:
+        """Send one request, and return the response."""
+        self.send(request)
+        return self.receive()
 
     def receive_rest(self, until: bytes) -> bytes:
         """Read the rest of a response, which ends with these bytes."""
@@ -305,8 +315,7 @@ def promptly(server: Server, request: bytes, **options: Any) -> Response:
     """
     with server.connect(**options) as connection:
         connection.limit(PATIENCE)
-        connection.send(request)
-        return connection.receive()
+        return connection.request(request)
 
 
 def post(body: bytes, *headers: str, length: int | None = None) -> bytes:
