@@ -132,51 +132,27 @@ def test_wrong_setting_is_refused_in_one_line(tmp_path: Path, line: str, message
     assert "hunter2" not in refusal
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 def test_address_in_use(tmp_path: Path, host: str) -> None:
     """If the address is in use, `plantstore serve` ends at once with one line."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as other:
-        other.bind((host.strip("[]"), 0))
-        other.listen()
+    with socket.create_server((host, 0), family=family) as other:
         port = other.getsockname()[1]
-        command = ("plantstore", "serve", "--bind", f"{host}:{port}")
-        line = refused(*command, folder=tmp_path, PLANTSTORE_TOKENS="t")
-    assert line == f"Error: cannot listen at {host.strip('[]')}:{port}: {os.strerror(98)}"
+        bind = f"--bind={f'[{host}]' if ':' in host else host}:{port}"
+        line = refused("plantstore", "serve", bind, folder=tmp_path, PLANTSTORE_TOKENS="t")
+    assert line == f"Error: cannot listen at {host}:{port}: {os.strerror(98)}"
 
 
 @pytest.mark.server
 def test_address_that_is_shared(tmp_path: Path) -> None:
     """With --reuse-port, another process may already listen at the address."""
-    with socket.socket() as other:
-        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        bind = f"127.0.0.1:{other.getsockname()[1]}"
-        options = ("--bind", bind, "--", "--reuse-port")
-        server = serve(*options, folder=tmp_path, PLANTSTORE_TOKENS="t")
+    with socket.create_server(("127.0.0.1", 0), reuse_port=True) as other:
+        bind = f"--bind=127.0.0.1:{other.getsockname()[1]}"
+        server = serve(bind, "--", "--reuse-port", folder=tmp_path, PLANTSTORE_TOKENS="t")
         try:
             server.wait_for("Booting worker")
         finally:
             server.stop()
-
-
-@pytest.mark.server
-def test_store_that_cannot_be_used(tmp_path: Path) -> None:
-    """A store that cannot be used is reported at once in one ERROR line; the service starts."""
-    database = tmp_path / "other.db"
-    with closing(sqlite3.connect(database)) as other:
-        other.execute(f"CREATE TABLE plants ({COLUMNS.replace('name', 'title')})")
-    for url, fault, error in (
-        (UNREACHABLE, "failed", 50301),
-        (f"sqlite:///{tmp_path}/missing/plants.db", "missing", 50301),
-        (f"sqlite:///{database}", "table plants: it has no column name", 50303),
-    ):
-        with Gunicorn(PLANTSTORE_TOKENS=TOKEN, PLANTSTORE_STORE=url) as server:
-            server.wait_for(r"\[ERROR\] The store cannot be used now: .*" + fault)
-            assert server.request(post(new_rose())).error == error
-            assert server.log.count("The store cannot be used") == 1
-            assert "hunter2" not in server.log
 
 
 # An application with a store of its own that cannot be used.
@@ -192,11 +168,30 @@ app = create_app(store=Broken(), verify_token=str.upper)
 
 
 @pytest.mark.server
-def test_own_store_that_cannot_be_used(tmp_path: Path) -> None:
-    """The store of an operator's application is tested at the start, too."""
+@pytest.mark.parametrize(
+    ("url", "fault", "error"),
+    [
+        (UNREACHABLE, "failed", 50301),
+        ("sqlite:///{}/missing/plants.db", "missing", 50301),
+        ("sqlite:///{}/other.db", "table plants: it has no column name", 50303),
+        (None, r"no shelf is free\. Until", None),
+    ],
+)
+def test_store_that_cannot_be_used(
+    tmp_path: Path, url: str | None, fault: str, error: int | None
+) -> None:
+    """A store, also one of an operator's application, that cannot be used is reported at once."""
     (tmp_path / "own.py").write_text(OWN)
-    with Gunicorn("--pythonpath", str(tmp_path), "own:app") as server:
-        server.wait_for(r"\[ERROR\] The store cannot be used now: no shelf is free\. Until")
+    with closing(sqlite3.connect(tmp_path / "other.db")) as other:
+        other.execute(f"CREATE TABLE plants ({COLUMNS.replace('name', 'title')})")
+    own = () if url else (f"--pythonpath={tmp_path}", "own:app")
+    store = (url or "memory://").format(tmp_path)
+    with Gunicorn(*own, PLANTSTORE_TOKENS=TOKEN, PLANTSTORE_STORE=store) as server:
+        server.wait_for(r"\[ERROR\] The store cannot be used now: .*" + fault)
+        if error:
+            assert server.request(post(new_rose())).error == error
+        assert server.log.count("The store cannot be used") == 1
+        assert "hunter2" not in server.log
 
 
 @pytest.mark.server

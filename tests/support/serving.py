@@ -331,9 +331,9 @@ def post(body: bytes, *headers: str, length: int | None = None) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
 
 
-def chunked(*chunks: bytes, coding: str = "chunked") -> bytes:
+def chunked(*chunks: bytes) -> bytes:
     """Return the bytes of a create request whose body is exactly these chunks."""
-    head = post(b"").replace(b"Content-Length: 0", b"Transfer-Encoding: " + coding.encode())
+    head = post(b"").replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
     return head + b"".join(chunks)
 
 

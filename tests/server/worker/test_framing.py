@@ -4,12 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plantstore.server.worker._framing import (
-    ChunkedBody,
-    EndlessBody,
-    head_end,
-    proxy_header_end,
-)
+from plantstore.server.worker._framing import ChunkedBody, EndlessBody, head_end, proxy_header_end
 from tests.support.serving import chunk
 
 HEAD = b"GET / HTTP/1.1\r\nHost: x\r\nX: \xe9\t\r\n\r\n"

@@ -3,7 +3,6 @@
 import socket
 import struct
 from collections.abc import Iterator
-from contextlib import ExitStack
 
 import pytest
 
@@ -18,8 +17,6 @@ SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
 V2 = SIGNATURE + b"\x21\x11\0\x0c" + socket.inet_aton(ADDRESS) + bytes(4) + struct.pack(">HH", 1, 2)
 # A load balancer that checks the health of the service.
 LOCAL = SIGNATURE + b"\x20\0\0\0"
-# More than the threads of the service.
-CLIENTS = 16
 
 
 def serve(mode: str, *options: str) -> Gunicorn:
@@ -35,8 +32,7 @@ def test_address_of_the_client(mode: str, headers: list[bytes]) -> None:
         for header in headers:
             with server.connect() as connection:
                 for sent in (header, b"", b""):
-                    connection.send(sent + post(b"{}"))
-                    id = connection.receive().headers["x-request-id"]
+                    id = connection.request(sent + post(b"{}")).headers["x-request-id"]
                     assert server.wait_for(rf"(?m)\] (\S*) \"POST .* {id}$")[1] == ADDRESS
 
 
@@ -57,9 +53,7 @@ def test_connection_without_a_client(server: Gunicorn, header: bytes) -> None:
 @pytest.mark.parametrize("header", [V1, V2, V1[:20], V2[:20], V2[:3], LOCAL])
 def test_clients_that_send_only_the_header(server: Gunicorn, header: bytes) -> None:
     """Clients that send the header, or a part of it, and nothing else, do not block others."""
-    with ExitStack() as opened:
-        for _ in range(CLIENTS):
-            opened.enter_context(server.connect()).send(header)
+    with server.clients(16, header):
         assert promptly(server, V2 + post(new_rose())).status == 200
 
 
