@@ -11,8 +11,8 @@ import pytest
 from plantstore.errors import ERRORS
 from plantstore.server.worker._refusals import _REFUSALS
 from tests.support.front import NGINX, Front, front
-from tests.support.serving import Connection, Gunicorn, Response, free_port, post
-from tests.support.sites import BEARER, TOKEN, new_rose
+from tests.support.serving import Gunicorn, Response, free_port, post
+from tests.support.sites import TOKEN, new_rose
 from tests.support.waiting import wait_until
 
 pytestmark = [
@@ -92,16 +92,13 @@ def test_address_and_id_in_each_log(service: Gunicorn, proxy: Front) -> None:
 
     A client can choose neither.
     """
-    forged = {"X-Forwarded-For": "192.0.2.1", "X-Request-ID": "forged"}
-    client = proxy.https("127.0.0.2")
-    client.request("POST", "/garden/plants", b"{}", {**BEARER, **forged})
-    response = client.getresponse()
-    response.read()
-    client.close()
+    request = garden(post(b"{}", "X-Forwarded-For: 192.0.2.1", "X-Request-ID: forged"))
+    with proxy.connect(source="127.0.0.2") as client:
+        response = client.request(request)
     assert response.status == 400
     id = response.headers[ID]
     assert re.fullmatch("[0-9a-f]{32}", id)
-    service.wait_for(rf"40001: .*, address: '127\.0\.0\.2', request: {id}\)")
+    service.wait_for(rf"40003: .*, address: '127\.0\.0\.2', request: {id}\)")
     service.wait_for(rf'(?m)\] 127\.0\.0\.2 "POST /plants HTTP/1\.\d" 400 .* {id}$')
     line = f'127.0.0.2 "POST /garden/plants" 400 .* {id}'
     wait_until(lambda: re.search(line, proxy.log.read_text()) is not None)
@@ -148,9 +145,8 @@ def test_refusals_of_nginx_are_errors(proxy: Front) -> None:
             connection.send_what_is_read(request)
             message = check_error(connection.receive(), number)
         assert message == texts[number] or number == 40000
-    with Connection(proxy.port) as connection:
-        connection.send(garden(post(new_rose())))
-        assert "TLS" in check_error(connection.receive(), 40000)
+    with proxy.connect(tls=False) as connection:
+        assert "TLS" in check_error(connection.request(garden(post(new_rose()))), 40000)
 
 
 def test_too_many_requests(service: Gunicorn) -> None:
@@ -160,10 +156,8 @@ def test_too_many_requests(service: Gunicorn) -> None:
         assert [response.status for response in responses[:2]] == [200, 200]
         check_error(responses[2], 42900)
         assert responses[2].headers["retry-after"] == "1"
-        other = proxy.https("127.0.0.2")
-        other.request("GET", "/garden/docs")
-        assert other.getresponse().status == 200
-        other.close()
+        with proxy.connect(source="127.0.0.2") as other:
+            assert other.request(get("/garden/docs")).status == 200
 
 
 def test_too_many_connections(service: Gunicorn) -> None:

@@ -72,14 +72,40 @@ class Response(NamedTuple):
         return number
 
 
-class Server(AbstractContextManager["Server"]):
+class Endpoint:
+    """What clients connect to: a port of this machine."""
+
+    port: int
+    #: Whether clients use TLS by default.
+    tls = False
+
+    def connect(self, **options: Any) -> "Connection":
+        """Open a connection, with the options of :class:`Connection`."""
+        return Connection(self.port, **{"tls": self.tls, **options})
+
+    @contextmanager
+    def clients(
+        self, number: int, sent: bytes = b"", **options: Any
+    ) -> Iterator[list["Connection"]]:
+        """Provide connections, each of which has sent these bytes."""
+        with ExitStack() as opened:
+            clients = []
+            for _ in range(number):
+                clients.append(opened.enter_context(self.connect(**options)))
+                clients[-1].send(sent)
+            yield clients
+
+    def request(self, request: bytes) -> Response:
+        """Send one request on a new connection and return the response."""
+        with self.connect() as connection:
+            return connection.request(request)
+
+
+class Server(AbstractContextManager["Server"], Endpoint):
     """`python -m COMMAND` in the project's folder, with additional environment variables.
 
     :param cwd: another folder.
     """
-
-    #: Whether clients use TLS by default.
-    tls = False
 
     def __init__(self, *command: str, cwd: Path = ROOT, **environment: str) -> None:
         # A file: a pipe that is not read would block the server when it is full.
@@ -143,27 +169,6 @@ class Server(AbstractContextManager["Server"]):
             time.sleep(0.01)
         return found
 
-    def connect(self, **options: Any) -> "Connection":
-        """Open a connection, with the options of :class:`Connection`."""
-        return Connection(self.port, **{"tls": self.tls, **options})
-
-    @contextmanager
-    def clients(
-        self, number: int, sent: bytes = b"", **options: Any
-    ) -> Iterator[list["Connection"]]:
-        """Provide connections, each of which has sent these bytes."""
-        with ExitStack() as opened:
-            clients = []
-            for _ in range(number):
-                clients.append(opened.enter_context(self.connect(**options)))
-                clients[-1].send(sent)
-            yield clients
-
-    def request(self, request: bytes) -> Response:
-        """Send one request on a new connection and return the response."""
-        with self.connect() as connection:
-            return connection.request(request)
-
 
 class Gunicorn(Server):
     """`gunicorn ARGUMENTS`."""
@@ -226,16 +231,24 @@ class Connection(AbstractContextManager["Connection"]):
     :param path: the path of its Unix socket, to be used instead of the port.
     :param unread: the bytes that it accepts at most before the test reads them; 0 is many.
     :param tls: whether it uses TLS.
+    :param source: the address of the client.
     """
 
     def __init__(
-        self, port: int, path: Path | None = None, unread: int = 0, tls: bool = False
+        self,
+        port: int,
+        path: Path | None = None,
+        unread: int = 0,
+        tls: bool = False,
+        source: str = "",
     ) -> None:
         self._socket = socket.socket(socket.AF_UNIX if path else socket.AF_INET)
         self._socket.settimeout(LIMIT)
         if unread:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, unread)
         try:
+            if source:
+                self._socket.bind((source, 0))
             self._socket.connect(str(path) if path else ("127.0.0.1", port))
             if tls:
                 self._socket = tls_context().wrap_socket(self._socket)
