@@ -6,7 +6,6 @@ import signal
 import sqlite3
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -28,19 +27,16 @@ class Server:
     """The process of a database server."""
 
     command: list[Any]
-    # A command that succeeds when the server accepts connections.
-    check: list[Any]
-    # The signal at which the server stops without waiting for its clients.
-    stop_signal: signal.Signals
-    # The arguments of subprocess.Popen: folder, environment and user.
-    options: dict[str, Any]
+    check: list[Any]  # It succeeds when the server accepts connections.
+    stop_signal: signal.Signals  # At this signal, it stops without waiting for its clients.
+    options: dict[str, Any]  # Arguments of subprocess.Popen: folder, environment and user.
 
     def start(self) -> None:
         """Start the server; return when it accepts connections."""
         with tempfile.TemporaryFile() as output:
             self.process = subprocess.Popen(self.command, stderr=output, **self.options)
             try:
-                self._wait_until_ready()
+                wait_until(self._is_ready)
             except BaseException:
                 self.process.kill()
                 self.process.wait(LIMIT)
@@ -48,12 +44,9 @@ class Server:
                 print(output.read().decode(errors="replace"))  # In the report of the test.
                 raise
 
-    def _wait_until_ready(self) -> None:
-        deadline = time.monotonic() + LIMIT
-        while subprocess.run(self.check, capture_output=True, check=False).returncode != 0:
-            assert self.process.poll() is None, "the database server exited at start"
-            assert time.monotonic() < deadline, "the database server accepts no connections"
-            time.sleep(0.05)
+    def _is_ready(self) -> bool:
+        assert self.process.poll() is None, "the database server exited at start"
+        return subprocess.run(self.check, capture_output=True, check=False).returncode == 0
 
     def stop(self) -> None:
         """Stop the server; return when its process has ended."""
@@ -160,13 +153,40 @@ def sqlite_wal() -> Iterator[Place]:
 @contextmanager
 def postgresql() -> Iterator[Place]:
     """Run a PostgreSQL server."""
-    programs = postgresql_programs()
     with server_folder("postgres") as (folder, options):
-        data, port = folder / "data", free_port()
-        create_postgresql(programs, data, options)
-        serve, check = postgresql_commands(programs, data, port)
-        with Server(serve, check, signal.SIGINT, options).running() as server:
-            yield Place(f"postgresql+psycopg://plants@127.0.0.1:{port}/postgres", server)
+        server = PostgreSQL(folder / "data", options)
+        server.create()
+        with server.running():
+            yield Place(f"postgresql+psycopg://plants@127.0.0.1:{server.port}/postgres", server)
+
+
+class PostgreSQL(Server):
+    """A PostgreSQL server. Its role ``plants`` needs no password.
+
+    :param data: the folder of its files.
+    :param options: as those of :class:`Server`.
+    :param arguments: more arguments of the command.
+    """
+
+    def __init__(self, data: Path, options: dict[str, Any], *arguments: str) -> None:
+        self.data, self.port = data, free_port()
+        serve: list[Any] = [postgresql_programs() / "postgres", "-D", data, "-p", str(self.port)]
+        serve += ["-k", data.parent, *arguments]
+        super().__init__(serve, readiness(self.port), signal.SIGINT, options)
+
+    def create(self) -> None:
+        """Create the files of the server."""
+        create: list[Any] = [
+            postgresql_programs() / "initdb",
+            "-D",
+            self.data,
+            "-U",
+            "plants",
+            "-A",
+            "trust",
+        ]
+        create += ["-E", "UTF8", "--locale=C"]
+        subprocess.run(create, check=True, capture_output=True, **self.options)
 
 
 def postgresql_programs() -> Path:
@@ -175,19 +195,6 @@ def postgresql_programs() -> Path:
     if not folders:
         pytest.skip("apt-get install postgresql")
     return folders[-1]
-
-
-def create_postgresql(programs: Path, data: Path, options: dict[str, Any]) -> None:
-    """Create the files of a PostgreSQL server. Its role ``plants`` needs no password."""
-    create: list[Any] = [programs / "initdb", "-D", data, "-U", "plants", "-A", "trust"]
-    create += ["-E", "UTF8", "--locale=C"]
-    subprocess.run(create, check=True, capture_output=True, **options)
-
-
-def postgresql_commands(programs: Path, data: Path, port: int) -> tuple[list[Any], list[Any]]:
-    """Return the command of a PostgreSQL server, and the one that checks it."""
-    serve = [programs / "postgres", "-D", data, "-p", str(port), "-k", data.parent]
-    return serve, readiness(port)
 
 
 def readiness(port: int) -> list[Any]:
@@ -258,9 +265,8 @@ def _memory_folder() -> str | None:
     Otherwise the installation of a server can make other tests wait for the disk for seconds.
     """
     folder = "/dev/shm"
-    if os.access(folder, os.W_OK) and shutil.disk_usage(folder).free > 2**30:
-        return folder
-    return None
+    has_space = os.access(folder, os.W_OK) and shutil.disk_usage(folder).free > 2**30
+    return folder if has_space else None
 
 
 def children(parent: int) -> list[int]:
