@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import subprocess
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 from tests.support.fresh import run
 from tests.support.serving import LIMIT, ROOT, Gunicorn, free_port, post
 from tests.support.sites import TOKEN, new_rose
-from tests.support.waiting import wait_until
+from tests.support.waiting import program, wait_until
 
 pytestmark = [
     pytest.mark.deploy,
@@ -83,17 +82,11 @@ def test_dashboard(tmp_path: Path) -> None:
         text = CONFIGURATION.format(alerts=ALERTS, token=TOKEN, port=service.port)
         configuration.write_text(text)
         command = ["prometheus", f"--config.file={configuration}", "--log.level=error"]
-        command += [
-            f"--storage.tsdb.path={tmp_path}/data",
-            f"--web.listen-address=127.0.0.1:{port}",
-        ]
-        with subprocess.Popen(command) as process:
-            try:
-                count = 'plantstore_request_duration_seconds_count{outcome="ok"}'
-                wait_until(partial(requested, count))
-                database.unlink()
-                assert service.request(post(new_rose())).status == 503
-                for query in expressions():
-                    wait_until(partial(requested, query))
-            finally:
-                process.terminate()
+        command += [f"--storage.tsdb.path={tmp_path}/data"]
+        with program(port, [*command, f"--web.listen-address=127.0.0.1:{port}"]):
+            count = 'plantstore_request_duration_seconds_count{outcome="ok"}'
+            wait_until(partial(requested, count))
+            database.unlink()
+            assert service.request(post(new_rose())).status == 503
+            for query in expressions():
+                wait_until(partial(requested, query))

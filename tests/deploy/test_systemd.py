@@ -132,8 +132,8 @@ def test_commands_as_an_ordinary_user(folder: Path) -> None:
             try:
                 with Connection(listener.getsockname()[1]) as connection:
                     token = (folder / "token").read_bytes()
-                    connection.send(post(new_rose()).replace(TOKEN.encode(), token))
-                    assert connection.receive().status == 200
+                    request = post(new_rose()).replace(TOKEN.encode(), token)
+                    assert connection.request(request).status == 200
             finally:
                 (service,) = children(process.pid)
                 os.kill(service, signal.SIGTERM)

@@ -2,7 +2,6 @@
 
 import re
 import shlex
-import subprocess
 import sys
 import tarfile
 from configparser import RawConfigParser
@@ -16,8 +15,8 @@ from packaging.metadata import Metadata
 
 from plantstore import __version__
 from tests.support.fresh import ENVIRONMENT, copy_project, run
-from tests.support.serving import ROOT, Connection, free_port, listening, post
-from tests.support.waiting import wait_until
+from tests.support.serving import ROOT, Connection, free_port, post
+from tests.support.waiting import program
 
 pytestmark = pytest.mark.build
 
@@ -155,12 +154,7 @@ def test_wheel_serves_on_each_python(version: str, tmp_path: Path) -> None:
     port = free_port()
     settings = {"PLANTSTORE_TOKENS": "s3cret", "PLANTSTORE_METRICS": "1"}
     command = ["env/bin/plantstore", "serve", f"--bind=127.0.0.1:{port}", "--store=sqlite:///a.db"]
-    with subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT | settings) as server:
-        try:
-            wait_until(lambda: server.poll() is not None or listening(port))
-            with Connection(port) as client:
-                client.send(post(b'{"id":1,"name":"Rose"}'))
-                assert client.receive().status == 200
-        finally:
-            server.terminate()
+    running = program(port, command, cwd=tmp_path, env=ENVIRONMENT | settings)
+    with running as server, Connection(port) as client:
+        assert client.request(post(b'{"id":1,"name":"Rose"}')).status == 200
     assert server.returncode == 0

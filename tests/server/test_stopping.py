@@ -10,9 +10,9 @@ from contextlib import contextmanager
 import pytest
 
 from tests.support.databases import children
-from tests.support.serving import LIMIT, PATIENCE, ROOT, Connection, free_port, listening, post
+from tests.support.serving import LIMIT, PATIENCE, ROOT, Connection, free_port, post
 from tests.support.sites import TOKEN, new_rose
-from tests.support.waiting import has_ended, wait_until
+from tests.support.waiting import has_ended, program, wait_until
 
 pytestmark = pytest.mark.server
 
@@ -27,10 +27,9 @@ def blocked() -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     with (
         open(reading, "rb"),
         open(writing, "wb", buffering=0) as log,
-        subprocess.Popen(command, cwd=ROOT, env=settings, stdout=log, stderr=log) as process,
+        program(port, command, cwd=ROOT, env=settings, stdout=log, stderr=log) as process,
     ):
         try:
-            wait_until(lambda: listening(port))
             with Connection(port) as connection:
                 assert connection.request(post(new_rose())).status == 200
             fill(writing)

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,8 +9,8 @@ from tempfile import TemporaryDirectory
 
 from tests.support.certificates import with_certificate
 from tests.support.readme import block
-from tests.support.serving import LIMIT, ROOT, Endpoint, free_port, listening
-from tests.support.waiting import wait_until
+from tests.support.serving import ROOT, Endpoint, free_port
+from tests.support.waiting import program
 
 NGINX = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
 _KINDS = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
@@ -53,20 +52,6 @@ def configured(folder: Path, port: int, backend: int, replaced: dict[str, str]) 
 
 
 @contextmanager
-def running(program: str, folder: Path, configuration: str, port: int) -> Iterator[None]:
-    """Run nginx with a configuration, in which it listens on a port."""
-    (folder / "nginx.conf").write_text(configuration)
-    with subprocess.Popen([program, "-e", "stderr", "-c", folder / "nginx.conf"]) as process:
-        try:
-            wait_until(lambda: process.poll() is not None or listening(port))
-            assert process.poll() is None
-            yield
-        finally:
-            process.terminate()
-            process.wait(LIMIT)
-
-
-@contextmanager
 def front(backend: int, replaced: dict[str, str] | None = None) -> Iterator[Front]:
     """Run nginx with deploy/nginx.conf in front of a service that has this port.
 
@@ -79,18 +64,21 @@ def front(backend: int, replaced: dict[str, str] | None = None) -> Iterator[Fron
         folder = Path(name)
         folder.chmod(0o755)
         with_certificate(folder)
-        text = configured(folder, port, backend, replaced or {})
-        with running(NGINX, folder, text, port):
+        file = folder / "nginx.conf"
+        file.write_text(configured(folder, port, backend, replaced or {}))
+        with program(port, [NGINX, "-e", "stderr", "-c", file]):
             yield Front(port, folder / "access.log")
 
 
 @contextmanager
-def nginx(program: str, folder: Path, backend: int) -> Iterator[int]:
+def nginx(command: str, folder: Path, backend: int) -> Iterator[int]:
     """Run nginx with the configuration of docs/operating.md, and return its port.
 
     :param backend: the port of the service, which nginx serves at /garden/.
     """
     port = free_port()
     location = block("nginx", "docs/operating.md").replace(":8000/", f":{backend}/")
-    with running(program, folder, _OPERATING.format(folder, port, location), port):
+    file = folder / "nginx.conf"
+    file.write_text(_OPERATING.format(folder, port, location))
+    with program(port, [command, "-e", "stderr", "-c", file]):
         yield port

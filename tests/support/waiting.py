@@ -2,12 +2,15 @@
 
 import os
 import signal
+import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from tests.support.serving import LIMIT
+from tests.support.serving import LIMIT, listening
 
 
 def wait_for_ended_threads() -> None:
@@ -46,3 +49,16 @@ def has_ended(process: int) -> bool:
         return state(process) == "Z"
     except FileNotFoundError:
         return True
+
+
+@contextmanager
+def program(port: int, command: Sequence[Any], **options: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a program for the duration of the block, in which it listens on a port."""
+    with subprocess.Popen(command, **options) as process:
+        try:
+            wait_until(lambda: process.poll() is not None or listening(port))
+            assert process.poll() is None, "the program has ended"
+            yield process
+        finally:
+            process.terminate()
+            process.wait(LIMIT)
