@@ -30,20 +30,13 @@ class Clients:
     """
 
     def __init__(
-        self,
-        port: int,
-        first: int = 0,
-        number: int = 8,
-        *,
-        kept: bool = True,
-        pause: float = 0.03,
+        self, port: int, first: int = 0, number: int = 8, *, kept: bool = True, pause: float = 0.03
     ) -> None:
         self.sent: set[Plant] = set()
         self.acknowledged: set[Plant] = set()
-        # The number of requests that got 503, and of those without a response.
-        self.refused = self.unanswered = 0
-        # The number of connections that the system has refused, because no service listens.
-        self.unconnected = 0
+        # The requests that got 503, those without a response, and the connections that the system
+        # has refused, because no service listens.
+        self.refused = self.unanswered = self.unconnected = 0
         # When each response began and ended, and its status.
         self.responses: list[tuple[float, float, int]] = []
         self._port, self._ids, self._ended = port, count(first), Event()

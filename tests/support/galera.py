@@ -54,15 +54,16 @@ class Node(Server):
 
     @contextmanager
     def isolated(self) -> Iterator[None]:
-        """Separate the node from the others for the duration of the block.
+        """Separate the node from the others, without its clients, for the duration of the block.
 
-        It still accepts connections. After some seconds it answers most statements with error 1047.
+        After some seconds it answers most statements with error 1047.
         """
-        self.execute("SET GLOBAL wsrep_provider_options = 'gmcast.isolate=1'")
+        isolate = "SET GLOBAL wsrep_provider_options = 'gmcast.isolate={}'"
+        self.execute(isolate.format(1))
         try:
             yield
         finally:
-            self.execute("SET GLOBAL wsrep_provider_options = 'gmcast.isolate=0'")
+            self.execute(isolate.format(0))
 
     def execute(self, *statements: str) -> list[tuple[Any, ...]]:
         """Execute statements on one connection, and return the rows of the last one."""
@@ -78,12 +79,11 @@ class Node(Server):
 
     def is_ready(self, size: int) -> bool:
         """Return whether the node executes statements, in a cluster of this size."""
-        try:
-            rows = self.execute("SHOW STATUS LIKE 'wsrep\\_%'")
-        except pymysql.MySQLError:
-            return False
         state = [("ready", "ON"), ("local_state_comment", "Synced"), ("cluster_size", str(size))]
-        return all((f"wsrep_{name}", value) in rows for name, value in state)
+        with suppress(pymysql.MySQLError):
+            rows = self.execute("SHOW STATUS LIKE 'wsrep\\_%'")
+            return all((f"wsrep_{name}", value) in rows for name, value in state)
+        return False
 
 
 @dataclass
@@ -125,11 +125,11 @@ class Galera:
         """Drop the table of plants on all nodes."""
 
         def is_dropped() -> bool:
-            try:
+            # While another node joins, a node is not always ready.
+            with suppress(pymysql.MySQLError):
                 self.nodes[0].execute("DROP TABLE IF EXISTS plants.plants")
-            except pymysql.MySQLError:  # While another node joins, a node is not always ready.
-                return False
-            return True
+                return True
+            return False
 
         wait_until(is_dropped)
 

@@ -40,12 +40,7 @@ def pgbouncer(place: Place, pool_mode: str) -> Iterator[Place]:
         pytest.skip("apt-get install pgbouncer")
     with server_folder("postgres") as (folder, options):
         port, file = free_port(), folder / "pgbouncer.ini"
-        configuration = _CONFIGURATION.format(
-            server_port=make_url(place.url).port,
-            port=port,
-            pool_mode=pool_mode,
-            pool_size=POOL_SIZES[pool_mode],
-        )
-        file.write_text(configuration)
+        names = {"port": port, "server_port": make_url(place.url).port, "pool_mode": pool_mode}
+        file.write_text(_CONFIGURATION.format(**names, pool_size=POOL_SIZES[pool_mode]))
         with Server([program, file], readiness(port), signal.SIGTERM, options).running() as server:
             yield Place(f"postgresql://plants@127.0.0.1:{port}/postgres?pgbouncer=true", server)
