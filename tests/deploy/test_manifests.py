@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+from itertools import product
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -44,10 +45,9 @@ def test_kubernetes_objects_are_valid() -> None:
     """
     import kubernetes_validate
 
-    secret, service, deployment = objects(KUBERNETES)
-    for object in (secret, service, deployment):
-        for version in ("1.30", "1.37"):
-            kubernetes_validate.validate(object, version, strict=True)
+    secret, _, deployment = kinds = objects(KUBERNETES)
+    for kind, version in product(kinds, ("1.30", "1.37")):
+        kubernetes_validate.validate(kind, version, strict=True)
     (token,) = read_tokens(secret["stringData"]["tokens"])
     assert token.client == "nursery"
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
