@@ -67,10 +67,7 @@ def test_backup_of_sqlite(place: Place, folder: Path) -> None:
 
 @only(postgresql)
 def test_backup_of_postgresql(place: Place, folder: Path) -> None:
-    """The unit copies the table of PostgreSQL. A backup that fails keeps the copy of that day.
-
-    The URL may end in plantstore's own option ``connections``.
-    """
+    """The unit copies the table of PostgreSQL. A backup that fails keeps the copy of that day."""
     url = make_url(place.url).set(drivername="postgresql")
     with open_store(place.url) as store:
         store.add(ROSE_PLANT)

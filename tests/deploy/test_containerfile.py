@@ -28,10 +28,7 @@ PACKAGES = "python3,python3-venv,ca-certificates"
 
 @pytest.fixture
 def buildah(tmp_path: Path) -> Iterator[str]:
-    """Return the command of buildah, which has built the image `plantstore`.
-
-    It needs neither a daemon nor a namespace.
-    """
+    """Return the command of buildah, which has built the image `plantstore` without a daemon."""
     folder = tmp_path
     buildah = f"buildah --root {folder}/root --runroot {folder}/run --storage-driver vfs"
     run(f"mmdebstrap --quiet --variant=minbase --include={PACKAGES} bookworm base.tar", folder)
@@ -51,11 +48,7 @@ def buildah(tmp_path: Path) -> Iterator[str]:
 
 
 def test_image_serves_plants(buildah: str, tmp_path: Path) -> None:
-    """A container of the image serves plants as its own user, and writes only to /tmp.
-
-    Its health check succeeds while it runs, and fails afterwards. It has the package, but not the
-    repository.
-    """
+    """A container of the image serves as its own user, is healthy, and writes only to /tmp."""
     inspected = orjson.loads(run(f"{buildah} inspect --type image localhost/plantstore", tmp_path))
     image: dict[str, Any] = inspected["Docker"]["config"]
     assert image["User"] == "10001:10001"

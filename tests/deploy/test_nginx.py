@@ -64,10 +64,7 @@ def check_error(response: Response, number: int) -> str:
 
 
 def test_service_through_nginx(proxy: Front) -> None:
-    """A plant can be created over TLS, below a prefix. Errors of the service are not changed.
-
-    The page is served, and the URL of the document is relative to where a client gets it.
-    """
+    """The service is below a prefix, over TLS: its plants, its Errors, its page, its document."""
     response = proxy.request(garden(post(new_rose())))
     assert (response.status, json.loads(response.body)["name"]) == (200, "Rose")
     document = json.loads(proxy.request(get("/garden/openapi.json")).body)
@@ -88,10 +85,7 @@ def test_service_without_a_prefix(service: Gunicorn) -> None:
 
 
 def test_address_and_id_in_each_log(service: Gunicorn, proxy: Front) -> None:
-    """The logs of nginx and of the service have the client's address and one id of the request.
-
-    A client can choose neither.
-    """
+    """Each log has the address and one id of a request. A client can choose neither."""
     request = garden(post(b"{}", "X-Forwarded-For: 192.0.2.1", "X-Request-ID: forged"))
     with proxy.connect(source="127.0.0.2") as client:
         response = client.request(request)
@@ -135,10 +129,7 @@ REFUSED = [
 
 
 def test_refusals_of_nginx_are_errors(proxy: Front) -> None:
-    """What nginx itself refuses is an Error in JSON, with the number that the service uses.
-
-    A request without TLS is 40000: nginx does not pass it on.
-    """
+    """What nginx itself refuses is an Error in JSON, with the number that the service uses."""
     texts = dict(_REFUSALS.values()) | {number: ERRORS[number][0] for number in ERRORS}
     for request, number in REFUSED:
         with proxy.connect() as connection:
@@ -177,10 +168,7 @@ def test_too_many_connections(service: Gunicorn) -> None:
 
 
 def test_service_that_does_not_run_or_is_too_slow() -> None:
-    """If the service does not run or answer in time, the response is 50200 or 50400.
-
-    It has Retry-After.
-    """
+    """If the service does not run, or is too slow, the Error 50200 or 50400 has Retry-After."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         for port, number in ((free_port(), 50200), (silent.getsockname()[1], 50400)):
             with front(port, {"proxy_read_timeout 40s": "proxy_read_timeout 1s"}) as proxy:

@@ -66,10 +66,7 @@ def expressions() -> list[str]:
 
 
 def test_dashboard(tmp_path: Path) -> None:
-    """Each query of the dashboard has results for a service that adds plants, and then fails.
-
-    The service has the metrics of the alerts.
-    """
+    """Each query of the dashboard, and each metric of the alerts, has results for a service."""
     database, configuration, port = tmp_path / "plants.db", tmp_path / "own.yml", free_port()
     settings = {"PLANTSTORE_METRICS": "1", "PLANTSTORE_STORE": f"sqlite:///{database}"}
     with Gunicorn(PLANTSTORE_TOKENS=TOKEN, **settings) as service:

@@ -66,10 +66,7 @@ def command(name: str, folder: Path) -> list[str]:
 
 @pytest.fixture
 def folder(public_folder: Path) -> Path:
-    """Return the folder in which the commands of docs/deploy.md install the service.
-
-    USER owns its folder `state`, which is empty.
-    """
+    """Return the folder in which the commands of docs/deploy.md install the service."""
     (public_folder / "state").mkdir()
     os.chown(public_folder / "state", USER, USER)
     copy_project(public_folder / "source")
@@ -95,10 +92,7 @@ def analyze(arguments: str) -> str:
 
 
 def test_units_are_valid(tmp_path: Path) -> None:
-    """Systemd accepts the units without a warning. The exposure of the service is at most 2.0.
-
-    The service needs its socket, which exists before it, and is enabled and started with it.
-    """
+    """Systemd accepts the units. The exposure is at most 2.0, and the service has its socket."""
     units = [UNIT, SOCKET, *(ROOT / "deploy").glob("plantstore-backup.*")]
     for unit in units:
         (tmp_path / unit.name).write_text(unit.read_text().replace(PROGRAM, "/bin/true"))
@@ -115,11 +109,7 @@ def test_units_are_valid(tmp_path: Path) -> None:
 
 
 def test_commands_as_an_ordinary_user(folder: Path) -> None:
-    """ExecStartPre and ExecStart work for an ordinary user in an empty folder, with the example.
-
-    The unit permits every system call that the service makes. The commands of docs/deploy.md
-    install a new version, and check it with the settings.
-    """
+    """The unit and docs/deploy.md work for an ordinary user, with the system calls of the unit."""
     calls = folder / "state" / "calls"
     as_user: dict[str, Any] = {"user": USER, "group": USER, "extra_groups": []}
     as_user |= {"env": environment(folder), "cwd": folder / "state"}

@@ -88,10 +88,7 @@ def links(description: str) -> list[str]:
 
 
 def test_metadata() -> None:
-    """The metadata name the licence as an SPDX expression, and each Python that is supported.
-
-    On a package index, each link of the README works; without an address, none is to a file.
-    """
+    """The metadata name the licence and each Python. On a package index, each link works."""
     with ZipFile(WHEEL) as wheel:
         about = Metadata.from_email(wheel.read(f"{NAME}.dist-info/METADATA"))
     assert (about.license_expression, about.license_files) == ("MIT", ["LICENSE"])

@@ -27,10 +27,7 @@ for name in ("Rose", "Lily"):
 
 
 def test_store_of_the_docs_in_a_package_of_its_own(tmp_path: Path) -> None:
-    """The document's store passes the shipped suite, and works by URL once it is installed.
-
-    `plantstore import` says that it cannot import.
-    """
+    """The document's store passes the shipped suite, and works by URL once it is installed."""
     copy_project(tmp_path)
     package = tmp_path / "plantstore-folder"
     package.mkdir()

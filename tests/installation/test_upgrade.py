@@ -46,10 +46,7 @@ def message(port: int) -> str:
 
 
 def test_upgrade_under_load(tmp_path: Path) -> None:
-    """An installation and a restart bring a new version, without a request that fails.
-
-    The socket outlives the service, as with deploy/plantstore.socket.
-    """
+    """An installation and a restart bring a new version, without a request that fails."""
     project = copy_project(tmp_path / "project")
     run(f"python3 -m venv env && env/bin/pip install -q '{project}[gunicorn,sqlite]'", tmp_path)
     wheel = wheel_of_another_version(tmp_path)

@@ -15,10 +15,7 @@ from tests.support.waiting import wait_until
 
 
 def test_keep_alive(server: Gunicorn) -> None:
-    """A connection stays open after each request, whether accepted or refused.
-
-    Pipelined requests get their responses in order, whether their bodies were read or not.
-    """
+    """A connection stays open after each request, whether accepted or refused, or pipelined."""
     requests = [
         (post(new_rose()), 200),
         (post(b"{"), 400),
@@ -51,10 +48,7 @@ def test_body_that_ends_early(server: Gunicorn) -> None:
 
 
 def test_chunked_body_over_the_limit_is_refused(server: Gunicorn) -> None:
-    """A chunked body over the limit is 41301, even if everything over it is white space.
-
-    One of the maximum size may arrive in thousands of chunks.
-    """
+    """A chunked body over the limit is 41301, even if all over it is white space."""
     body = new_rose()
     spaces = 65_536 - len(body)
     padding = chunk(b" " * 16) * (spaces // 16) + chunk(b" ") * (spaces % 16)
@@ -77,11 +71,7 @@ HEADERS = [
 
 
 def test_unusual_headers(server: Gunicorn) -> None:
-    """No header of a client changes the path of the service or makes it fail.
-
-    Duplicate, non-ASCII and empty Authorization headers are unauthorized. A Transfer-Encoding other
-    than chunked is refused with 40001, even if the bytes are JSON.
-    """
+    """No header of a client makes the service fail, or changes its path. Wrong ones are Errors."""
     for old, new, error in HEADERS:
         response = server.request(post(new_rose()).replace(old, new))
         assert response.status == 200 if error is None else response.error == error

@@ -30,11 +30,7 @@ FAULTS = ["", "# none\n", "two\nthr#ee\n", None]
 
 
 def test_broken_file_of_tokens(tmp_path: Path) -> None:
-    """A reload with a broken, empty or missing file of tokens is refused in one line.
-
-    The old tokens stay in use. When the file is right, SIGHUP replaces the workers, and the new
-    ones accept its tokens.
-    """
+    """A reload with a broken file of tokens is refused in one line: the old ones stay in use."""
     with served(tmp_path) as server:
         old = workers(server)
         for fault in FAULTS:
@@ -54,10 +50,7 @@ def test_broken_file_of_tokens(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("preload", ["", "preload_app = True"])
 def test_worker_that_starts_while_the_file_is_broken(tmp_path: Path, preload: str) -> None:
-    """A worker that starts while the file of tokens is broken refuses requests, and says why.
-
-    It accepts no token, also none that was revoked, and reads the file as soon as it is right.
-    """
+    """A worker that starts while the file of tokens is broken accepts none, until it is right."""
     with served(tmp_path, config=preload) as server:
         for number, fault in enumerate(FAULTS):
             old, new = (("one", "two"), ("two", "one"))[number % 2]

@@ -50,10 +50,7 @@ def test_serve_from_any_folder(tmp_path: Path) -> None:
 
 @pytest.mark.server
 def test_options_of_gunicorn(tmp_path: Path) -> None:
-    """Options of gunicorn may follow two dashes; a file adds to the configuration.
-
-    A token that gunicorn's option --env sets is in no log, also at the level debug.
-    """
+    """Options of gunicorn may follow two dashes. A token of its option --env is in no log."""
     (tmp_path / "own.py").write_text("proc_name = 'garden'\nthreads = 5\n")
     options = ("-c", "own.py", "--access-logfile=-", "--log-level=debug")
     with serve("--", *options, f"--env=PLANTSTORE_TOKENS={TOKEN}", folder=tmp_path) as server:

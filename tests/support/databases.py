@@ -73,10 +73,7 @@ class Server:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Suspend all processes of the server for the duration of the block.
-
-        Its connections stay open.
-        """
+        """Suspend all processes of the server for the block. Its connections stay open."""
         # The parent comes first, so that it starts no process that is not suspended.
         suspend(self.process.pid)
         processes = [self.process.pid, *children(self.process.pid)]
@@ -244,10 +241,7 @@ def only(*places: Any) -> pytest.MarkDecorator:
 
 @contextmanager
 def server_folder(user: str) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Provide a temporary folder, and the options to run a server as a user that owns it.
-
-    None of the servers runs as root.
-    """
+    """Provide a temporary folder, and the options to run a server as its owner, not as root."""
     with tempfile.TemporaryDirectory(
         prefix="plantstore-", dir=_memory_folder(), ignore_cleanup_errors=True
     ) as name:

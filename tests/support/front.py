@@ -53,10 +53,7 @@ def configured(folder: Path, port: int, backend: int, replaced: dict[str, str]) 
 
 @contextmanager
 def front(backend: int, replaced: dict[str, str] | None = None) -> Iterator[Front]:
-    """Run nginx with deploy/nginx.conf in front of a service that has this port.
-
-    :param replaced: replaces parts of its configuration.
-    """
+    """Run nginx with deploy/nginx.conf, in which parts are replaced, in front of a service."""
     assert NGINX is not None
     port = free_port()
     # The workers of nginx are processes of another user.
@@ -72,10 +69,7 @@ def front(backend: int, replaced: dict[str, str] | None = None) -> Iterator[Fron
 
 @contextmanager
 def nginx(command: str, folder: Path, backend: int) -> Iterator[int]:
-    """Run nginx with the configuration of docs/operating.md, and return its port.
-
-    :param backend: the port of the service, which nginx serves at /garden/.
-    """
+    """Run nginx with the configuration of docs/operating.md, and return its port."""
     port = free_port()
     location = block("nginx", "docs/operating.md").replace(":8000/", f":{backend}/")
     file = folder / "nginx.conf"

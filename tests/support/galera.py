@@ -54,10 +54,7 @@ class Node(Server):
 
     @contextmanager
     def isolated(self) -> Iterator[None]:
-        """Separate the node from the others, without its clients, for the duration of the block.
-
-        After some seconds it answers most statements with error 1047.
-        """
+        """Separate the node from the others for the block. It soon answers with error 1047."""
         isolate = "SET GLOBAL wsrep_provider_options = 'gmcast.isolate={}'"
         self.execute(isolate.format(1))
         try:

@@ -20,10 +20,7 @@ class Operation(NamedTuple):
 
 
 def outcome(operation: Operation, stored: str | None) -> tuple[int, str | None]:
-    """Return the status that an operation must get, and the name that is stored afterwards.
-
-    :param stored: the name that is stored before it, or ``None`` if there is no plant.
-    """
+    """Return the status that an operation must get, and the name that is stored afterwards."""
     if operation.kind == "create":
         return (200, operation.name) if stored is None else (400, stored)
     if stored is None:

@@ -31,10 +31,7 @@ default_pool_size = {pool_size}
 
 @contextmanager
 def pgbouncer(place: Place, pool_mode: str) -> Iterator[Place]:
-    """Run PgBouncer in front of the PostgreSQL server of a place.
-
-    :param pool_mode: ``session`` or ``transaction``.
-    """
+    """Run PgBouncer in its ``session`` or ``transaction`` mode in front of a PostgreSQL server."""
     program = shutil.which("pgbouncer", path=PATH)
     if program is None:
         pytest.skip("apt-get install pgbouncer")

@@ -13,10 +13,7 @@ from tests.support.serving import LIMIT
 
 
 class Proxy:
-    """A proxy on a port of its own, in front of the database server of a place.
-
-    It knows its ``url``, the open connections of ``clients``, and how many it has ``accepted``.
-    """
+    """A proxy on a port of its own, in front of the database server of a place."""
 
     def __init__(self, place: Place) -> None:
         # The seconds by which each packet to the server, and from it, is late.

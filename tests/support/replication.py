@@ -63,10 +63,7 @@ class Pair:
         return f"postgresql://plants@/postgres?host=127.0.0.1,127.0.0.1&port={ports}"
 
     def promote(self) -> None:
-        """Make the standby a primary without a standby; return when it accepts plants.
-
-        The old primary must have been killed, or be frozen until it is killed.
-        """
+        """Make the standby a primary. The old one must be killed, or frozen until it is killed."""
         assert self.standby.execute("SELECT pg_promote()") == [(True,)]
 
     def waiting(self) -> int:

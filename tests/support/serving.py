@@ -102,10 +102,7 @@ class Endpoint:
 
 
 class Server(AbstractContextManager["Server"], Endpoint):
-    """`python -m COMMAND` in the project's folder, with additional environment variables.
-
-    :param cwd: another folder.
-    """
+    """`python -m COMMAND` in the project's folder, or another one, with more variables."""
 
     def __init__(self, *command: str, cwd: Path = ROOT, **environment: str) -> None:
         # A file: a pipe that is not read would block the server when it is full.
@@ -322,10 +319,7 @@ class Connection(AbstractContextManager["Connection"]):
 
 
 def promptly(server: Server, request: bytes, **options: Any) -> Response:
-    """Return the response that another client gets in a reasonable time.
-
-    :param options: the options of :class:`Connection`.
-    """
+    """Return the response that another client gets in a reasonable time."""
     with server.connect(**options) as connection:
         connection.limit(PATIENCE)
         return connection.request(request)

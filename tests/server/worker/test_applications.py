@@ -140,10 +140,7 @@ def app(environ, start_response):
 
 
 def test_request_that_arrives_while_all_threads_are_busy(tmp_path: Path) -> None:
-    """A request that has arrived in time is complete, however late a thread looks at it.
-
-    It has less time for the database.
-    """
+    """A request that waits for a thread is complete, and has less time for the database."""
     lines = ("threads, loglevel = 1, 'debug'", constants(_READ_TIMEOUT=1))
     with (
         serve(tmp_path, SIZE, *lines) as server,

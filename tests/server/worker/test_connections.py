@@ -31,10 +31,7 @@ CLOSE = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 
 
 def test_pipelined_request_in_pieces(server: Gunicorn) -> None:
-    """A pipelined request that arrives in pieces, with others before and after it, is complete.
-
-    A client that then ends its side of the connection gets the responses to all of its requests.
-    """
+    """Pipelined requests in pieces get their responses, also if the client then sends no more."""
     for cut in (1, 20, 130, -3, -1):
         with server.connect() as connection:
             connection.limit(PATIENCE)
@@ -47,10 +44,7 @@ def test_pipelined_request_in_pieces(server: Gunicorn) -> None:
 
 
 def test_limit_of_connections(tmp_path: Path) -> None:
-    """At the limit of connections, the one that has waited for the longest time is closed.
-
-    Connections that have ended do not count, whoever has closed them: they use no resources.
-    """
+    """At the limit of connections that are open, the one that has waited longest is closed."""
     limits = ("worker_connections = 10", constants(_READ_TIMEOUT=1000, _LINGER_TIMEOUT=1000))
     with configured(tmp_path, *limits) as server:
         server.wait_for("The store can be used")
@@ -146,10 +140,7 @@ def test_connections_of_others_do_not_end_a_response(tmp_path: Path) -> None:
 
 
 def test_stop_with_open_connections(tmp_path: Path) -> None:
-    """On SIGTERM, the service finishes the requests that it reads, and opens no connection.
-
-    It ends within seconds although connections are idle, or send no body.
-    """
+    """SIGTERM finishes requests, opens no connection, and ends the service within seconds."""
     body = new_rose()
     with (
         configured(tmp_path, constants(_READ_TIMEOUT=1000)) as server,

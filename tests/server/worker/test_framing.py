@@ -26,10 +26,7 @@ V1, V2 = b"PROXY TCP4 203.0.113.7 127.0.0.1 5000 80\r\n", b"\r\n\r\n\0\r\nQUIT\n
 
 
 def test_header_of_the_proxy_protocol() -> None:
-    """The header of the PROXY protocol ends where it says, in whatever pieces it arrives.
-
-    A connection without it begins with a head.
-    """
+    """The header of the PROXY protocol ends where it says, in whatever pieces it arrives."""
     for header in (V1, V2 + b"\x21\x11\0\x0c" + bytes(12), V2 + b"\x20\0\0\0"):
         for cut in range(len(header)):
             assert proxy_header_end(bytearray(header[:cut])) is None

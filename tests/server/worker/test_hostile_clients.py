@@ -59,10 +59,7 @@ def fill(connection: Connection) -> None:
 
 @pytest.mark.parametrize("seconds", [10, 0.5])
 def test_clients_that_read_no_response(tmp_path: Path, seconds: float) -> None:
-    """Clients that pipeline requests and never read the responses do not block others.
-
-    This holds before and after the service gives them up. SIGTERM stops it promptly also then.
-    """
+    """Clients that pipeline requests and never read responses block neither others nor SIGTERM."""
     timeouts = constants(_READ_TIMEOUT=seconds, SEND_TIMEOUT=1000)
     with (
         configured(tmp_path, SMALL_BUFFERS, timeouts) as server,
@@ -179,10 +176,7 @@ NOT_READ = [
 
 @pytest.mark.parametrize(("request_", "error"), NOT_READ)
 def test_body_that_is_not_read(server: Gunicorn, request_: bytes, error: int) -> None:
-    """An unreasonable body is refused early, and the response says that the connection is closed.
-
-    The client gets the response also if it sends much of the body before it reads.
-    """
+    """A client whose unreasonable body is refused early gets the Error, and is disconnected."""
     with server.connect() as connection:
         connection.send_what_is_read(request_)
         response = connection.receive()
@@ -191,10 +185,7 @@ def test_body_that_is_not_read(server: Gunicorn, request_: bytes, error: int) ->
 
 
 def test_connection_that_the_client_wants_to_close(server: Gunicorn) -> None:
-    """A connection is closed if `close` is anywhere in its Connection headers, and with HTTP/1.0.
-
-    The response to another minor version of HTTP is HTTP/1.1 (RFC 9110 section 2.5).
-    """
+    """A connection is closed after HTTP/1.0, and if `close` is in its Connection headers."""
     for request in (
         post(new_rose(), "Connection: keep-alive, close"),
         post(new_rose(), "Connection: keep-alive", "Connection: Close"),
@@ -210,11 +201,7 @@ def test_connection_that_the_client_wants_to_close(server: Gunicorn) -> None:
 
 @pytest.mark.parametrize(("files", "reserved"), [(256, 128), (256, 0), (120, 128), (1000, 128)])
 def test_more_connections_than_file_descriptors(tmp_path: Path, files: int, reserved: int) -> None:
-    """More idle connections than file descriptors end no worker, and others are served.
-
-    So no plant in memory is lost, and no id is acknowledged twice. The service has as many
-    connections as the system lets it raise its limit.
-    """
+    """More idle connections than file descriptors end no worker, and others are served."""
     limits = (
         f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (100, {files}))",
         constants(_RESERVED=reserved),
@@ -292,10 +279,7 @@ MALFORMED = [
 
 @pytest.mark.parametrize(("head", "error"), MALFORMED)
 def test_malformed_http_is_an_error(server: Gunicorn, head: bytes, error: int) -> None:
-    """A request that is not valid HTTP gets an Error at once, and the connection is closed.
-
-    The log has its number, the address and the id of the request, and none of its text.
-    """
+    """What is not valid HTTP gets an Error at once; its line of the log has none of its text."""
     with server.connect() as connection:
         connection.send_what_is_read(head)
         response = connection.receive()
@@ -319,10 +303,7 @@ TAILS = [
 
 @pytest.mark.parametrize("tail", TAILS)
 def test_malformed_chunk_ends_the_connection(server: Gunicorn, tail: bytes) -> None:
-    """A malformed chunk is 40002, stores nothing, and closes the connection, also if nobody reads.
-
-    A proxy could find another request in what follows it.
-    """
+    """A malformed chunk ends the connection: a proxy could find a request in what follows it."""
     body = new_rose()
     health = b"GET /healthz HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
     refused = chunked(tail).replace(b"Bearer s3cret", b"Bearer wrong")
@@ -338,10 +319,7 @@ def test_malformed_chunk_ends_the_connection(server: Gunicorn, tail: bytes) -> N
 
 
 def test_port_with_tls(tmp_path: Path) -> None:
-    """A client that sends no TLS to a port with TLS is disconnected, and others are served.
-
-    The service chooses HTTP/1.1 among the protocols that a client offers.
-    """
+    """A port with TLS disconnects who sends none, and chooses HTTP/1.1."""
     context = tls_context()
     context.set_alpn_protocols(["h2", "http/1.1"])
     with Gunicorn(*with_certificate(tmp_path), PLANTSTORE_TOKENS=TOKEN) as server:
