@@ -71,26 +71,18 @@ def test_worker_that_starts_while_the_file_is_broken(tmp_path: Path, preload: st
 
 def test_broken_certificate(tmp_path: Path) -> None:
     """A reload with a broken certificate is refused in one line, and the old one stays in use."""
-    options = with_certificate(tmp_path)
+    options, file = with_certificate(tmp_path), tmp_path / "cert.pem"
     store = f"sqlite:///{tmp_path}/plants.db"
     with Gunicorn(*options, PLANTSTORE_TOKENS="one", PLANTSTORE_STORE=store) as server:
         server.tls = True
         assert status(server, "one") == 200
-        old, certificate = workers(server), (tmp_path / "cert.pem").read_text()
-        (tmp_path / "cert.pem").write_text("broken")
+        old, certificate = workers(server), file.read_text()
+        file.write_text("broken")
         reload(server, REFUSED)
         assert (workers(server), status(server, "one")) == (old, 200)
-        (tmp_path / "cert.pem").write_text(certificate)
+        file.write_text(certificate)
         server.signal(signal.SIGHUP)
         wait_until(lambda: not old & workers(server))
-        assert status(server, "one") == 200
-
-
-def test_reload_reads_the_configuration(tmp_path: Path) -> None:
-    """A reload applies a changed configuration of gunicorn."""
-    with served(tmp_path) as server:
-        (tmp_path / "own.py").write_text("threads = 3")
-        reload(server, "Threads of each worker: 3")
         assert status(server, "one") == 200
 
 

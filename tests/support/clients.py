@@ -20,13 +20,10 @@ HEADERS = BEARER | {"Content-Type": "application/json"}
 
 
 class Clients:
-    """Eight clients that create plants until the block ends, and record the responses.
+    """Clients that create plants with ids from ``first`` on, and record the responses.
 
-    :param first: the lowest id of their plants.
-    :param number: another number of clients.
     :param kept: whether each client keeps its connection for the next request.
-    :param pause: the seconds between two requests of a client. Without a pause, the clients and the
-        service would use the whole processor.
+    :param pause: the seconds between two requests: without it, they would use the processor.
     """
 
     def __init__(
@@ -94,8 +91,7 @@ class Clients:
                 assert response.status in {200, 503}
                 if response.status == 200:
                     self.acknowledged.add(plant)
-                else:
-                    self.refused += 1
+                self.refused += response.status == 503
                 if not self._kept:
                     connection.close()
             time.sleep(self._pause)

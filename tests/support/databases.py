@@ -158,12 +158,7 @@ def postgresql() -> Iterator[Place]:
 
 
 class PostgreSQL(Server):
-    """A PostgreSQL server. Its role ``plants`` needs no password.
-
-    :param data: the folder of its files.
-    :param options: as those of :class:`Server`.
-    :param arguments: more arguments of the command.
-    """
+    """A PostgreSQL server with its files in a folder. Its role ``plants`` needs no password."""
 
     def __init__(self, data: Path, options: dict[str, Any], *arguments: str) -> None:
         self.data, self.port = data, free_port()
@@ -291,5 +286,4 @@ OpenPlace = Callable[[], AbstractContextManager[Place]]
 
 MODES = ["truncate", "wal"]
 
-# A database that nobody serves.
 UNREACHABLE = "postgresql://me:hunter2@127.0.0.1:1/plants"

@@ -5,15 +5,10 @@ from typing import NamedTuple
 
 
 class Operation(NamedTuple):
-    """An operation of a client on the plant.
-
-    :param name: the name of the plant that was created, updated or read, or ``None``.
-    :param end: when the response was complete. Without a response, the operation may still be
-        executed at any time.
-    """
+    """An operation of a client on the plant. Without a response, it may end at any time."""
 
     kind: str
-    name: str | None
+    name: str | None  # That of the plant that was created, updated or read.
     start: float
     status: int
     end: float = inf

@@ -105,7 +105,7 @@ class Server(AbstractContextManager["Server"], Endpoint):
     """`python -m COMMAND` in the project's folder, or another one, with more variables."""
 
     def __init__(self, *command: str, cwd: Path = ROOT, **environment: str) -> None:
-        # A file: a pipe that is not read would block the server when it is full.
+        # A pipe that is not read would block the server when it is full.
         self._log = tempfile.NamedTemporaryFile(prefix="server-")  # noqa: SIM115
         self.process = subprocess.Popen(
             [sys.executable, "-m", *command],
@@ -211,8 +211,7 @@ class Granian(Server):
     """`granian ARGUMENTS wsgi:app`."""
 
     def __init__(self, *arguments: str, **environment: Any) -> None:
-        port = str(free_port())
-        command = ("granian", "--interface", "wsgi", "--port", port, *arguments, "wsgi:app")
+        command = ("granian", "--interface=wsgi", f"--port={free_port()}", *arguments, "wsgi:app")
         super().__init__(*command, **environment)
 
     def wait_until_ready(self) -> None:
@@ -224,10 +223,8 @@ class Granian(Server):
 class Connection(AbstractContextManager["Connection"]):
     """A connection that sends exactly the bytes of the test.
 
-    :param port: the port of the server.
-    :param path: the path of its Unix socket, to be used instead of the port.
+    :param path: the path of a Unix socket, to be used instead of the port.
     :param unread: the bytes that it accepts at most before the test reads them; 0 is many.
-    :param tls: whether it uses TLS.
     :param source: the address of the client.
     """
 
@@ -265,7 +262,7 @@ class Connection(AbstractContextManager["Connection"]):
     def send_what_is_read(self, data: bytes) -> None:
         """Send these bytes, or as many as the server reads before it closes the connection."""
         with suppress(ConnectionError):
-            self._socket.sendall(data)
+            self.send(data)
 
     def limit(self, seconds: float) -> None:
         """Limit the time in which a later call must end."""
@@ -327,14 +324,9 @@ def promptly(server: Server, request: bytes, **options: Any) -> Response:
 
 def post(body: bytes, *headers: str, length: int | None = None) -> bytes:
     """Return the bytes of a create request with a token; ``headers`` follow the usual ones."""
-    lines = [
-        "POST /plants HTTP/1.1",
-        "Host: localhost",
-        "Authorization: Bearer s3cret",
-        "Content-Type: application/json",
-        f"Content-Length: {len(body) if length is None else length}",
-        *headers,
-    ]
+    lines = ["POST /plants HTTP/1.1", "Host: localhost", "Authorization: Bearer s3cret"]
+    lines += ["Content-Type: application/json"]
+    lines += [f"Content-Length: {len(body) if length is None else length}", *headers]
     return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
 
 
