@@ -194,12 +194,16 @@ def readiness(port: int) -> list[Any]:
     return [postgresql_programs() / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]
 
 
+def installed(program: str, package: str) -> str:
+    """Return the path of a program; skip the test without it."""
+    found = shutil.which(program, path=PATH)
+    return found or pytest.skip(f"apt-get install {package}")
+
+
 @contextmanager
 def mariadb() -> Iterator[Place]:
     """Run a MariaDB server."""
-    mariadbd = shutil.which("mariadbd", path=PATH)
-    if mariadbd is None:
-        pytest.skip("apt-get install mariadb-server")
+    mariadbd = installed("mariadbd", "mariadb-server")
     with server_folder("mysql") as (folder, options):
         data, port = f"--datadir={folder / 'data'}", free_port()
         address = ["--no-defaults", "-h127.0.0.1", f"-P{port}", "-uroot"]

@@ -13,7 +13,7 @@ import pymysql  # type: ignore[import-untyped]
 import pytest
 
 from plantstore import Plant
-from tests.support.databases import PATH, Server, install_mariadb, processes, server_folder
+from tests.support.databases import Server, install_mariadb, installed, processes, server_folder
 from tests.support.serving import LIMIT, free_port
 from tests.support.waiting import wait_until
 
@@ -134,9 +134,9 @@ class Galera:
 @contextmanager
 def galera() -> Iterator[Galera]:
     """Run three nodes. At the end, nothing of them is left, also after a failure."""
-    provider = next(filter(os.path.exists, PROVIDERS), None)
-    if provider is None or not all(shutil.which(program, path=PATH) for program in PROGRAMS):
-        pytest.skip("apt-get install mariadb-server galera-4 rsync")
+    package = "mariadb-server galera-4 rsync"
+    mariadbd, *_ = [installed(program, package) for program in PROGRAMS]
+    provider = next(filter(os.path.exists, PROVIDERS), None) or pytest.skip(package)
     addresses = [f"127.0.0.{number}" for number in range(1, SIZE + 1)]
     # Other nodes connect to these ports.
     groups = [f"{address}:{free_port(address)}" for address in addresses]
@@ -150,7 +150,7 @@ def galera() -> Iterator[Galera]:
             names = {"provider": provider, "folder": folder, "address": address, "port": port}
             names |= {"group": group, "groups": ",".join(groups)}
             names |= {"copies": free_port(address), "changes": free_port(address)}
-            serve = [shutil.which("mariadbd", path=PATH), *_COMMAND.format(**names).split()]
+            serve = [mariadbd, *_COMMAND.format(**names).split()]
             nodes.append(Node(serve, [], signal.SIGTERM, options, address, port))
             cleanup.callback(nodes[-1].end)
             (folder / "data").mkdir()

@@ -1,14 +1,12 @@
 """PgBouncer in front of a PostgreSQL server."""
 
-import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import pytest
 from sqlalchemy import make_url
 
-from tests.support.databases import PATH, Place, Server, readiness, server_folder
+from tests.support.databases import Place, Server, installed, readiness, server_folder
 from tests.support.serving import free_port
 
 # The number of connections to the server. In session mode, each connection of a client keeps one
@@ -32,9 +30,7 @@ default_pool_size = {pool_size}
 @contextmanager
 def pgbouncer(place: Place, pool_mode: str) -> Iterator[Place]:
     """Run PgBouncer in its ``session`` or ``transaction`` mode in front of a PostgreSQL server."""
-    program = shutil.which("pgbouncer", path=PATH)
-    if program is None:
-        pytest.skip("apt-get install pgbouncer")
+    program = installed("pgbouncer", "pgbouncer")
     with server_folder("postgres") as (folder, options):
         port, file = free_port(), folder / "pgbouncer.ini"
         names = {"port": port, "server_port": make_url(place.url).port, "pool_mode": pool_mode}

@@ -1,13 +1,10 @@
 """Pgpool-II in front of a PostgreSQL primary and its standby."""
 
-import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import pytest
-
-from tests.support.databases import PATH, Server, readiness, server_folder
+from tests.support.databases import Server, installed, readiness, server_folder
 from tests.support.replication import Pair
 from tests.support.serving import free_port
 
@@ -35,9 +32,7 @@ sr_check_user = 'plants'
 @contextmanager
 def pgpool(pair: Pair) -> Iterator[str]:
     """Run Pgpool-II; provide the URL of a store. The standby executes all queries."""
-    program = shutil.which("pgpool", path=PATH)
-    if program is None:
-        pytest.skip("apt-get install pgpool2")
+    program = installed("pgpool", "pgpool2")
     with server_folder("postgres") as (folder, options):
         port, file = free_port(), folder / "pgpool.conf"
         ports = {"port": port, "pcp_port": free_port()}
