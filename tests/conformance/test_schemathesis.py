@@ -20,10 +20,7 @@ ALL = ",".join(OPERATIONS)
 
 @pytest.mark.parametrize(("operations", "examples"), [("create", 2000), (ALL, 500)])
 def test_service_conforms_to_its_document(operations: str, examples: int, tmp_path: Path) -> None:
-    """At least 2,000 requests, valid and invalid, get the responses that the document describes.
-
-    With all operations, they include sequences of requests: create, read and delete a plant.
-    """
+    """2,000 requests, also in sequences, get the responses that the document describes."""
     pytest.importorskip("schemathesis", reason="pip install -r tests/conformance/requirements.txt")
     with Gunicorn(PLANTSTORE_TOKENS=TOKEN, PLANTSTORE_OPERATIONS=operations) as service:
         url = f"http://127.0.0.1:{service.port}/openapi.json"

@@ -45,17 +45,11 @@ CHANGES = {
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Return the variables of deploy/environment.example, for files in a folder."""
-    text = in_folder((ROOT / "deploy" / "environment.example").read_text(), folder)
-    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
-    values = [shlex.split(line)[0] for line in lines]  # As systemd and a shell read a line.
+    """Return the variables of the file of the service."""
+    lines = (folder / "environment").read_text().splitlines()
+    # As systemd and a shell read a line.
+    values = [shlex.split(line)[0] for line in lines if line and not line.startswith("#")]
     return {"PATH": os.environ["PATH"]} | dict(value.split("=", 1) for value in values)
-
-
-def in_folder(text: str, folder: Path) -> str:
-    """Return the text of an environment with the paths of files in a folder."""
-    text = text.replace("/etc/plantstore/", f"{folder}/")
-    return text.replace("/var/lib/plantstore/", f"{folder}/state/")
 
 
 def command(name: str, folder: Path) -> list[str]:
@@ -71,6 +65,9 @@ def folder(public_folder: Path) -> Path:
     os.chown(public_folder / "state", USER, USER)
     copy_project(public_folder / "source")
     (public_folder / "token").write_text(run_block("systemd", public_folder).strip())
+    settings = public_folder / "environment"  # deploy/environment.example.
+    text = settings.read_text().replace("/etc/plantstore/", f"{public_folder}/")
+    settings.write_text(text.replace("/var/lib/plantstore/", f"{public_folder}/state/"))
     return public_folder
 
 
@@ -131,8 +128,6 @@ def test_commands_as_an_ordinary_user(folder: Path) -> None:
     made = set(re.findall(r"^ *[\d.]+ .* (\w+)$", calls.read_text(), re.MULTILINE))
     assert "execve" in made
     assert made - permitted() == {"total"}
-    settings = folder / "environment"
-    settings.write_text(in_folder(settings.read_text(), folder))
     assert "ok     Store: sqlite:///" in run_block("upgrade", folder)
 
 

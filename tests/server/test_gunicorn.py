@@ -164,11 +164,7 @@ def test_added_worker_does_not_split_a_memory_store(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("port", "bind"), [("", "127.0.0.1:8000"), ("PORT=80", "0.0.0.0:80")])
 def test_default_configuration(port: str, bind: str) -> None:
-    """Plain gunicorn listens on port 8000, with eight threads in one worker.
-
-    PORT in the environment selects the port, on all interfaces. No worker is ever killed: plants in
-    its memory would be lost.
-    """
+    """Plain gunicorn has eight threads in one worker, which it never kills. PORT sets the port."""
     command = f"PLANTSTORE_TOKENS=x {port} '{sys.executable}' -m gunicorn --print-config"
     printed = subprocess.check_output(command, cwd=ROOT, shell=True, text=True, timeout=LIMIT)
     config = dict(re.findall(r"^(\w+) += (.*)$", printed, re.MULTILINE))

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.support.databases import children
-from tests.support.serving import LIMIT, PATIENCE, ROOT, Connection, free_port, post
+from tests.support.serving import PATIENCE, ROOT, Connection, free_port, post
 from tests.support.sites import TOKEN, new_rose
 from tests.support.waiting import has_ended, program, wait_until
 
@@ -57,5 +57,5 @@ def test_stop_while_nobody_reads_the_log() -> None:
         connection.has_response(1.5)
         process.terminate()  # It does not extend the time.
         wait_until(lambda: process.poll() is not None, 3 + PATIENCE)
-        wait_until(lambda: all(map(has_ended, workers)), LIMIT)
+        wait_until(lambda: all(map(has_ended, workers)))
         assert len(workers) == 1

@@ -253,10 +253,7 @@ def server_folder(user: str) -> Iterator[tuple[Path, dict[str, Any]]]:
 
 
 def _memory_folder() -> str | None:
-    """Return a folder in memory with a gigabyte of free space, or ``None`` for the default folder.
-
-    Otherwise the installation of a server can make other tests wait for the disk for seconds.
-    """
+    """Return a folder in memory with enough space, if there is one: a disk can be slow."""
     folder = "/dev/shm"
     has_space = os.access(folder, os.W_OK) and shutil.disk_usage(folder).free > 2**30
     return folder if has_space else None

@@ -14,10 +14,7 @@ from tests.support.serving import LIMIT, listening
 
 
 def wait_for_ended_threads() -> None:
-    """Return when the threads that Python has joined no longer exist.
-
-    OpenSSL has a lock at the end of a thread. A process that is forked then would never get it.
-    """
+    """Return when joined threads have ended: a fork meanwhile would keep a lock of OpenSSL."""
     wait_until(lambda: len(os.listdir("/proc/self/task")) == len(threading.enumerate()))
 
 
@@ -30,10 +27,7 @@ def wait_until(condition: Callable[[], bool], seconds: float = LIMIT) -> None:
 
 
 def suspend(process: int) -> None:
-    """Send SIGSTOP to a process, and return when it is suspended.
-
-    Until then, it would still handle another signal, or respond to a request.
-    """
+    """Send SIGSTOP to a process, and return when it is suspended, and so handles nothing more."""
     os.kill(process, signal.SIGSTOP)
     wait_until(lambda: state(process) in "TZ")
 

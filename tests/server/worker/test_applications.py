@@ -188,11 +188,7 @@ def post_request(worker, request, environ, response):
 
 @pytest.mark.parametrize(("url", "number"), [("memory://", 1), ("sqlite:///{}/plants.db", 11)])
 def test_number_of_threads(tmp_path: Path, url: str, number: int) -> None:
-    """With plants in memory, one thread handles all requests: several would be slower.
-
-    Otherwise there are two more than for requests, for each path of the health of the service.
-    gunicorn's hooks pre_request and post_request are called for each request.
-    """
+    """One thread serves plants in memory, more serve others. An operator's hooks are called."""
     store = url.format(tmp_path)
     with configured(tmp_path, HOOKS, "threads = 9", PLANTSTORE_STORE=store) as server:
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plantstore.server.worker._framing import ChunkedBody, EndlessBody, head_end, proxy_header_end
+from plantstore.server.worker._framing import ChunkedBody, EndlessBody, head_end
 from tests.support.serving import chunk
 
 HEAD = b"GET / HTTP/1.1\r\nHost: x\r\nX: \xe9\t\r\n\r\n"
@@ -20,19 +20,6 @@ def test_head_ends_at_the_first_empty_line(cuts: list[int], rest: bytes) -> None
         seen = len(data)
     assert head_end(bytearray(HEAD + rest), 0, seen) == len(HEAD)
     assert head_end(bytearray(b"PROXY" + HEAD + rest), 5, 0) == 5 + len(HEAD)
-
-
-V1, V2 = b"PROXY TCP4 203.0.113.7 127.0.0.1 5000 80\r\n", b"\r\n\r\n\0\r\nQUIT\n"
-
-
-def test_header_of_the_proxy_protocol() -> None:
-    """The header of the PROXY protocol ends where it says, in whatever pieces it arrives."""
-    for header in (V1, V2 + b"\x21\x11\0\x0c" + bytes(12), V2 + b"\x20\0\0\0"):
-        for cut in range(len(header)):
-            assert proxy_header_end(bytearray(header[:cut])) is None
-        assert proxy_header_end(bytearray(header + HEAD)) == len(header)
-    for data in (b"GET", b"P ", b"\r\nGET", b"PROXY " + b"x" * 200):
-        assert proxy_header_end(bytearray(data)) == 0
 
 
 LAST = [b"0\r\n\r\n", b"000;x=y\r\n\r\n", b"0\r\nX: y\r\nZ: y\r\n\r\n"]
