@@ -15,10 +15,7 @@ from tests.support.serving import Gunicorn, Response, free_port, post
 from tests.support.sites import TOKEN, new_rose
 from tests.support.waiting import wait_until
 
-pytestmark = [
-    pytest.mark.deploy,
-    pytest.mark.skipif(NGINX is None, reason="apt-get install nginx"),
-]
+pytestmark = [pytest.mark.deploy, pytest.mark.skipif(NGINX is None, reason="apt-get install nginx")]
 
 ID = "x-request-id"
 

@@ -16,12 +16,10 @@ from tests.support.serving import LIMIT, ROOT, Gunicorn, free_port, post
 from tests.support.sites import TOKEN, new_rose
 from tests.support.waiting import program, wait_until
 
+TOOLS = {shutil.which("prometheus"), shutil.which("promtool")}
 pytestmark = [
     pytest.mark.deploy,
-    pytest.mark.skipif(
-        None in {shutil.which("prometheus"), shutil.which("promtool")},
-        reason="apt-get install prometheus",
-    ),
+    pytest.mark.skipif(None in TOOLS, reason="apt-get install prometheus"),
 ]
 
 ALERTS = ROOT / "deploy" / "prometheus" / "alerts.yaml"

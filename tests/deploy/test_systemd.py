@@ -20,13 +20,10 @@ from tests.support.serving import LIMIT, ROOT, Connection, post
 from tests.support.sites import TOKEN, new_rose
 
 STRACE = shutil.which("strace")
-# Unlike another Python, that of the system can be used by every user.
-PYTHON = "/usr/bin/python3"
+TOOLS = {shutil.which("systemd-analyze"), STRACE}
 pytestmark = [
     pytest.mark.deploy,
-    pytest.mark.skipif(
-        None in {shutil.which("systemd-analyze"), STRACE}, reason="apt-get install systemd strace"
-    ),
+    pytest.mark.skipif(None in TOOLS, reason="apt-get install systemd strace"),
 ]
 
 UNIT = ROOT / "deploy" / "plantstore.service"
@@ -36,7 +33,8 @@ PROGRAM = "/opt/plantstore/bin/plantstore"
 USER = 1234
 # What is different in the commands of docs/deploy.md.
 CHANGES = {
-    "python3": PYTHON,
+    # Unlike another Python, that of the system can be used by every user.
+    "python3": "/usr/bin/python3",
     "/opt/": "{}/",
     "/etc/plantstore": "{}",
     "/etc/systemd/system/": "{}",

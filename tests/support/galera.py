@@ -17,7 +17,7 @@ from tests.support.databases import Server, install_mariadb, installed, processe
 from tests.support.serving import LIMIT, free_port
 from tests.support.waiting import wait_until
 
-PROVIDERS = ["/usr/lib/galera/libgalera_smm.so", "/usr/lib64/galera-4/libgalera_smm.so"]
+PROVIDER = "/usr/lib/galera/libgalera_smm.so"
 PROGRAMS = ["mariadbd", "mariadb-install-db", "rsync", "wsrep_sst_rsync"]
 SIZE = 3
 # The others go on without a node that is silent for two seconds. The default is five.
@@ -136,7 +136,8 @@ def galera() -> Iterator[Galera]:
     """Run three nodes. At the end, nothing of them is left, also after a failure."""
     package = "mariadb-server galera-4 rsync"
     mariadbd, *_ = [installed(program, package) for program in PROGRAMS]
-    provider = next(filter(os.path.exists, PROVIDERS), None) or pytest.skip(package)
+    if not os.path.exists(PROVIDER):
+        pytest.skip(f"apt-get install {package}")
     addresses = [f"127.0.0.{number}" for number in range(1, SIZE + 1)]
     # Other nodes connect to these ports.
     groups = [f"{address}:{free_port(address)}" for address in addresses]
@@ -147,7 +148,7 @@ def galera() -> Iterator[Galera]:
             # The programs that copy data are in the session of the node: they are found in the end.
             options["start_new_session"] = True
             port = free_port(address)
-            names = {"provider": provider, "folder": folder, "address": address, "port": port}
+            names = {"provider": PROVIDER, "folder": folder, "address": address, "port": port}
             names |= {"group": group, "groups": ",".join(groups)}
             names |= {"copies": free_port(address), "changes": free_port(address)}
             serve = [mariadbd, *_COMMAND.format(**names).split()]

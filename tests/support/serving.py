@@ -259,10 +259,12 @@ class Connection(AbstractContextManager["Connection"]):
         """Send these bytes."""
         self._socket.sendall(data)
 
-    def send_what_is_read(self, data: bytes) -> None:
-        """Send these bytes, or as many as the server reads before it closes the connection."""
+    def send_what_is_read(self, data: bytes) -> bool:
+        """Send as much of these bytes as the server reads; return whether it reads all of them."""
         with suppress(ConnectionError):
             self.send(data)
+            return True
+        return False
 
     def limit(self, seconds: float) -> None:
         """Limit the time in which a later call must end."""

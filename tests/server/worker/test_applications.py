@@ -142,10 +142,7 @@ def app(environ, start_response):
 def test_request_that_arrives_while_all_threads_are_busy(tmp_path: Path) -> None:
     """A request that waits for a thread is complete, and has less time for the database."""
     lines = ("threads, loglevel = 1, 'debug'", constants(_READ_TIMEOUT=1))
-    with (
-        serve(tmp_path, SIZE, *lines) as server,
-        server.clients(3) as (late, pipelined, slow),
-    ):
+    with serve(tmp_path, SIZE, *lines) as server, server.clients(3) as (late, pipelined, slow):
         late.send((GET % b"0").replace(b"\r\n\r\n", b"\r\nContent-Length: 10\r\n\r\n12345"))
         assert pipelined.request(GET % b"0").body.startswith(b"0 ")
         slow.send(GET % b"3")

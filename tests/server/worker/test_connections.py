@@ -182,15 +182,7 @@ def test_client_that_does_not_close(tmp_path: Path) -> None:
     """If a client does not close a connection that the service has closed, it is disconnected."""
     with configured(tmp_path) as server, server.connect() as connection:
         assert connection.request(CLOSE).status == 404
-
-        def is_disconnected() -> bool:
-            try:
-                connection.send(b"x")
-            except ConnectionError:
-                return True
-            return False
-
-        wait_until(is_disconnected, PATIENCE)
+        wait_until(lambda: not connection.send_what_is_read(b"x"), PATIENCE)
 
 
 def test_endless_body_of_a_refused_request(server: Gunicorn) -> None:

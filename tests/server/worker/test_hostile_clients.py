@@ -342,4 +342,5 @@ def test_worker_of_another_application(tmp_path: Path) -> None:
         assert server.request(post(new_rose())).status == 200
         response = server.request(b"hunter2\r\n\r\n")
         assert "hunter2" not in server.log
-    assert (response.status, response.body) == (400, b"The request line is invalid.")
+    assert (response.status, response.headers["content-type"]) == (400, "text/plain")
+    assert response.body == b"The request line is invalid."

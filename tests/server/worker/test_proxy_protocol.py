@@ -30,8 +30,7 @@ def server() -> Iterator[Gunicorn]:
 
 
 @pytest.mark.parametrize(
-    ("header", "address"),
-    [(V1, ADDRESS), (V2, ADDRESS), (b"", "127.0.0.1"), (LOCAL, "127.0.0.1")],
+    ("header", "address"), [(V1, ADDRESS), (V2, ADDRESS), (b"", "127.0.0.1"), (LOCAL, "127.0.0.1")]
 )
 def test_address_of_the_client(server: Gunicorn, header: bytes, address: str) -> None:
     """The address is that of the header, or its own, for all requests of the connection."""
