@@ -120,6 +120,9 @@ def test_sigttin_adds_no_worker_on_memory() -> None:
         server.wait_for("can have only one worker\n")
         assert server.request(post(new_rose())).status == 200
         assert server.log.count("Booting worker") == 1
+        server.signal(signal.SIGHUP)
+        wait_until(lambda: server.log.count("Booting worker") == 2)
+        assert server.log.count("can have only one worker") == 1
 
 
 @pytest.mark.server
