@@ -23,12 +23,9 @@ ID = "x-request-id"
 @pytest.fixture(scope="module")
 def service() -> Iterator[Gunicorn]:
     """Run the service."""
-    with Gunicorn(
-        *("--access-logfile=-", "--forwarded-allow-ips=127.0.0.1"),
-        PLANTSTORE_TOKENS=TOKEN,
-        PLANTSTORE_METRICS="1",
-        PLANTSTORE_PROXIES="1",
-    ) as server:
+    options = ("--access-logfile=-", "--forwarded-allow-ips=127.0.0.1")
+    settings = {"PLANTSTORE_METRICS": "1", "PLANTSTORE_PROXIES": "1"}
+    with Gunicorn(*options, PLANTSTORE_TOKENS=TOKEN, **settings) as server:
         yield server
 
 

@@ -284,7 +284,5 @@ def kill_oldest_worker(master: int) -> None:
 
 
 OpenPlace = Callable[[], AbstractContextManager[Place]]
-
 MODES = ["truncate", "wal"]
-
 UNREACHABLE = "postgresql://me:hunter2@127.0.0.1:1/plants"

@@ -262,10 +262,9 @@ MALFORMED = [
         for end in (b"\0", b"\x7f", b"\rX", b"\nX")
     ),
     (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 40000),
-    (b"\x16", 40000),  # TLS.
     (b"GET /plants HTTP/s3cret\r\nHost: x\r\n\r\n", 40000),
     (b"s3cret /plants HTTP/1.1\r\nHost: x\r\n\r\n", 40000),
-    *((b"\r\n\r\n", 40000), (b"\n", 40000)),
+    *((b"\r\n\r\n", 40000), (b"\n", 40000), (b"\x16", 40000)),  # The last one is TLS.
     (b"GET /plants HTTP/1.1\r\nHost: x\r\nContent-Length: 5x\r\n\r\n", 40000),
     (b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n", 40000),
     (b"GET /" + b"x" * 5000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 41400),
