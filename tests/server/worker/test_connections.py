@@ -50,7 +50,10 @@ def test_limit_of_connections(tmp_path: Path) -> None:
         server.wait_for("The store can be used")
         idle = sockets(server)
         for _ in range(10):
-            assert promptly(server, CLOSE).status == 404
+            with server.connect() as last:
+                last.limit(PATIENCE)
+                assert last.request(CLOSE).status == 404
+                assert last.closed()
             assert promptly(server, post(new_rose())).status == 200
             reset = server.connect()
             reset.send(b"P")
