@@ -10,6 +10,7 @@ from tests.support.serving import free_port
 
 # The weights let all queries go to the standby.
 _CONFIGURATION = """
+backend_clustering_mode = 'streaming_replication'
 listen_addresses = '127.0.0.1'
 port = {port}
 pcp_port = {pcp_port}
@@ -24,8 +25,11 @@ backend_port0 = {primary}
 backend_weight0 = 0
 backend_hostname1 = '127.0.0.1'
 backend_port1 = {standby}
+backend_weight1 = 1
+load_balance_mode = on
 sr_check_period = 1
 sr_check_user = 'plants'
+sr_check_database = 'postgres'
 """
 
 
