@@ -52,9 +52,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that run on a database server, also by its name."""
     for item in items:
         parameters: Any = getattr(item, "callspec", None)
-        used = parameters.params.values() if parameters else ()
-        for server in SERVERS:
-            if any(server is value for value in used):
+        for server in SERVERS if parameters else ():
+            if any(server is value for value in parameters.params.values()):
                 item.add_marker(pytest.mark.database)
                 item.add_marker(server.__name__)
 

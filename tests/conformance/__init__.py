@@ -1,4 +1,1 @@
-"""Tests of the service by tools that know only its OpenAPI document.
-
-They need tests/conformance/requirements.txt and npm.
-"""
+"""Tests by tools that know only the OpenAPI document: requirements.txt has them, and npm."""

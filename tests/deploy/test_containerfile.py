@@ -2,7 +2,6 @@
 
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,9 +12,9 @@ import orjson
 import pytest
 
 from tests.support.fresh import run
-from tests.support.serving import LIMIT, ROOT, Connection, free_port, listening, post
+from tests.support.serving import LIMIT, ROOT, Connection, free_port, post
 from tests.support.sites import TOKEN, new_rose
-from tests.support.waiting import wait_until
+from tests.support.waiting import program, wait_until
 
 MISSING = [tool for tool in ("buildah", "mmdebstrap") if shutil.which(tool) is None]
 pytestmark = [
@@ -29,10 +28,7 @@ PACKAGES = "python3,python3-venv,ca-certificates"
 
 @pytest.fixture
 def buildah(tmp_path: Path) -> Iterator[str]:
-    """Return the command of buildah, which has built the image `plantstore`.
-
-    It needs neither a daemon nor a namespace.
-    """
+    """Return the command of buildah, which has built the image `plantstore` without a daemon."""
     folder = tmp_path
     buildah = f"buildah --root {folder}/root --runroot {folder}/run --storage-driver vfs"
     run(f"mmdebstrap --quiet --variant=minbase --include={PACKAGES} bookworm base.tar", folder)
@@ -52,11 +48,7 @@ def buildah(tmp_path: Path) -> Iterator[str]:
 
 
 def test_image_serves_plants(buildah: str, tmp_path: Path) -> None:
-    """A container of the image serves plants as its own user, and writes only to /tmp.
-
-    Its health check succeeds while it runs, and fails afterwards. It has the package, but not the
-    repository.
-    """
+    """A container of the image serves as its own user, is healthy, and writes only to /tmp."""
     inspected = orjson.loads(run(f"{buildah} inspect --type image localhost/plantstore", tmp_path))
     image: dict[str, Any] = inspected["Docker"]["config"]
     assert image["User"] == "10001:10001"
@@ -76,16 +68,10 @@ def test_image_serves_plants(buildah: str, tmp_path: Path) -> None:
         done = subprocess.run([*command, *check], timeout=LIMIT, capture_output=True, check=False)
         return done.returncode == 0
 
-    with subprocess.Popen([*command, *image["Cmd"]]) as process:
-        try:
-            wait_until(lambda: process.poll() is not None or listening(port))
-            with Connection(port) as connection:
-                connection.send(post(new_rose()))
-                assert connection.receive().status == 200
-            assert healthy()
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(LIMIT)
+    with program(port, [*command, *image["Cmd"]]):
+        with Connection(port) as connection:
+            assert connection.request(post(new_rose())).status == 200
+        assert healthy()
     wait_until(lambda: not healthy())
     # buildah itself may write files of root, for example /etc/hosts.
     new = f"-newer {tmp_path}/start -type f -user 10001"

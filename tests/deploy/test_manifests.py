@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+from itertools import product
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -21,10 +22,7 @@ NPX = shutil.which("npx")
 
 @pytest.mark.skipif(NPX is None, reason="apt-get install npm")
 def test_compose_file_is_valid() -> None:
-    """compose.yaml follows the Compose Specification, and needs a password in the environment.
-
-    The service sees a file of tokens that replaces the earlier one: its folder is mounted.
-    """
+    """compose.yaml is valid, needs a password, and mounts the folder of the file of tokens."""
     command = [str(NPX), "--yes", "dclint@3.1.0", "--formatter", "json", str(COMPOSE)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     (report,) = json.loads(done.stdout[done.stdout.index("[") :])
@@ -38,16 +36,12 @@ def test_compose_file_is_valid() -> None:
 
 
 def test_kubernetes_objects_are_valid() -> None:
-    """kubernetes.yaml follows the schema of old and new versions of Kubernetes.
-
-    The image has this version, and the secret's tokens and store are what the service reads.
-    """
+    """kubernetes.yaml is valid for old and new versions, and has the settings of the service."""
     import kubernetes_validate
 
-    secret, service, deployment = objects(KUBERNETES)
-    for object in (secret, service, deployment):
-        for version in ("1.30", "1.37"):
-            kubernetes_validate.validate(object, version, strict=True)
+    secret, _, deployment = kinds = objects(KUBERNETES)
+    for kind, version in product(kinds, ("1.30", "1.37")):
+        kubernetes_validate.validate(kind, version, strict=True)
     (token,) = read_tokens(secret["stringData"]["tokens"])
     assert token.client == "nursery"
     (container,) = deployment["spec"]["template"]["spec"]["containers"]

@@ -11,14 +11,11 @@ import pytest
 from plantstore.errors import ERRORS
 from plantstore.server.worker._refusals import _REFUSALS
 from tests.support.front import NGINX, Front, front
-from tests.support.serving import Connection, Gunicorn, Response, free_port, post
-from tests.support.sites import BEARER, TOKEN, new_rose
+from tests.support.serving import Gunicorn, Response, free_port, post
+from tests.support.sites import TOKEN, new_rose
 from tests.support.waiting import wait_until
 
-pytestmark = [
-    pytest.mark.deploy,
-    pytest.mark.skipif(NGINX is None, reason="apt-get install nginx"),
-]
+pytestmark = [pytest.mark.deploy, pytest.mark.skipif(NGINX is None, reason="apt-get install nginx")]
 
 ID = "x-request-id"
 
@@ -26,12 +23,9 @@ ID = "x-request-id"
 @pytest.fixture(scope="module")
 def service() -> Iterator[Gunicorn]:
     """Run the service."""
-    with Gunicorn(
-        *("--access-logfile=-", "--forwarded-allow-ips=127.0.0.1"),
-        PLANTSTORE_TOKENS=TOKEN,
-        PLANTSTORE_METRICS="1",
-        PLANTSTORE_PROXIES="1",
-    ) as server:
+    options = ("--access-logfile=-", "--forwarded-allow-ips=127.0.0.1")
+    settings = {"PLANTSTORE_METRICS": "1", "PLANTSTORE_PROXIES": "1"}
+    with Gunicorn(*options, PLANTSTORE_TOKENS=TOKEN, **settings) as server:
         yield server
 
 
@@ -64,10 +58,7 @@ def check_error(response: Response, number: int) -> str:
 
 
 def test_service_through_nginx(proxy: Front) -> None:
-    """A plant can be created over TLS, below a prefix. Errors of the service are not changed.
-
-    The page is served, and the URL of the document is relative to where a client gets it.
-    """
+    """The service is below a prefix, over TLS: its plants, its Errors, its page, its document."""
     response = proxy.request(garden(post(new_rose())))
     assert (response.status, json.loads(response.body)["name"]) == (200, "Rose")
     document = json.loads(proxy.request(get("/garden/openapi.json")).body)
@@ -88,20 +79,14 @@ def test_service_without_a_prefix(service: Gunicorn) -> None:
 
 
 def test_address_and_id_in_each_log(service: Gunicorn, proxy: Front) -> None:
-    """The logs of nginx and of the service have the client's address and one id of the request.
-
-    A client can choose neither.
-    """
-    forged = {"X-Forwarded-For": "192.0.2.1", "X-Request-ID": "forged"}
-    client = proxy.https("127.0.0.2")
-    client.request("POST", "/garden/plants", b"{}", {**BEARER, **forged})
-    response = client.getresponse()
-    response.read()
-    client.close()
+    """Each log has the address and one id of a request. A client can choose neither."""
+    request = garden(post(b"{}", "X-Forwarded-For: 192.0.2.1", "X-Request-ID: forged"))
+    with proxy.connect(source="127.0.0.2") as client:
+        response = client.request(request)
     assert response.status == 400
     id = response.headers[ID]
     assert re.fullmatch("[0-9a-f]{32}", id)
-    service.wait_for(rf"40001: .*, address: '127\.0\.0\.2', request: {id}\)")
+    service.wait_for(rf"40003: .*, address: '127\.0\.0\.2', request: {id}\)")
     service.wait_for(rf'(?m)\] 127\.0\.0\.2 "POST /plants HTTP/1\.\d" 400 .* {id}$')
     line = f'127.0.0.2 "POST /garden/plants" 400 .* {id}'
     wait_until(lambda: re.search(line, proxy.log.read_text()) is not None)
@@ -138,19 +123,15 @@ REFUSED = [
 
 
 def test_refusals_of_nginx_are_errors(proxy: Front) -> None:
-    """What nginx itself refuses is an Error in JSON, with the number that the service uses.
-
-    A request without TLS is 40000: nginx does not pass it on.
-    """
+    """What nginx itself refuses is an Error in JSON, with the number that the service uses."""
     texts = dict(_REFUSALS.values()) | {number: ERRORS[number][0] for number in ERRORS}
     for request, number in REFUSED:
         with proxy.connect() as connection:
             connection.send_what_is_read(request)
             message = check_error(connection.receive(), number)
         assert message == texts[number] or number == 40000
-    with Connection(proxy.port) as connection:
-        connection.send(garden(post(new_rose())))
-        assert "TLS" in check_error(connection.receive(), 40000)
+    with proxy.connect(tls=False) as connection:
+        assert "TLS" in check_error(connection.request(garden(post(new_rose()))), 40000)
 
 
 def test_too_many_requests(service: Gunicorn) -> None:
@@ -160,10 +141,8 @@ def test_too_many_requests(service: Gunicorn) -> None:
         assert [response.status for response in responses[:2]] == [200, 200]
         check_error(responses[2], 42900)
         assert responses[2].headers["retry-after"] == "1"
-        other = proxy.https("127.0.0.2")
-        other.request("GET", "/garden/docs")
-        assert other.getresponse().status == 200
-        other.close()
+        with proxy.connect(source="127.0.0.2") as other:
+            assert other.request(get("/garden/docs")).status == 200
 
 
 def test_too_many_connections(service: Gunicorn) -> None:
@@ -183,10 +162,7 @@ def test_too_many_connections(service: Gunicorn) -> None:
 
 
 def test_service_that_does_not_run_or_is_too_slow() -> None:
-    """If the service does not run or answer in time, the response is 50200 or 50400.
-
-    It has Retry-After.
-    """
+    """If the service does not run, or is too slow, the Error 50200 or 50400 has Retry-After."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         for port, number in ((free_port(), 50200), (silent.getsockname()[1], 50400)):
             with front(port, {"proxy_read_timeout 40s": "proxy_read_timeout 1s"}) as proxy:

@@ -3,26 +3,23 @@
 import json
 import re
 import shutil
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
 import pytest
 
+from tests.support.fresh import run
 from tests.support.serving import LIMIT, ROOT, Gunicorn, free_port, post
 from tests.support.sites import TOKEN, new_rose
-from tests.support.waiting import wait_until
+from tests.support.waiting import program, wait_until
 
-PROMETHEUS = shutil.which("prometheus")
-PROMTOOL = shutil.which("promtool")
+TOOLS = {shutil.which("prometheus"), shutil.which("promtool")}
 pytestmark = [
     pytest.mark.deploy,
-    pytest.mark.skipif(None in {PROMETHEUS, PROMTOOL}, reason="apt-get install prometheus"),
+    pytest.mark.skipif(None in TOOLS, reason="apt-get install prometheus"),
 ]
 
 ALERTS = ROOT / "deploy" / "prometheus" / "alerts.yaml"
@@ -39,65 +36,23 @@ scrape_configs:
 """
 
 
-def promtool(*arguments: str | Path, folder: Path) -> None:
-    """Run promtool in a folder. It must succeed."""
-    command = [str(PROMTOOL), *arguments]
-    done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=LIMIT, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 def test_alerts(tmp_path: Path) -> None:
     """Each alert fires when its summary is true, and none when only clients make faults."""
-    for file in (ALERTS, ROOT / "tests" / "deploy" / "alerts_test.yaml"):
+    tests = ROOT / "tests" / "deploy" / "alerts_test.yaml"
+    for file in (ALERTS, tests):
         shutil.copy(file, tmp_path)
-    promtool("check", "rules", ALERTS.name, folder=tmp_path)
-    promtool("test", "rules", "alerts_test.yaml", folder=tmp_path)
+    run(f"(promtool check rules {ALERTS.name} && promtool test rules {tests.name}) 2>&1", tmp_path)
     names = re.findall(r"alert: (\w+)", ALERTS.read_text())
-    tested = (ROOT / "tests" / "deploy" / "alerts_test.yaml").read_text()
-    assert [name for name in names if f"alertname: {name}\n" not in tested] == []
+    assert [name for name in names if f"alertname: {name}, " not in tests.read_text()] == []
 
 
-class Queries:
-    """A Prometheus that collects the metrics of a service.
-
-    :param port: its own port.
-    """
-
-    def __init__(self, port: int) -> None:
-        self._url = f"http://127.0.0.1:{port}/api/v1/query"
-
-    def has_results(self, query: str) -> bool:
-        """Return whether a query has results, and all of them are numbers."""
-        with urlopen(f"{self._url}?{urlencode({'query': query})}", timeout=LIMIT) as response:  # noqa: S310
-            results: list[dict[str, Any]] = json.load(response)["data"]["result"]
+def has_results(port: int, query: str) -> bool:
+    """Return whether a Prometheus responds to a query with results that are numbers."""
+    url = f"http://127.0.0.1:{port}/api/v1/query?{urlencode({'query': query})}"
+    with suppress(OSError), urlopen(url, timeout=LIMIT) as response:  # noqa: S310
+        results = json.load(response)["data"]["result"]
         return bool(results) and all(result["value"][1] != "NaN" for result in results)
-
-    def is_ready(self) -> bool:
-        """Return whether Prometheus responds."""
-        try:
-            return self.has_results("vector(1)")
-        except OSError:
-            return False
-
-
-@contextmanager
-def prometheus(service: int, folder: Path) -> Iterator[Queries]:
-    """Run Prometheus for the service at a port."""
-    file, port = folder / "prometheus.yml", free_port()
-    file.write_text(CONFIGURATION.format(alerts=ALERTS, token=TOKEN, port=service))
-    command = [
-        *(str(PROMETHEUS), f"--config.file={file}", f"--storage.tsdb.path={folder / 'data'}"),
-        *(f"--web.listen-address=127.0.0.1:{port}", "--log.level=error"),
-    ]
-    with subprocess.Popen(command) as process:
-        try:
-            queries = Queries(port)
-            wait_until(queries.is_ready)
-            yield queries
-        finally:
-            process.terminate()
+    return False
 
 
 def expressions() -> list[str]:
@@ -109,26 +64,24 @@ def expressions() -> list[str]:
 
 
 def test_dashboard(tmp_path: Path) -> None:
-    """Each query of the dashboard has results for a service that adds plants, and then fails.
+    """Each query of the dashboard, and each metric of the alerts, has results for a service."""
+    database, configuration, port = tmp_path / "plants.db", tmp_path / "own.yml", free_port()
+    settings = {"PLANTSTORE_METRICS": "1", "PLANTSTORE_STORE": f"sqlite:///{database}"}
+    with Gunicorn(PLANTSTORE_TOKENS=TOKEN, **settings) as service:
 
-    The service has the metrics of the alerts.
-    """
-    file = tmp_path / "plants.db"
-    with (
-        Gunicorn(
-            PLANTSTORE_TOKENS=TOKEN, PLANTSTORE_METRICS="1", PLANTSTORE_STORE=f"sqlite:///{file}"
-        ) as service,
-        prometheus(service.port, tmp_path) as queries,
-    ):
-
-        def has_results(query: str) -> bool:
+        def requested(query: str) -> bool:
             assert service.request(READYZ).status
             assert service.request(post(new_rose())).status
-            return queries.has_results(query)
+            return has_results(port, query)
 
-        assert service.request(post(new_rose())).status == 200
-        wait_until(partial(has_results, 'plantstore_request_duration_seconds_count{outcome="ok"}'))
-        file.unlink()
-        assert service.request(post(new_rose())).status == 503
-        for query in expressions():
-            wait_until(partial(has_results, query))
+        text = CONFIGURATION.format(alerts=ALERTS, token=TOKEN, port=service.port)
+        configuration.write_text(text)
+        command = ["prometheus", f"--config.file={configuration}", "--log.level=error"]
+        command += [f"--storage.tsdb.path={tmp_path}/data"]
+        with program(port, [*command, f"--web.listen-address=127.0.0.1:{port}"]):
+            count = 'plantstore_request_duration_seconds_count{outcome="ok"}'
+            wait_until(partial(requested, count))
+            database.unlink()
+            assert service.request(post(new_rose())).status == 503
+            for query in expressions():
+                wait_until(partial(requested, query))

@@ -1,4 +1,1 @@
-"""Tests that install the package into other projects.
-
-The steps `install` and `build` run them.
-"""
+"""Tests that install the package into other projects: the steps `install` and `build`."""

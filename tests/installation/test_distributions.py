@@ -2,7 +2,6 @@
 
 import re
 import shlex
-import subprocess
 import sys
 import tarfile
 from configparser import RawConfigParser
@@ -16,8 +15,8 @@ from packaging.metadata import Metadata
 
 from plantstore import __version__
 from tests.support.fresh import ENVIRONMENT, copy_project, run
-from tests.support.serving import ROOT, Connection, free_port, listening, post
-from tests.support.waiting import wait_until
+from tests.support.serving import ROOT, Connection, free_port, post
+from tests.support.waiting import program
 
 pytestmark = pytest.mark.build
 
@@ -39,35 +38,28 @@ def committed(folder: str = ".") -> set[str]:
     return set(run(f"git ls-tree -r --name-only HEAD {folder}", ROOT).splitlines())
 
 
-def hashes(folder: Path) -> dict[str, str]:
-    """Return the hash of each file in a folder."""
-    return {file.name: sha256(file.read_bytes()).hexdigest() for file in folder.iterdir()}
-
-
 def test_build_is_reproducible(tmp_path: Path) -> None:
     """A later build of the same commit elsewhere, with other settings, has the same hashes."""
     run(f"git clone -q {shlex.quote(str(ROOT))} copy", tmp_path)
     run(f"{TOOLS}; umask 077; export LC_ALL=C TZ=Asia/Tokyo; copy/.ci/build", tmp_path)
-    built = hashes(ROOT / "dist")
-    assert set(built) == {SDIST.name, WHEEL.name, MATERIALS.name}
-    assert hashes(tmp_path / "copy" / "dist") == built
+    built, again = [
+        {file.name: sha256(file.read_bytes()).hexdigest() for file in (folder / "dist").iterdir()}
+        for folder in (ROOT, tmp_path / "copy")
+    ]
+    assert {*built} == {SDIST.name, WHEEL.name, MATERIALS.name}
+    assert again == built
 
 
-def test_sdist_has_all_files() -> None:
-    """The sdist has every file of the repository: tests, documents, examples and benchmarks."""
-    with tarfile.open(SDIST) as sdist:
-        names = {name.removeprefix(f"{NAME}/") for name in sdist.getnames() if name != NAME}
-        files = {name for name in names if sdist.getmember(f"{NAME}/{name}").isfile()}
-    made = {name for name in files if name == "PKG-INFO" or name.startswith("plantstore.egg-info/")}
-    assert files - made == committed()
-
-
-def test_tests_run_from_the_sdist(tmp_path: Path) -> None:
-    """The tests can be run from the unpacked sdist: those that read most files pass."""
+def test_sdist(tmp_path: Path) -> None:
+    """The sdist has every file of the repository. The tests that read most files pass in it."""
     with tarfile.open(SDIST) as sdist:
         sdist.extractall(tmp_path, filter="data")
+    root = tmp_path / NAME
+    names = {str(file.relative_to(root)) for file in root.rglob("*") if file.is_file()}
+    made = {name for name in names if name == "PKG-INFO" or name.startswith("plantstore.egg-info/")}
+    assert names - made == committed()
     python = f"{shlex.quote(sys.executable)} -m pytest -n 0 -p no:cacheprovider"
-    passed = run(f"{python} tests/documents/test_[acr]*.py -k 'not commands'", tmp_path / NAME)
+    passed = run(f"{python} tests/documents/test_[acr]*.py -k 'not commands'", root)
     assert re.search(r"=+ \d+ passed.* in .* =+\n$", passed)
 
 
@@ -91,27 +83,22 @@ def links(description: str) -> list[str]:
 
 
 def test_metadata() -> None:
-    """The metadata name the licence as an SPDX expression, and each Python that is supported.
-
-    On a package index, each link of the README works; without an address, none is to a file.
-    """
+    """The metadata name the licence and each Python. On a package index, each link works."""
     with ZipFile(WHEEL) as wheel:
         about = Metadata.from_email(wheel.read(f"{NAME}.dist-info/METADATA"))
     assert (about.license_expression, about.license_files) == ("MIT", ["LICENSE"])
     assert not [name for name in about.classifiers or () if name.startswith("License ::")]
     assert str(about.requires_python) == f">={PYTHONS[0]}"
     assert "docs/index.md has all pages" in (about.description or "")
-    found = links(about.description or "")
-    assert [link for link in found if not link.startswith("https://")] == []
+    assert all(link.startswith("https://") for link in links(about.description or ""))
 
 
 def test_links_with_an_address(tmp_path: Path) -> None:
     """With the address of the repository in setup.py, links and the picture lead to its files."""
     address = "https://forge.example/plants"
     folder = copy_project(tmp_path)
-    setup = folder / "setup.py"
-    code = setup.read_text().replace('REPOSITORY = ""', f'REPOSITORY = "{address}"')
-    setup.write_text(code)
+    code = (folder / "setup.py").read_text()
+    (folder / "setup.py").write_text(code.replace('REPOSITORY = ""', f'REPOSITORY = "{address}"'))
     make = "from setuptools import build_meta; build_meta.prepare_metadata_for_build_wheel('made')"
     run(f'mkdir made; {shlex.quote(sys.executable)} -c "{make}"', folder)
     (file,) = folder.glob("made/*/METADATA")
@@ -155,12 +142,7 @@ def test_wheel_serves_on_each_python(version: str, tmp_path: Path) -> None:
     port = free_port()
     settings = {"PLANTSTORE_TOKENS": "s3cret", "PLANTSTORE_METRICS": "1"}
     command = ["env/bin/plantstore", "serve", f"--bind=127.0.0.1:{port}", "--store=sqlite:///a.db"]
-    with subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT | settings) as server:
-        try:
-            wait_until(lambda: server.poll() is not None or listening(port))
-            with Connection(port) as client:
-                client.send(post(b'{"id":1,"name":"Rose"}'))
-                assert client.receive().status == 200
-        finally:
-            server.terminate()
+    running = program(port, command, cwd=tmp_path, env=ENVIRONMENT | settings)
+    with running as server, Connection(port) as client:
+        assert client.request(post(b'{"id":1,"name":"Rose"}')).status == 200
     assert server.returncode == 0

@@ -31,10 +31,7 @@ print(app.test_client().post("/garden/plants", json={"id": 1, "name": ""}, heade
 
 
 def test_install_recipe_with_pins(tmp_path: Path) -> None:
-    """In a site with pins, pip keeps its versions, or refuses and names the one too old.
-
-    Without an extra, plantstore can use the site's database.
-    """
+    """In a site with pins, pip keeps its versions, or refuses and names the one too old."""
     project = copy_project(tmp_path)
     (tmp_path / "shop.py").write_text(recipe("factory"))
     (tmp_path / "first_request.py").write_text(FIRST_REQUEST)

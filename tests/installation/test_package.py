@@ -36,10 +36,7 @@ for path in ("/openapi.json", "/docs", "/docs/docs.css", "/docs/swagger-ui.css")
 
 @pytest.mark.install
 def test_package_without_extras(tmp_path: Path) -> None:
-    """Without extras, the package works in any folder, and brings no server and no engine.
-
-    Its import opens nothing except modules. What needs an extra is absent, or says which one.
-    """
+    """Without extras, the package works; what needs an extra is absent, or says which one."""
     project = copy_project(tmp_path)
     run(f"{shlex.quote(sys.executable)} -m venv env", tmp_path)
     install = recipe("install").replace("pip install plantstore", f"pip install -q {project}")
@@ -72,10 +69,7 @@ runpy.run_path("setup.py")
 
 
 def test_too_old_python_is_named_at_once() -> None:
-    """With a Python that is too old, the installation ends with one line that says what is needed.
-
-    pip shows it before it looks for any dependency.
-    """
+    """With a Python that is too old, the installation ends with one line that says so."""
     config = ConfigParser()
     config.read(ROOT / "setup.cfg")
     oldest = config["options"]["python_requires"].removeprefix(">=")

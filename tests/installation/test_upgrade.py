@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from plantstore import open_store
-from tests.support.activation import activated
+from tests.support.activation import activation
 from tests.support.clients import Clients
 from tests.support.fresh import ENVIRONMENT, copy_project, run
 from tests.support.serving import Connection
+from tests.support.waiting import program
 
 pytestmark = pytest.mark.install
 
@@ -41,28 +42,27 @@ def wheel_of_another_version(folder: Path) -> Path:
 def message(port: int) -> str:
     """Return the text of an Error of the service."""
     with Connection(port) as connection:
-        connection.send(WRONG_PATH)
-        return connection.receive().body.decode()
+        return connection.request(WRONG_PATH).body.decode()
 
 
 def test_upgrade_under_load(tmp_path: Path) -> None:
-    """An installation and a restart bring a new version, without a request that fails.
-
-    The socket outlives the service, as with deploy/plantstore.socket.
-    """
+    """An installation and a restart bring a new version, without a request that fails."""
     project = copy_project(tmp_path / "project")
     run(f"python3 -m venv env && env/bin/pip install -q '{project}[gunicorn,sqlite]'", tmp_path)
     wheel = wheel_of_another_version(tmp_path)
-    command: dict[str, Any] = {"cwd": tmp_path, "env": ENVIRONMENT | SETTINGS}
     with socket.create_server(("127.0.0.1", 0)) as listener, ExitStack() as last:
         port = listener.getsockname()[1]
+        command = activation(listener, *COMMAND)
+        options: dict[str, Any] = {"cwd": tmp_path, "env": ENVIRONMENT | SETTINGS}
+        options["pass_fds"] = [listener.fileno()]
         with Clients(port, kept=False) as clients:
-            with activated(listener, *COMMAND, **command):
+            with program(port, command, **options) as old:
                 clients.wait_for_creations()
                 run(f"env/bin/pip install -q --no-deps {wheel}", tmp_path)
                 clients.wait_for_creations()
                 assert OLD in message(port)
-            last.enter_context(activated(listener, *COMMAND, **command))
+            assert old.returncode == 0
+            last.enter_context(program(port, command, **options))
             clients.wait_for_creations()
             assert NEW in message(port)
     assert (clients.refused, clients.unanswered, clients.unconnected) == (0, 0, 0)

@@ -11,12 +11,11 @@ from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from plantstore.blueprint import OPERATIONS
 from plantstore.openapi.document import make_document
-from tests.support.nginx import nginx
+from tests.support.front import NGINX, nginx
 from tests.support.serving import LIMIT, Gunicorn, Response, post
 from tests.support.sites import TOKEN
 
 CHROMIUM = shutil.which("chromium")
-NGINX = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
 # The browser must not send requests to other servers.
 FLAGS = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),

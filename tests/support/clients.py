@@ -20,30 +20,20 @@ HEADERS = BEARER | {"Content-Type": "application/json"}
 
 
 class Clients:
-    """Eight clients that create plants until the block ends, and record the responses.
+    """Clients that create plants with ids from ``first`` on, and record the responses.
 
-    :param first: the lowest id of their plants.
-    :param number: another number of clients.
     :param kept: whether each client keeps its connection for the next request.
-    :param pause: the seconds between two requests of a client. Without a pause, the clients and the
-        service would use the whole processor.
+    :param pause: the seconds between two requests: without it, they would use the processor.
     """
 
     def __init__(
-        self,
-        port: int,
-        first: int = 0,
-        number: int = 8,
-        *,
-        kept: bool = True,
-        pause: float = 0.03,
+        self, port: int, first: int = 0, number: int = 8, *, kept: bool = True, pause: float = 0.03
     ) -> None:
         self.sent: set[Plant] = set()
         self.acknowledged: set[Plant] = set()
-        # The number of requests that got 503, and of those without a response.
-        self.refused = self.unanswered = 0
-        # The number of connections that the system has refused, because no service listens.
-        self.unconnected = 0
+        # The requests that got 503, those without a response, and the connections that the system
+        # has refused, because no service listens.
+        self.refused = self.unanswered = self.unconnected = 0
         # When each response began and ended, and its status.
         self.responses: list[tuple[float, float, int]] = []
         self._port, self._ids, self._ended = port, count(first), Event()
@@ -101,8 +91,7 @@ class Clients:
                 assert response.status in {200, 503}
                 if response.status == 200:
                     self.acknowledged.add(plant)
-                else:
-                    self.refused += 1
+                self.refused += response.status == 503
                 if not self._kept:
                     connection.close()
             time.sleep(self._pause)

@@ -33,26 +33,20 @@ def invoke(*arguments: str, **options: Any) -> Result:
 
 # The command as another process; the working directory may be any folder.
 MAIN = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from plantstore.cli import main; main()"
-
 COMMAND = [sys.executable, "-c", MAIN]
 
 
 def refused(*arguments: str, folder: Path, **environment: str) -> str:
     """Start a service that must refuse to start; return its message of one line."""
+    command = [sys.executable, "-m", *arguments]
+    settings = {**os.environ, **ANYWHERE, **environment}
     done = subprocess.run(
-        [sys.executable, "-m", *arguments],
-        cwd=folder,
-        env={**os.environ, **ANYWHERE, **environment},
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-        check=False,
+        command, cwd=folder, env=settings, capture_output=True, text=True, timeout=LIMIT
     )
     assert done.returncode != 0, done.stderr
     assert "Traceback" not in done.stderr
-    lines = [line for line in done.stderr.splitlines() if line and not line.startswith("[")]
-    assert len(lines) == 1
-    return lines[0]
+    (line,) = [line for line in done.stderr.splitlines() if line and not line.startswith("[")]
+    return line
 
 
 def run_on_a_terminal(command: list[str]) -> tuple[bytes, str]:
@@ -60,13 +54,9 @@ def run_on_a_terminal(command: list[str]) -> tuple[bytes, str]:
     controller, terminal = pty.openpty()
     with open(controller, "rb", buffering=0) as screen, ThreadPoolExecutor(1) as reader:
         shown = reader.submit(_read_all, screen)
-        try:
-            done = subprocess.run(
-                command, stdout=subprocess.PIPE, stderr=terminal, timeout=LIMIT, check=True
-            )
-        finally:
-            os.close(terminal)
-        return done.stdout, shown.result().decode()
+        with open(terminal, "wb", buffering=0) as errors:
+            output = subprocess.check_output(command, stderr=errors, timeout=LIMIT)
+        return output, shown.result().decode()
 
 
 def steps(shown: str) -> list[str]:

@@ -6,7 +6,6 @@ import signal
 import sqlite3
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -28,19 +27,16 @@ class Server:
     """The process of a database server."""
 
     command: list[Any]
-    # A command that succeeds when the server accepts connections.
-    check: list[Any]
-    # The signal at which the server stops without waiting for its clients.
-    stop_signal: signal.Signals
-    # The arguments of subprocess.Popen: folder, environment and user.
-    options: dict[str, Any]
+    check: list[Any]  # It succeeds when the server accepts connections.
+    stop_signal: signal.Signals  # At this signal, it stops without waiting for its clients.
+    options: dict[str, Any]  # Arguments of subprocess.Popen: folder, environment and user.
 
     def start(self) -> None:
         """Start the server; return when it accepts connections."""
         with tempfile.TemporaryFile() as output:
             self.process = subprocess.Popen(self.command, stderr=output, **self.options)
             try:
-                self._wait_until_ready()
+                wait_until(self._is_ready)
             except BaseException:
                 self.process.kill()
                 self.process.wait(LIMIT)
@@ -48,12 +44,9 @@ class Server:
                 print(output.read().decode(errors="replace"))  # In the report of the test.
                 raise
 
-    def _wait_until_ready(self) -> None:
-        deadline = time.monotonic() + LIMIT
-        while subprocess.run(self.check, capture_output=True, check=False).returncode != 0:
-            assert self.process.poll() is None, "the database server exited at start"
-            assert time.monotonic() < deadline, "the database server accepts no connections"
-            time.sleep(0.05)
+    def _is_ready(self) -> bool:
+        assert self.process.poll() is None, "the database server exited at start"
+        return subprocess.run(self.check, capture_output=True, check=False).returncode == 0
 
     def stop(self) -> None:
         """Stop the server; return when its process has ended."""
@@ -80,10 +73,7 @@ class Server:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Suspend all processes of the server for the duration of the block.
-
-        Its connections stay open.
-        """
+        """Suspend all processes of the server for the block. Its connections stay open."""
         # The parent comes first, so that it starts no process that is not suspended.
         suspend(self.process.pid)
         processes = [self.process.pid, *children(self.process.pid)]
@@ -160,13 +150,35 @@ def sqlite_wal() -> Iterator[Place]:
 @contextmanager
 def postgresql() -> Iterator[Place]:
     """Run a PostgreSQL server."""
-    programs = postgresql_programs()
     with server_folder("postgres") as (folder, options):
-        data, port = folder / "data", free_port()
-        create_postgresql(programs, data, options)
-        serve, check = postgresql_commands(programs, data, port)
-        with Server(serve, check, signal.SIGINT, options).running() as server:
-            yield Place(f"postgresql+psycopg://plants@127.0.0.1:{port}/postgres", server)
+        server = PostgreSQL(folder / "data", options)
+        server.create()
+        with server.running():
+            yield Place(f"postgresql+psycopg://plants@127.0.0.1:{server.port}/postgres", server)
+
+
+class PostgreSQL(Server):
+    """A PostgreSQL server with its files in a folder. Its role ``plants`` needs no password."""
+
+    def __init__(self, data: Path, options: dict[str, Any], *arguments: str) -> None:
+        self.data, self.port = data, free_port()
+        serve: list[Any] = [postgresql_programs() / "postgres", "-D", data, "-p", str(self.port)]
+        serve += ["-k", data.parent, *arguments]
+        super().__init__(serve, readiness(self.port), signal.SIGINT, options)
+
+    def create(self) -> None:
+        """Create the files of the server."""
+        create: list[Any] = [
+            postgresql_programs() / "initdb",
+            "-D",
+            self.data,
+            "-U",
+            "plants",
+            "-A",
+            "trust",
+        ]
+        create += ["-E", "UTF8", "--locale=C"]
+        subprocess.run(create, check=True, capture_output=True, **self.options)
 
 
 def postgresql_programs() -> Path:
@@ -177,30 +189,21 @@ def postgresql_programs() -> Path:
     return folders[-1]
 
 
-def create_postgresql(programs: Path, data: Path, options: dict[str, Any]) -> None:
-    """Create the files of a PostgreSQL server. Its role ``plants`` needs no password."""
-    create: list[Any] = [programs / "initdb", "-D", data, "-U", "plants", "-A", "trust"]
-    create += ["-E", "UTF8", "--locale=C"]
-    subprocess.run(create, check=True, capture_output=True, **options)
-
-
-def postgresql_commands(programs: Path, data: Path, port: int) -> tuple[list[Any], list[Any]]:
-    """Return the command of a PostgreSQL server, and the one that checks it."""
-    serve = [programs / "postgres", "-D", data, "-p", str(port), "-k", data.parent]
-    return serve, readiness(port)
-
-
 def readiness(port: int) -> list[Any]:
     """Return the command that succeeds when PostgreSQL, or what is in front of it, is ready."""
     return [postgresql_programs() / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]
 
 
+def installed(program: str, package: str) -> str:
+    """Return the path of a program; skip the test without it."""
+    found = shutil.which(program, path=PATH)
+    return found or pytest.skip(f"apt-get install {package}")
+
+
 @contextmanager
 def mariadb() -> Iterator[Place]:
     """Run a MariaDB server."""
-    mariadbd = shutil.which("mariadbd", path=PATH)
-    if mariadbd is None:
-        pytest.skip("apt-get install mariadb-server")
+    mariadbd = installed("mariadbd", "mariadb-server")
     with server_folder("mysql") as (folder, options):
         data, port = f"--datadir={folder / 'data'}", free_port()
         address = ["--no-defaults", "-h127.0.0.1", f"-P{port}", "-uroot"]
@@ -237,10 +240,7 @@ def only(*places: Any) -> pytest.MarkDecorator:
 
 @contextmanager
 def server_folder(user: str) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Provide a temporary folder, and the options to run a server as a user that owns it.
-
-    None of the servers runs as root.
-    """
+    """Provide a temporary folder, and the options to run a server as its owner, not as root."""
     with tempfile.TemporaryDirectory(
         prefix="plantstore-", dir=_memory_folder(), ignore_cleanup_errors=True
     ) as name:
@@ -253,14 +253,10 @@ def server_folder(user: str) -> Iterator[tuple[Path, dict[str, Any]]]:
 
 
 def _memory_folder() -> str | None:
-    """Return a folder in memory with a gigabyte of free space, or ``None`` for the default folder.
-
-    Otherwise the installation of a server can make other tests wait for the disk for seconds.
-    """
+    """Return a folder in memory with enough space, if there is one: a disk can be slow."""
     folder = "/dev/shm"
-    if os.access(folder, os.W_OK) and shutil.disk_usage(folder).free > 2**30:
-        return folder
-    return None
+    has_space = os.access(folder, os.W_OK) and shutil.disk_usage(folder).free > 2**30
+    return folder if has_space else None
 
 
 def children(parent: int) -> list[int]:
@@ -288,8 +284,5 @@ def kill_oldest_worker(master: int) -> None:
 
 
 OpenPlace = Callable[[], AbstractContextManager[Place]]
-
 MODES = ["truncate", "wal"]
-
-# A database that nobody serves.
 UNREACHABLE = "postgresql://me:hunter2@127.0.0.1:1/plants"

@@ -1,6 +1,7 @@
 """Commands as on a fresh machine: a copy of the project, without this environment's settings."""
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -8,18 +9,8 @@ from pathlib import Path
 from tests.support.serving import ROOT
 
 # Environment variables of the test run that would change what the commands do.
-PREFIXES = (
-    "COVERAGE",
-    "GRANIAN",
-    "GUNICORN",
-    "HYPOTHESIS",
-    "PLANTSTORE",
-    "PYTEST",
-    "PYTHON",
-    "TOX",
-    "VIRTUAL_ENV",
-)
-ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(PREFIXES)}
+OTHERS = re.compile("COVERAGE|GRANIAN|GUNICORN|HYPOTHESIS|PLANTSTORE|PYTEST|PYTHON|TOX|VIRTUAL_ENV")
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not OTHERS.match(name)}
 
 
 def copy_project(folder: Path) -> Path:

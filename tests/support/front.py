@@ -1,60 +1,34 @@
-"""A real nginx with deploy/nginx.conf in front of the service."""
+"""A real nginx in front of the service."""
 
-import http.client
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.support.serving import (
-    LIMIT,
-    ROOT,
-    Connection,
-    Response,
-    free_port,
-    listening,
-    tls_context,
-)
-from tests.support.waiting import wait_until
+from tests.support.certificates import with_certificate
+from tests.support.readme import block
+from tests.support.serving import ROOT, Endpoint, free_port
+from tests.support.waiting import program
 
 NGINX = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
-_CERTIFICATE = (
-    *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost"),
-    *("-keyout", "tls/plantstore.key", "-out", "tls/plantstore.crt"),
-)
+_KINDS = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+# With other files than those of the system.
+_HTTP = "http {{" + "".join(f"{kind}_temp_path {{0}}/{kind};" for kind in _KINDS)
+# The service of docs/operating.md.
+_OPERATING = "daemon off; pid {0}/pid; events {{}} " + _HTTP
+_OPERATING += "access_log off; server {{ listen 127.0.0.1:{1}; {2} }} }}"
 
 
-class Front:
-    """nginx in front of a service.
+class Front(Endpoint):
+    """nginx in front of a service. ``log`` is the file with its lines."""
 
-    ``port`` is its port, and ``log`` the file with its lines.
-    """
+    tls = True
 
     def __init__(self, port: int, log: Path) -> None:
         self.port = port
         self.log = log
-
-    def connect(self) -> Connection:
-        """Open a connection with TLS."""
-        return Connection(self.port, tls=True)
-
-    def request(self, request: bytes) -> Response:
-        """Send one request on a new connection and return the response."""
-        with self.connect() as connection:
-            connection.send(request)
-            return connection.receive()
-
-    def https(self, address: str = "127.0.0.1") -> http.client.HTTPSConnection:
-        """Return a connection of a client with this address."""
-        return http.client.HTTPSConnection(
-            *("localhost", self.port),
-            timeout=LIMIT,
-            context=tls_context(),
-            source_address=(address, 0),
-        )
 
 
 def configured(folder: Path, port: int, backend: int, replaced: dict[str, str]) -> str:
@@ -63,14 +37,11 @@ def configured(folder: Path, port: int, backend: int, replaced: dict[str, str]) 
         "listen [::]:443 ssl;": "",
         "listen 443 ssl;": f"listen 127.0.0.1:{port} ssl;",
         "server 127.0.0.1:8000;": f"server 127.0.0.1:{backend};",
-        "/etc/nginx/tls/": f"{folder}/tls/",
+        "/etc/nginx/tls/plantstore.crt": f"{folder}/cert.pem",
+        "/etc/nginx/tls/plantstore.key": f"{folder}/key.pem",
         "/var/log/nginx/": f"{folder}/",
         "worker_processes auto;": f"daemon off; pid {folder}/pid; worker_processes auto;",
-        "http {": "http {"
-        + "".join(
-            f"{name}_temp_path {folder}/{name};"
-            for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-        ),
+        "http {": _HTTP.format(folder),
         **replaced,
     }
     text = (ROOT / "deploy" / "nginx.conf").read_text()
@@ -81,33 +52,27 @@ def configured(folder: Path, port: int, backend: int, replaced: dict[str, str]) 
 
 
 @contextmanager
-def running(program: str, file: Path, port: int) -> Iterator[None]:
-    """Run nginx with a file of configuration, in which it listens on a port."""
-    with subprocess.Popen([program, "-e", "stderr", "-c", file]) as process:
-        try:
-            wait_until(lambda: process.poll() is not None or listening(port))
-            assert process.poll() is None
-            yield
-        finally:
-            process.terminate()
-            process.wait(LIMIT)
-
-
-@contextmanager
 def front(backend: int, replaced: dict[str, str] | None = None) -> Iterator[Front]:
-    """Run nginx in front of a service that has this port.
-
-    :param replaced: replaces parts of its configuration.
-    """
+    """Run nginx with deploy/nginx.conf, in which parts are replaced, in front of a service."""
     assert NGINX is not None
     port = free_port()
     # The workers of nginx are processes of another user.
     with TemporaryDirectory(prefix="plantstore-") as name:
         folder = Path(name)
         folder.chmod(0o755)
-        (folder / "tls").mkdir()
-        subprocess.run(_CERTIFICATE, cwd=folder, check=True, capture_output=True)
+        with_certificate(folder)
         file = folder / "nginx.conf"
         file.write_text(configured(folder, port, backend, replaced or {}))
-        with running(NGINX, file, port):
+        with program(port, [NGINX, "-e", "stderr", "-c", file]):
             yield Front(port, folder / "access.log")
+
+
+@contextmanager
+def nginx(command: str, folder: Path, backend: int) -> Iterator[int]:
+    """Run nginx with the configuration of docs/operating.md, and return its port."""
+    port = free_port()
+    location = block("nginx", "docs/operating.md").replace(":8000/", f":{backend}/")
+    file = folder / "nginx.conf"
+    file.write_text(_OPERATING.format(folder, port, location))
+    with program(port, [command, "-e", "stderr", "-c", file]):
+        yield port

@@ -13,11 +13,11 @@ import pymysql  # type: ignore[import-untyped]
 import pytest
 
 from plantstore import Plant
-from tests.support.databases import PATH, Server, install_mariadb, processes, server_folder
+from tests.support.databases import Server, install_mariadb, installed, processes, server_folder
 from tests.support.serving import LIMIT, free_port
 from tests.support.waiting import wait_until
 
-PROVIDERS = ["/usr/lib/galera/libgalera_smm.so", "/usr/lib64/galera-4/libgalera_smm.so"]
+PROVIDER = "/usr/lib/galera/libgalera_smm.so"
 PROGRAMS = ["mariadbd", "mariadb-install-db", "rsync", "wsrep_sst_rsync"]
 SIZE = 3
 # The others go on without a node that is silent for two seconds. The default is five.
@@ -54,15 +54,13 @@ class Node(Server):
 
     @contextmanager
     def isolated(self) -> Iterator[None]:
-        """Separate the node from the others for the duration of the block.
-
-        It still accepts connections. After some seconds it answers most statements with error 1047.
-        """
-        self.execute("SET GLOBAL wsrep_provider_options = 'gmcast.isolate=1'")
+        """Separate the node from the others for the block. It soon answers with error 1047."""
+        isolate = "SET GLOBAL wsrep_provider_options = 'gmcast.isolate={}'"
+        self.execute(isolate.format(1))
         try:
             yield
         finally:
-            self.execute("SET GLOBAL wsrep_provider_options = 'gmcast.isolate=0'")
+            self.execute(isolate.format(0))
 
     def execute(self, *statements: str) -> list[tuple[Any, ...]]:
         """Execute statements on one connection, and return the rows of the last one."""
@@ -78,12 +76,11 @@ class Node(Server):
 
     def is_ready(self, size: int) -> bool:
         """Return whether the node executes statements, in a cluster of this size."""
-        try:
-            rows = self.execute("SHOW STATUS LIKE 'wsrep\\_%'")
-        except pymysql.MySQLError:
-            return False
         state = [("ready", "ON"), ("local_state_comment", "Synced"), ("cluster_size", str(size))]
-        return all((f"wsrep_{name}", value) in rows for name, value in state)
+        with suppress(pymysql.MySQLError):
+            rows = self.execute("SHOW STATUS LIKE 'wsrep\\_%'")
+            return all((f"wsrep_{name}", value) in rows for name, value in state)
+        return False
 
 
 @dataclass
@@ -125,11 +122,11 @@ class Galera:
         """Drop the table of plants on all nodes."""
 
         def is_dropped() -> bool:
-            try:
+            # While another node joins, a node is not always ready.
+            with suppress(pymysql.MySQLError):
                 self.nodes[0].execute("DROP TABLE IF EXISTS plants.plants")
-            except pymysql.MySQLError:  # While another node joins, a node is not always ready.
-                return False
-            return True
+                return True
+            return False
 
         wait_until(is_dropped)
 
@@ -137,9 +134,10 @@ class Galera:
 @contextmanager
 def galera() -> Iterator[Galera]:
     """Run three nodes. At the end, nothing of them is left, also after a failure."""
-    provider = next(filter(os.path.exists, PROVIDERS), None)
-    if provider is None or not all(shutil.which(program, path=PATH) for program in PROGRAMS):
-        pytest.skip("apt-get install mariadb-server galera-4 rsync")
+    package = "mariadb-server galera-4 rsync"
+    mariadbd, *_ = [installed(program, package) for program in PROGRAMS]
+    if not os.path.exists(PROVIDER):
+        pytest.skip(f"apt-get install {package}")
     addresses = [f"127.0.0.{number}" for number in range(1, SIZE + 1)]
     # Other nodes connect to these ports.
     groups = [f"{address}:{free_port(address)}" for address in addresses]
@@ -150,10 +148,10 @@ def galera() -> Iterator[Galera]:
             # The programs that copy data are in the session of the node: they are found in the end.
             options["start_new_session"] = True
             port = free_port(address)
-            names = {"provider": provider, "folder": folder, "address": address, "port": port}
+            names = {"provider": PROVIDER, "folder": folder, "address": address, "port": port}
             names |= {"group": group, "groups": ",".join(groups)}
             names |= {"copies": free_port(address), "changes": free_port(address)}
-            serve = [shutil.which("mariadbd", path=PATH), *_COMMAND.format(**names).split()]
+            serve = [mariadbd, *_COMMAND.format(**names).split()]
             nodes.append(Node(serve, [], signal.SIGTERM, options, address, port))
             cleanup.callback(nodes[-1].end)
             (folder / "data").mkdir()

@@ -16,37 +16,25 @@ from werkzeug.middleware.dispatcher import DispatcherMiddleware
 from werkzeug.middleware.proxy_fix import ProxyFix
 from werkzeug.test import Client as WSGIClient
 
-from plantstore import (
-    Client,
-    MemoryStore,
-    Plant,
-    StaticTokens,
-    StoreMisconfigured,
-    StoreUnavailable,
-    blueprint,
-)
+from plantstore import MemoryStore, Plant, StoreMisconfigured, StoreUnavailable, blueprint
+from plantstore.auth import Client, StaticTokens
 from tests.support.sites import BEARER, ROSE, TOKEN, make_blueprint
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
-# The operations of the embedded store.
-OPERATIONS = [*blueprint.OPERATIONS]
-# A token that has no right to create.
-READER = "r3ader"
-# The largest request body of the embedded store, in bytes.
+# The operations of the embedded store, and a token that has no right to create.
+OPERATIONS, READER = [*blueprint.OPERATIONS], "r3ader"
+# The largest request body, in bytes.
 MAX_BODY = 200
-# The id for which the embedded store raises StoreUnavailable.
-UNAVAILABLE_ID = 50301
-# The id for which the embedded store raises StoreMisconfigured.
-MISCONFIGURED_ID = 50303
+# The ids for which the store raises StoreUnavailable, and StoreMisconfigured.
+UNAVAILABLE_ID, MISCONFIGURED_ID = 50301, 50303
 
 
 class PartlyUnavailableStore(MemoryStore):
-    """A store that is unavailable for two ids."""
+    """A store that raises StoreUnavailable or StoreMisconfigured for one id each."""
 
     def add(self, plant: Plant) -> None:
-        """Add a plant; raise StoreUnavailable or StoreMisconfigured for one id each."""
         if plant.id == UNAVAILABLE_ID:
             raise StoreUnavailable("the store is full")
         if plant.id == MISCONFIGURED_ID:
@@ -65,7 +53,8 @@ def garden(name: str = "garden") -> Blueprint:
     )
 
 
-# The configurations of a host site.
+# A configuration of a host site.
+Configure = Callable[[Flask], None]
 
 
 class DecimalProvider(DefaultJSONProvider):
@@ -74,11 +63,9 @@ class DecimalProvider(DefaultJSONProvider):
     mimetype = "application/vnd.api+json"
 
     def dumps(self, obj: Any, **kwargs: Any) -> str:
-        """Serialize with upper case keys and indentation."""
         return super().dumps({key.upper(): value for key, value in obj.items()}, indent=8)
 
     def loads(self, s: str | bytes, **kwargs: Any) -> Any:
-        """Deserialize with decimal numbers."""
         return json.loads(s, parse_float=Decimal, parse_int=Decimal)
 
 
@@ -89,26 +76,14 @@ def json_provider(site: Flask) -> None:
     site.config["JSON_SORT_KEYS"] = False
 
 
-def debug_mode(site: Flask) -> None:
-    """Enable debug mode."""
-    site.debug = True
+def settings(name: str, **values: Any) -> Configure:
+    """Return a configuration that sets these values in the site's config."""
 
+    def configure(site: Flask) -> None:
+        site.config.update(values)
 
-def testing_mode(site: Flask) -> None:
-    """Enable testing mode."""
-    site.testing = True
-
-
-def trapped_exceptions(site: Flask) -> None:
-    """Trap all HTTP exceptions."""
-    site.config["TRAP_HTTP_EXCEPTIONS"] = True
-    site.config["TRAP_BAD_REQUEST_ERRORS"] = True
-
-
-def equal_body_limit(site: Flask) -> None:
-    """Limit bodies to exactly the blueprint's max_body, and forms to less."""
-    site.config["MAX_CONTENT_LENGTH"] = MAX_BODY
-    site.config["MAX_FORM_MEMORY_SIZE"] = 10
+    configure.__name__ = name
+    return configure
 
 
 def error_handlers(site: Flask) -> None:
@@ -119,13 +94,6 @@ def error_handlers(site: Flask) -> None:
 
     for kind in (Exception, HTTPException, 400, 401, 404, 405, 413, 429, 500, 503):
         site.register_error_handler(kind, page)
-
-
-def server_name(site: Flask) -> None:
-    """Set a server name that differs from the requests' Host header."""
-    site.config["SERVER_NAME"] = "nursery.example:8080"
-    site.config["APPLICATION_ROOT"] = "/nursery"
-    site.config["PREFERRED_URL_SCHEME"] = "https"
 
 
 def catch_all_routes(site: Flask) -> None:
@@ -153,14 +121,17 @@ def hooks(site: Flask) -> None:
     site.teardown_request(lambda error: None)
 
 
-CONFIGURATIONS: list[Callable[[Flask], None]] = [
+LIMITS = {"MAX_CONTENT_LENGTH": MAX_BODY, "MAX_FORM_MEMORY_SIZE": 10}
+SERVER = {"SERVER_NAME": "nursery.example:8080", "APPLICATION_ROOT": "/nursery"}
+TRAPS = {"TRAP_HTTP_EXCEPTIONS": True, "TRAP_BAD_REQUEST_ERRORS": True}
+CONFIGURATIONS = [
     json_provider,
-    debug_mode,
-    testing_mode,
-    trapped_exceptions,
-    equal_body_limit,
+    settings("debug_mode", DEBUG=True),
+    settings("testing_mode", TESTING=True),
+    settings("trapped_exceptions", **TRAPS),
+    settings("equal_body_limit", **LIMITS),
     error_handlers,
-    server_name,
+    settings("server_name", **SERVER, PREFERRED_URL_SCHEME="https"),
     catch_all_routes,
     hooks,
 ]
@@ -211,21 +182,12 @@ def behind_a_proxy(site: Flask) -> "WSGIApplication":
     return proxied
 
 
-REGISTRATIONS: list[Callable[[Flask], "WSGIApplication"]] = [
-    with_prefix,
-    twice,
-    nested,
-    under_script_name,
-    behind_a_proxy,
-]
+REGISTRATIONS = [with_prefix, twice, nested, under_script_name, behind_a_proxy]
 
 
 JSON = {"path": "/garden/plants", "method": "POST", "headers": BEARER}
-
 PLANT = {"path": "/garden/plants/1", "method": "GET", "headers": BEARER}
-
 WRONG = {"Authorization": "Bearer wrong"}
-
 # A request for each response that an embedded store can have, by the status or error number.
 REQUESTS: dict[int, dict[str, Any]] = {
     200: {**JSON, "json": ROSE},

@@ -13,10 +13,7 @@ _numbers = count(1)
 def install(
     monkeypatch: pytest.MonkeyPatch, folder: Path, package: str, scheme: str, source: str
 ) -> str:
-    """Install a package whose entry point for a scheme is the function ``open`` of its module.
-
-    The package is installed for the duration of the test. Returns the name of its module.
-    """
+    """Install a package with an entry point for a scheme for a test; return its module."""
     module = f"other_store_{next(_numbers)}"
     (folder / f"{module}.py").write_text(source)
     metadata = folder / f"{module}-1.0.dist-info"

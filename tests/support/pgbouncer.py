@@ -1,14 +1,12 @@
 """PgBouncer in front of a PostgreSQL server."""
 
-import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import pytest
 from sqlalchemy import make_url
 
-from tests.support.databases import PATH, Place, Server, readiness, server_folder
+from tests.support.databases import Place, Server, installed, readiness, server_folder
 from tests.support.serving import free_port
 
 # The number of connections to the server. In session mode, each connection of a client keeps one
@@ -31,21 +29,11 @@ default_pool_size = {pool_size}
 
 @contextmanager
 def pgbouncer(place: Place, pool_mode: str) -> Iterator[Place]:
-    """Run PgBouncer in front of the PostgreSQL server of a place.
-
-    :param pool_mode: ``session`` or ``transaction``.
-    """
-    program = shutil.which("pgbouncer", path=PATH)
-    if program is None:
-        pytest.skip("apt-get install pgbouncer")
+    """Run PgBouncer in its ``session`` or ``transaction`` mode in front of a PostgreSQL server."""
+    program = installed("pgbouncer", "pgbouncer")
     with server_folder("postgres") as (folder, options):
         port, file = free_port(), folder / "pgbouncer.ini"
-        configuration = _CONFIGURATION.format(
-            server_port=make_url(place.url).port,
-            port=port,
-            pool_mode=pool_mode,
-            pool_size=POOL_SIZES[pool_mode],
-        )
-        file.write_text(configuration)
+        names = {"port": port, "server_port": make_url(place.url).port, "pool_mode": pool_mode}
+        file.write_text(_CONFIGURATION.format(**names, pool_size=POOL_SIZES[pool_mode]))
         with Server([program, file], readiness(port), signal.SIGTERM, options).running() as server:
             yield Place(f"postgresql://plants@127.0.0.1:{port}/postgres?pgbouncer=true", server)

@@ -1,13 +1,10 @@
 """Pgpool-II in front of a PostgreSQL primary and its standby."""
 
-import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import pytest
-
-from tests.support.databases import PATH, Server, readiness, server_folder
+from tests.support.databases import Server, installed, readiness, server_folder
 from tests.support.replication import Pair
 from tests.support.serving import free_port
 
@@ -39,19 +36,12 @@ sr_check_database = 'postgres'
 @contextmanager
 def pgpool(pair: Pair) -> Iterator[str]:
     """Run Pgpool-II; provide the URL of a store. The standby executes all queries."""
-    program = shutil.which("pgpool", path=PATH)
-    if program is None:
-        pytest.skip("apt-get install pgpool2")
+    program = installed("pgpool", "pgpool2")
     with server_folder("postgres") as (folder, options):
         port, file = free_port(), folder / "pgpool.conf"
-        configuration = _CONFIGURATION.format(
-            folder=folder,
-            port=port,
-            pcp_port=free_port(),
-            primary=pair.primary.port,
-            standby=pair.standby.port,
-        )
-        file.write_text(configuration)
+        ports = {"port": port, "pcp_port": free_port()}
+        ports |= {"primary": pair.primary.port, "standby": pair.standby.port}
+        file.write_text(_CONFIGURATION.format(folder=folder, **ports))
         serve = [program, "-n", "-f", file, "-F", folder / "pcp.conf", "-a", folder / "hba.conf"]
         with Server(serve, readiness(port), signal.SIGINT, options).running():
             yield f"postgresql://plants@127.0.0.1:{port}/postgres"

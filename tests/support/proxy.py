@@ -3,7 +3,7 @@
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from threading import Event, Thread
 
 from sqlalchemy import make_url
@@ -13,29 +13,21 @@ from tests.support.serving import LIMIT
 
 
 class Proxy:
-    """A proxy on a port of its own, in front of the database server of a place.
-
-    :param place: the database.
-    """
+    """A proxy on a port of its own, in front of the database server of a place."""
 
     def __init__(self, place: Place) -> None:
-        #: The seconds by which each packet to the server is late.
-        self.request_delay = 0.0
-        #: The seconds by which each packet from the server is late.
-        self.response_delay = 0.0
-        #: While this event is not set, no response is forwarded.
+        # The seconds by which each packet to the server, and from it, is late.
+        self.request_delay = self.response_delay = 0.0
+        # While this event is not set, no response is forwarded.
         self.forwards = Event()
         self.forwards.set()
         self._silenced: list[Event] = []
-        #: The open connections of clients.
         self.clients: set[socket.socket] = set()
-        #: The number of connections that clients have opened.
         self.accepted = 0
         url = make_url(place.url)
         self._server = ("127.0.0.1", url.port)
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=100)
         self.port: int = self._listener.getsockname()[1]
-        #: The URL of the database through the proxy.
         self.url = url.set(port=self.port).render_as_string(hide_password=False)
         Thread(target=self._accept, daemon=True).start()
 
@@ -92,14 +84,9 @@ class Proxy:
                 end.shutdown(socket.SHUT_RDWR)
 
 
-@contextmanager
-def proxy(place: Place) -> Iterator[Proxy]:
+def proxy(place: Place) -> closing[Proxy]:
     """Run a proxy for the duration of the block."""
-    proxy = Proxy(place)
-    try:
-        yield proxy
-    finally:
-        proxy.close()
+    return closing(Proxy(place))
 
 
 @contextmanager

@@ -42,11 +42,7 @@ def rows(first: str, file: str = "README.md") -> list[list[str]]:
 
 
 def site_code(*recipes: str, **replaced: str) -> str:
-    """Return the code that embeds the store, and then these recipes.
-
-    :param replaced: the code that replaces the line of ``app``, ``store``, ``garden`` or
-        ``registration``.
-    """
+    """Return the code that embeds the store with these recipes, in which lines are replaced."""
     code = recipe("embedding")
     for name, new in replaced.items():
         start = r"app\.register_blueprint\(" if name == "registration" else f"{name} = "

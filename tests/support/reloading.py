@@ -16,12 +16,15 @@ from tests.support.waiting import wait_until
 PAST = 1_000_000_000
 
 
-def write(path: Path, text: str) -> Path:
-    """Replace a file of tokens by one that is no longer being written."""
-    new = path.with_suffix(".new")
-    new.write_text(text)
-    os.utime(new, (PAST, PAST))
-    new.replace(path)
+def write(path: Path, text: str | None) -> Path:
+    """Replace a file of tokens by one that is no longer being written, or remove it."""
+    if text is None:
+        path.unlink()
+    else:
+        new = path.with_suffix(".new")
+        new.write_text(text)
+        os.utime(new, (PAST, PAST))
+        new.replace(path)
     return path
 
 

@@ -1,6 +1,5 @@
 """A PostgreSQL primary and its synchronous standby, in temporary folders."""
 
-import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -14,14 +13,8 @@ from sqlalchemy import Engine, text
 
 from plantstore import Plant, StoreUnavailable
 from plantstore.stores.deadline import deadline
-from tests.support.databases import (
-    Server,
-    create_postgresql,
-    postgresql_commands,
-    postgresql_programs,
-    server_folder,
-)
-from tests.support.serving import LIMIT, free_port
+from tests.support.databases import PostgreSQL, postgresql_programs, server_folder
+from tests.support.serving import LIMIT
 from tests.support.sites import LILY, ROSE_PLANT
 from tests.support.sql import open_sql, started
 from tests.support.waiting import wait_until
@@ -34,12 +27,12 @@ STANDBY = "standby"
 WAITING = "FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
 
 
-@dataclass
-class Node(Server):
+class Node(PostgreSQL):
     """One PostgreSQL server of a pair."""
 
-    data: Path
-    port: int
+    def __init__(self, data: Path, options: dict[str, Any], *arguments: str) -> None:
+        # By default, a server that is killed leaves files in /dev/shm.
+        super().__init__(data, options, "-c", "dynamic_shared_memory_type=mmap", *arguments)
 
     def execute(self, sql: str) -> list[tuple[Any, ...]]:
         """Execute a statement on a new connection to this server; return its rows."""
@@ -70,10 +63,7 @@ class Pair:
         return f"postgresql://plants@/postgres?host=127.0.0.1,127.0.0.1&port={ports}"
 
     def promote(self) -> None:
-        """Make the standby a primary without a standby; return when it accepts plants.
-
-        The old primary must have been killed, or be frozen until it is killed.
-        """
+        """Make the standby a primary. The old one must be killed, or frozen until it is killed."""
         assert self.standby.execute("SELECT pg_promote()") == [(True,)]
 
     def waiting(self) -> int:
@@ -89,35 +79,33 @@ class Pair:
 @contextmanager
 def postgresql_pair() -> Iterator[Pair]:
     """Run a PostgreSQL primary and its synchronous standby."""
-    programs = postgresql_programs()
     with server_folder("postgres") as (folder, options):
-        create_postgresql(programs, folder / "primary", options)
         # The standby copies the files of the primary, but not its command. So it has no
         # synchronous standby itself after the promotion: it would wait for that one for ever.
-        wait_for_standby = f"synchronous_standby_names={STANDBY}"
-        primary = _node(programs, folder / "primary", options, "-c", wait_for_standby)
+        wait_for_standby = ("-c", f"synchronous_standby_names={STANDBY}")
+        primary = Node(folder / "primary", options, *wait_for_standby)
+        primary.create()
+        standby = Node(folder / "standby", options)
         with primary.running():
-            _copy(programs, primary, folder / "standby")
-            standby = _node(programs, folder / "standby", options)
+            _copy(primary, standby)
             with standby.running():
                 pair = Pair(primary, standby)
                 wait_until(pair.is_synchronous)
                 yield pair
 
 
-def _node(programs: Path, data: Path, options: dict[str, Any], *settings: str) -> Node:
-    port = free_port()
-    serve, check = postgresql_commands(programs, data, port)
-    # By default, a server that is killed leaves files in /dev/shm.
-    serve += ["-c", "dynamic_shared_memory_type=mmap", *settings]
-    return Node(serve, check, signal.SIGINT, options, data, port)
-
-
-def _copy(programs: Path, primary: Node, data: Path) -> None:
+def _copy(primary: Node, standby: Node) -> None:
     """Copy the files of a primary for a standby that follows it."""
     address = f"host=127.0.0.1 port={primary.port} user=plants application_name={STANDBY}"
-    copy: list[Any] = [programs / "pg_basebackup", "-D", data, "-R", "-c", "fast", "-d", address]
-    subprocess.run(copy, check=True, capture_output=True, **primary.options)
+    copy: list[Any] = [
+        postgresql_programs() / "pg_basebackup",
+        "-D",
+        standby.data,
+        "-R",
+        "-c",
+        "fast",
+    ]
+    subprocess.run([*copy, "-d", address], check=True, capture_output=True, **primary.options)
 
 
 class Administrator:

@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from http.client import parse_headers
 from pathlib import Path
 from random import SystemRandom
 from typing import Any, NamedTuple, Self, TypeVar
@@ -71,17 +72,40 @@ class Response(NamedTuple):
         return number
 
 
-class Server(AbstractContextManager["Server"]):
-    """`python -m COMMAND` in the project's folder, with additional environment variables.
+class Endpoint:
+    """What clients connect to: a port of this machine."""
 
-    :param cwd: another folder.
-    """
-
+    port: int
     #: Whether clients use TLS by default.
     tls = False
 
+    def connect(self, **options: Any) -> "Connection":
+        """Open a connection, with the options of :class:`Connection`."""
+        return Connection(self.port, **{"tls": self.tls, **options})
+
+    @contextmanager
+    def clients(
+        self, number: int, sent: bytes = b"", **options: Any
+    ) -> Iterator[list["Connection"]]:
+        """Provide connections, each of which has sent these bytes."""
+        with ExitStack() as opened:
+            clients = []
+            for _ in range(number):
+                clients.append(opened.enter_context(self.connect(**options)))
+                clients[-1].send(sent)
+            yield clients
+
+    def request(self, request: bytes) -> Response:
+        """Send one request on a new connection and return the response."""
+        with self.connect() as connection:
+            return connection.request(request)
+
+
+class Server(AbstractContextManager["Server"], Endpoint):
+    """`python -m COMMAND` in the project's folder, or another one, with more variables."""
+
     def __init__(self, *command: str, cwd: Path = ROOT, **environment: str) -> None:
-        # A file: a pipe that is not read would block the server when it is full.
+        # A pipe that is not read would block the server when it is full.
         self._log = tempfile.NamedTemporaryFile(prefix="server-")  # noqa: SIM115
         self.process = subprocess.Popen(
             [sys.executable, "-m", *command],
@@ -142,16 +166,6 @@ class Server(AbstractContextManager["Server"]):
             time.sleep(0.01)
         return found
 
-    def connect(self, **options: Any) -> "Connection":
-        """Open a connection, with the options of :class:`Connection`."""
-        return Connection(self.port, **{"tls": self.tls, **options})
-
-    def request(self, request: bytes) -> Response:
-        """Send one request on a new connection and return the response."""
-        with self.connect() as connection:
-            connection.send(request)
-            return connection.receive()
-
 
 class Gunicorn(Server):
     """`gunicorn ARGUMENTS`."""
@@ -197,8 +211,7 @@ class Granian(Server):
     """`granian ARGUMENTS wsgi:app`."""
 
     def __init__(self, *arguments: str, **environment: Any) -> None:
-        port = str(free_port())
-        command = ("granian", "--interface", "wsgi", "--port", port, *arguments, "wsgi:app")
+        command = ("granian", "--interface=wsgi", f"--port={free_port()}", *arguments, "wsgi:app")
         super().__init__(*command, **environment)
 
     def wait_until_ready(self) -> None:
@@ -210,20 +223,26 @@ class Granian(Server):
 class Connection(AbstractContextManager["Connection"]):
     """A connection that sends exactly the bytes of the test.
 
-    :param port: the port of the server.
-    :param path: the path of its Unix socket, to be used instead of the port.
+    :param path: the path of a Unix socket, to be used instead of the port.
     :param unread: the bytes that it accepts at most before the test reads them; 0 is many.
-    :param tls: whether it uses TLS.
+    :param source: the address of the client.
     """
 
     def __init__(
-        self, port: int, path: Path | None = None, unread: int = 0, tls: bool = False
+        self,
+        port: int,
+        path: Path | None = None,
+        unread: int = 0,
+        tls: bool = False,
+        source: str = "",
     ) -> None:
         self._socket = socket.socket(socket.AF_UNIX if path else socket.AF_INET)
         self._socket.settimeout(LIMIT)
         if unread:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, unread)
         try:
+            if source:
+                self._socket.bind((source, 0))
             self._socket.connect(str(path) if path else ("127.0.0.1", port))
             if tls:
                 self._socket = tls_context().wrap_socket(self._socket)
@@ -240,10 +259,12 @@ class Connection(AbstractContextManager["Connection"]):
         """Send these bytes."""
         self._socket.sendall(data)
 
-    def send_what_is_read(self, data: bytes) -> None:
-        """Send these bytes, or as many as the server reads before it closes the connection."""
+    def send_what_is_read(self, data: bytes) -> bool:
+        """Send as much of these bytes as the server reads; return whether it reads all of them."""
         with suppress(ConnectionError):
-            self._socket.sendall(data)
+            self.send(data)
+            return True
+        return False
 
     def limit(self, seconds: float) -> None:
         """Limit the time in which a later call must end."""
@@ -269,20 +290,18 @@ class Connection(AbstractContextManager["Connection"]):
     def receive_head(self) -> Response:
         """Read the status line and the headers of a response that has no body."""
         status = int(self.receive_line().split()[1])
-        headers = {}
-        while (line := self._input.readline().decode("latin-1").rstrip("\r\n")) != "":
-            name, _, value = line.partition(":")
-            headers[name.lower()] = value.strip()
-        return Response(status, headers, b"")
+        headers = parse_headers(self._input)
+        return Response(status, {name.lower(): value for name, value in headers.items()}, b"")
 
     def receive(self) -> Response:
         """Read one response, with the body that its Content-Length declares."""
         head = self.receive_head()
         return head._replace(body=self._input.read(int(head.headers.get("content-length", "0"))))
 
-    def receive_some(self, size: int) -> None:
-        """Read some bytes of a response."""
-        self._socket.recv(size)
+    def request(self, request: bytes) -> Response:
+        """Send one request, and return the response."""
+        self.send(request)
+        return self.receive()
 
     def receive_rest(self, until: bytes) -> bytes:
         """Read the rest of a response, which ends with these bytes."""
@@ -299,32 +318,23 @@ class Connection(AbstractContextManager["Connection"]):
 
 
 def promptly(server: Server, request: bytes, **options: Any) -> Response:
-    """Return the response that another client gets in a reasonable time.
-
-    :param options: the options of :class:`Connection`.
-    """
+    """Return the response that another client gets in a reasonable time."""
     with server.connect(**options) as connection:
         connection.limit(PATIENCE)
-        connection.send(request)
-        return connection.receive()
+        return connection.request(request)
 
 
 def post(body: bytes, *headers: str, length: int | None = None) -> bytes:
     """Return the bytes of a create request with a token; ``headers`` follow the usual ones."""
-    lines = [
-        "POST /plants HTTP/1.1",
-        "Host: localhost",
-        "Authorization: Bearer s3cret",
-        "Content-Type: application/json",
-        f"Content-Length: {len(body) if length is None else length}",
-        *headers,
-    ]
+    lines = ["POST /plants HTTP/1.1", "Host: localhost", "Authorization: Bearer s3cret"]
+    lines += ["Content-Type: application/json"]
+    lines += [f"Content-Length: {len(body) if length is None else length}", *headers]
     return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
 
 
-def chunked(*chunks: bytes, coding: str = "chunked") -> bytes:
+def chunked(*chunks: bytes) -> bytes:
     """Return the bytes of a create request whose body is exactly these chunks."""
-    head = post(b"").replace(b"Content-Length: 0", b"Transfer-Encoding: " + coding.encode())
+    head = post(b"").replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
     return head + b"".join(chunks)
 
 

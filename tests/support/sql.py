@@ -62,10 +62,7 @@ def add_in_one_group(store: SQLStore, plants: Sequence[Plant]) -> list[BaseExcep
 
 @contextmanager
 def lock_waits(engine: Engine) -> Iterator[Callable[[], int]]:
-    """Provide a function that returns how many lock waits began since the start of the block.
-
-    On PostgreSQL it returns how many of them still last.
-    """
+    """Provide a function that returns how many lock waits began, or on PostgreSQL still last."""
     query = {
         "postgresql": "SELECT 0, COUNT(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'",
         "mysql": "SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_waits'",
@@ -102,10 +99,7 @@ SESSIONS = {
 
 
 def end_sessions(connection: Connection) -> int:
-    """End the sessions of all other clients; return how many there were.
-
-    The connection must not be in a transaction: PostgreSQL would repeat the result of the query.
-    """
+    """End the sessions of other clients by a connection without a transaction; return how many."""
     find, end = SESSIONS[connection.dialect.name]
     sessions = connection.execute(text(find)).scalars().all()
     for id in sessions:
@@ -225,10 +219,7 @@ def raise_conflicts(engine: Engine, code: str, condition: str) -> None:
         )
     else:
         # In MyISAM, the number stays after a rollback.
-        execute(
-            engine,
-            "CREATE TABLE attempts (n INT AUTO_INCREMENT PRIMARY KEY) ENGINE=MyISAM",
-        )
+        execute(engine, "CREATE TABLE attempts (n INT AUTO_INCREMENT PRIMARY KEY) ENGINE=MyISAM")
         create_trigger(
             engine,
             "DECLARE n INT; INSERT INTO attempts VALUES (); SET n = LAST_INSERT_ID();"

@@ -2,19 +2,19 @@
 
 import os
 import signal
+import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from tests.support.serving import LIMIT
+from tests.support.serving import LIMIT, listening
 
 
 def wait_for_ended_threads() -> None:
-    """Return when the threads that Python has joined no longer exist.
-
-    OpenSSL has a lock at the end of a thread. A process that is forked then would never get it.
-    """
+    """Return when joined threads have ended: a fork meanwhile would keep a lock of OpenSSL."""
     wait_until(lambda: len(os.listdir("/proc/self/task")) == len(threading.enumerate()))
 
 
@@ -27,10 +27,7 @@ def wait_until(condition: Callable[[], bool], seconds: float = LIMIT) -> None:
 
 
 def suspend(process: int) -> None:
-    """Send SIGSTOP to a process, and return when it is suspended.
-
-    Until then, it would still handle another signal, or respond to a request.
-    """
+    """Send SIGSTOP to a process, and return when it is suspended, and so handles nothing more."""
     os.kill(process, signal.SIGSTOP)
     wait_until(lambda: state(process) in "TZ")
 
@@ -46,3 +43,16 @@ def has_ended(process: int) -> bool:
         return state(process) == "Z"
     except FileNotFoundError:
         return True
+
+
+@contextmanager
+def program(port: int, command: Sequence[Any], **options: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a program for the duration of the block, in which it listens on a port."""
+    with subprocess.Popen(command, **options) as process:
+        try:
+            wait_until(lambda: process.poll() is not None or listening(port))
+            assert process.poll() is None, "the program has ended"
+            yield process
+        finally:
+            process.terminate()
+            process.wait(LIMIT)

@@ -1,6 +1,7 @@
 """Applications of other kinds under the worker: responses in parts, faults, hooks."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -48,21 +49,24 @@ def parts(query):
 """
 
 
-CONFIGURATION = f"""
-from plantstore.server.config import *
-from plantstore.server.worker import _connection
-_connection.SEND_TIMEOUT = {LIMIT}  # On a busy machine, a client reads slowly.
-{SMALL_BUFFERS}
-"""
+SEND_TIMEOUT = "from plantstore.server.worker import _connection; _connection.SEND_TIMEOUT = {}"
+
+
+@contextmanager
+def serve(folder: Path, application: str, *lines: str) -> Iterator[Gunicorn]:
+    """Run an application with more lines of configuration."""
+    (folder / "own.py").write_text(application)
+    lines = ("from plantstore.server.config import *", *lines)
+    (folder / "gunicorn.py").write_text("\n".join(lines))
+    with Gunicorn("-c", f"{folder}/gunicorn.py", f"--pythonpath={folder}", "own:app") as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gunicorn]:
-    """Run the application."""
-    folder = tmp_path_factory.mktemp("application")
-    (folder / "own.py").write_text(PARTS)
-    (folder / "gunicorn.py").write_text(CONFIGURATION)
-    with Gunicorn("-c", f"{folder}/gunicorn.py", f"--pythonpath={folder}", "own:app") as server:
+    """Run the application. On a busy machine, a client reads slowly."""
+    lines = (SMALL_BUFFERS, SEND_TIMEOUT.format(LIMIT))
+    with serve(tmp_path_factory.mktemp("application"), PARTS, *lines) as server:
         yield server
 
 
@@ -91,10 +95,8 @@ def test_response_in_parts_that_is_read_slowly(parts: Gunicorn) -> None:
 
 def test_response_in_parts_that_is_not_read(tmp_path: Path) -> None:
     """A client that does not read a response in parts holds a thread only for some seconds."""
-    (tmp_path / "own.py").write_text(PARTS)
-    timeout = "from plantstore.server.worker import _connection; _connection.SEND_TIMEOUT = 0.2"
-    lines = (timeout, "threads = 1", "wsgi_app = 'own:app'", f"pythonpath = '{tmp_path}'")
-    with configured(tmp_path, *lines) as server, server.connect(unread=1) as connection:
+    lines = (SEND_TIMEOUT.format(0.2), "threads = 1")
+    with serve(tmp_path, PARTS, *lines) as server, server.connect(unread=1) as connection:
         connection.send(GET % b"large")
         assert connection.has_response(PATIENCE)
         assert promptly(server, GET % b"").status == 200
@@ -113,9 +115,8 @@ def test_response_in_parts_that_fails(parts: Gunicorn) -> None:
 @pytest.mark.parametrize("error", ["SystemExit", "TimeoutError", "ssl.SSLError"])
 def test_application_that_fails(tmp_path: Path, error: str) -> None:
     """An application that raises any exception ends no thread: clients get an Error without it."""
-    own = f"import ssl\ndef app(environ, start_response):\n    raise {error}"
-    (tmp_path / "own.py").write_text(own)
-    with Gunicorn("--threads=1", "--pythonpath", str(tmp_path), "own:app") as server:
+    application = f"import ssl\ndef app(environ, start_response):\n    raise {error}"
+    with serve(tmp_path, application, "threads = 1") as server:
         for _ in range(4):
             response = promptly(server, post(b""))
             assert response.error == 50001
@@ -123,53 +124,38 @@ def test_application_that_fails(tmp_path: Path, error: str) -> None:
         assert error in server.log
 
 
-# An application that responds with the size of the body, after the seconds of the query.
+# An application that responds with the size of the body, and with what is left of five seconds for
+# the store, after the seconds of the query.
 SIZE = """
 import time
+from plantstore.stores.deadline import remaining
 
 def app(environ, start_response):
-    time.sleep(float(environ["QUERY_STRING"] or "0"))
-    size = str(len(environ["wsgi.input"].read())).encode()
-    start_response("200 OK", [("Content-Length", str(len(size)))])
-    return [size]
+    left = remaining(5)
+    time.sleep(float(environ["QUERY_STRING"]))
+    body = b"%d %.1f" % (len(environ["wsgi.input"].read()), left)
+    start_response("200 OK", [("Content-Length", str(len(body)))])
+    return [body]
 """
 
 
-def test_body_that_arrives_while_all_threads_are_busy(tmp_path: Path) -> None:
-    """A request that has arrived in time is complete, however late a thread looks at it."""
-    (tmp_path / "own.py").write_text(SIZE)
-    lines = (
-        "worker_class, threads = 'plantstore.server.worker.Worker', 1",
-        constants(_READ_TIMEOUT=1),
-        f"wsgi_app, pythonpath, loglevel = 'own:app', '{tmp_path}', 'debug'",
-    )
-    with (
-        configured(tmp_path, *lines) as server,
-        server.connect() as late,
-        server.connect() as pipelined,
-        server.connect() as slow,
-    ):
-        late.send(post(b"12345", length=10))
-        pipelined.send(GET % b"0")
-        assert pipelined.receive().body == b"0"
+@pytest.mark.parametrize("worker", ["worker.Worker", "_service_worker.ServiceWorker"])
+def test_request_that_arrives_while_all_threads_are_busy(tmp_path: Path, worker: str) -> None:
+    """A request that waits for a thread is complete, and has less time for the database."""
+    worker_class = f"worker_class = 'plantstore.server.{worker}'"
+    lines = ("threads, loglevel = 1, 'debug'", worker_class, constants(_READ_TIMEOUT=1))
+    with serve(tmp_path, SIZE, *lines) as server, server.clients(3) as (late, pipelined, slow):
+        late.send((GET % b"0").replace(b"\r\n\r\n", b"\r\nContent-Length: 10\r\n\r\n12345"))
+        assert pipelined.request(GET % b"0").body.startswith(b"0 ")
         slow.send(GET % b"3")
         wait_until(lambda: server.log.count("GET /") == 2)
         late.send(b"67890")
         pipelined.send(GET % b"0")
-        assert late.receive().body == b"10"
-        assert pipelined.receive().body == b"0"
-
-
-def test_hooks_of_an_operator(tmp_path: Path) -> None:
-    """The hooks pre_request and post_request of gunicorn are called for each request."""
-    hooks = (
-        "def pre_request(worker, request): worker.log.info('before %s', request.path)",
-        "def post_request(worker, request, environ, response):"
-        " worker.log.info('after %s', response.status)",
-    )
-    with configured(tmp_path, *hooks) as server:
-        assert server.request(post(new_rose())).status == 200
-        server.wait_for(r"before /plants(.|\n)*after 200 OK")
+        for connection, expected in ((late, "10"), (pipelined, "0")):
+            size, left = connection.receive().body.decode().split()
+            assert size == expected
+            assert (float(left) < 4.2) == (worker != "worker.Worker")
+        assert float(server.request(GET % b"0").body.split()[1]) > 4.2
 
 
 def test_limit_of_requests(tmp_path: Path) -> None:
@@ -179,58 +165,39 @@ def test_limit_of_requests(tmp_path: Path) -> None:
         first = workers(server)
         with server.connect() as connection:
             for state in ("keep-alive", "close"):
-                connection.send(post(new_rose()))
-                assert connection.receive().headers["connection"] == state
+                assert connection.request(post(new_rose())).headers["connection"] == state
         server.wait_for("Autorestarting worker after current request")
         server.wait_for("Booting worker(.|\n)*Booting worker")
         assert promptly(server, post(new_rose())).status == 200
         assert not first & workers(server)
 
 
-# Writes the number of threads of the worker to the log.
-COUNT = """
+# Hooks of an operator. One writes the number of threads of the worker to the log.
+HOOKS = """
 import threading
 
 def pre_request(worker, request):
     threads = [thread.name for thread in threading.enumerate()]
-    worker.log.info("%d threads", threads.count("gunicorn worker"))
+    worker.log.info("%d threads for %s", threads.count("gunicorn worker"), request.path)
+
+def post_request(worker, request, environ, response):
+    worker.log.info("after %s", response.status)
 """
 
 
 @pytest.mark.parametrize(("url", "number"), [("memory://", 1), ("sqlite:///{}/plants.db", 11)])
 def test_number_of_threads(tmp_path: Path, url: str, number: int) -> None:
-    """With plants in memory, one thread handles all requests: several would be slower.
-
-    Otherwise there are two more than for requests, for each path of the health of the service.
-    """
+    """One thread serves plants in memory, more serve others. An operator's hooks are called."""
     store = url.format(tmp_path)
-    with configured(tmp_path, COUNT, "threads = 9", PLANTSTORE_STORE=store) as server:
+    with configured(tmp_path, HOOKS, "threads = 9", PLANTSTORE_STORE=store) as server:
 
         def has_all_threads() -> bool:
             assert server.request(post(new_rose())).status == 200
-            return f" {number} threads" in server.log
+            return f" {number} threads for /plants" in server.log
 
         wait_until(has_all_threads)
         assert f" {number + 1} threads" not in server.log
-
-
-# A system that gives a process no more threads, from the first request on.
-NO_THREAD = """
-import threading
-
-def pre_request(worker, request):
-    def start(thread):
-        raise RuntimeError("can't start new thread")
-    threading.Thread.start = start
-"""
-
-
-def test_system_without_threads(tmp_path: Path) -> None:
-    """After its start, the service needs no more threads of the system."""
-    with configured(tmp_path, NO_THREAD) as server:
-        for _ in range(20):
-            assert promptly(server, post(new_rose())).status == 200
-        assert server.log.count("Booting worker") == 1
+        server.wait_for("after 200 OK")
 
 
 def test_main_process_that_ends(tmp_path: Path) -> None:

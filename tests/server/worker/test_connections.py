@@ -2,7 +2,8 @@
 
 import os
 import signal
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,12 @@ from tests.support.serving import (
     LIMIT,
     PATIENCE,
     SMALL_BUFFERS,
+    Connection,
     Gunicorn,
     chunked,
     configured,
     constants,
+    listening,
     post,
     promptly,
 )
@@ -28,16 +31,12 @@ CLOSE = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 
 
 def test_pipelined_request_in_pieces(server: Gunicorn) -> None:
-    """A pipelined request that arrives in pieces, with others before and after it, is complete.
-
-    A client that then ends its side of the connection gets the responses to all of its requests.
-    """
+    """Pipelined requests in pieces get their responses, also if the client then sends no more."""
     for cut in (1, 20, 130, -3, -1):
         with server.connect() as connection:
             connection.limit(PATIENCE)
             request = post(new_rose())
-            connection.send(post(new_rose()) + request[:cut])
-            assert connection.receive().status == 200
+            assert connection.request(post(new_rose()) + request[:cut]).status == 200
             connection.send(request[cut:] + post(new_rose()))
             connection.finish()
             assert [connection.receive().status for _ in range(2)] == [200, 200]
@@ -45,30 +44,29 @@ def test_pipelined_request_in_pieces(server: Gunicorn) -> None:
 
 
 def test_limit_of_connections(tmp_path: Path) -> None:
-    """At the limit of connections, the one that has waited for the longest time is closed.
-
-    Connections that have ended do not count, whoever has closed them: they use no resources.
-    """
+    """At the limit of connections that are open, the one that has waited longest is closed."""
     limits = ("worker_connections = 10", constants(_READ_TIMEOUT=1000, _LINGER_TIMEOUT=1000))
-    with ExitStack() as opened, configured(tmp_path, *limits) as server:
+    with configured(tmp_path, *limits) as server:
         server.wait_for("The store can be used")
         idle = sockets(server)
         for _ in range(10):
-            assert promptly(server, CLOSE).status == 404
+            with server.connect() as last:
+                last.limit(PATIENCE)
+                assert last.request(CLOSE).status == 404
+                assert last.closed()
             assert promptly(server, post(new_rose())).status == 200
             reset = server.connect()
             reset.send(b"P")
             reset.reset()
-        oldest, *others = [opened.enter_context(server.connect()) for _ in range(2)]
-        assert promptly(server, CLOSE).status == 404
-        oldest.send(b"P")  # What it sends does not make it younger.
-        assert promptly(server, CLOSE).status == 404
-        wait_until(lambda: sockets(server) == idle + 2)  # The others have ended.
-        others += [opened.enter_context(server.connect()) for _ in range(9)]
-        assert oldest.has_response(PATIENCE)  # It is closed.
-        for connection in others:
-            connection.send(post(new_rose()))
-            assert connection.receive().status == 200
+        with server.clients(2) as (oldest, second):
+            assert promptly(server, CLOSE).status == 404
+            oldest.send(b"P")  # What it sends does not make it younger.
+            assert promptly(server, CLOSE).status == 404
+            wait_until(lambda: sockets(server) == idle + 2)  # The others have ended.
+            with server.clients(9) as others:
+                assert oldest.has_response(PATIENCE)  # It is closed.
+                for connection in (second, *others):
+                    assert connection.request(post(new_rose())).status == 200
 
 
 def sockets(server: Gunicorn) -> int:
@@ -81,27 +79,11 @@ def sockets(server: Gunicorn) -> int:
     return sum(link.startswith("socket:") for link in links)
 
 
-def test_limit_of_file_descriptors(tmp_path: Path) -> None:
-    """The service has as many connections as the system lets it raise its limit."""
-    limit = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (100, 1000))"
-    with ExitStack() as opened, configured(tmp_path, limit) as server:
-        first, *_ = [opened.enter_context(server.connect()) for _ in range(200)]
-        assert promptly(server, post(new_rose())).status == 200
-        assert not first.has_response(0)
-        first.send(post(new_rose()))
-        assert first.receive().status == 200
-
-
 def test_idle_connections_are_closed(tmp_path: Path) -> None:
     """A connection on which no request arrives is closed after some time: a new and a used one."""
     timeouts = ("keepalive = 1", constants(_READ_TIMEOUT=0.5))
-    with (
-        configured(tmp_path, *timeouts) as server,
-        server.connect() as new,
-        server.connect() as old,
-    ):
-        old.send(post(new_rose()))
-        assert old.receive().status == 200
+    with configured(tmp_path, *timeouts) as server, server.clients(2) as (new, old):
+        assert old.request(post(new_rose())).status == 200
         for connection in (new, old):
             connection.limit(PATIENCE)
             assert connection.closed()
@@ -111,81 +93,86 @@ def test_slow_request_on_a_used_connection(tmp_path: Path) -> None:
     """A later request has as much time as the first one: for its head, and again for its body."""
     timeouts = ("keepalive = 1", constants(_READ_TIMEOUT=6.5))
     with configured(tmp_path, *timeouts) as server, server.connect() as connection:
-        connection.send(post(new_rose()))
-        assert connection.receive().status == 200
+        assert connection.request(post(new_rose())).status == 200
         body = new_rose()
         for part in (b"P", post(b"", length=len(body))[1:]):
             connection.send(part)
             assert not connection.has_response(4)
-        connection.send(body)
-        assert connection.receive().status == 200
+        assert connection.request(body).status == 200
+
+
+@contextmanager
+def large_response(folder: Path, *lines: str) -> Iterator[tuple[Gunicorn, Connection]]:
+    """Run a service, and a client that has read nothing of its large response."""
+    lines = (SMALL_BUFFERS, *lines)
+    with (
+        configured(folder, *lines, PLANTSTORE_MAX_BODY="2000000") as server,
+        server.connect(unread=1) as reader,
+    ):
+        reader.send(post(b'{"id":1,"name":"%s"}' % (b"x" * 1_000_000)))
+        yield server, reader
 
 
 def test_response_that_is_read_slowly(tmp_path: Path) -> None:
     """A client that reads a large response slowly does not occupy a thread, and gets all of it."""
-    limits = (SMALL_BUFFERS, constants(SEND_TIMEOUT=PATIENCE))
-    with (
-        configured(tmp_path, *limits, PLANTSTORE_MAX_BODY="2000000") as server,
-        server.connect(unread=1) as slow,
-        server.connect() as other,
-    ):
-        slow.send(post(b'{"id":1,"name":"%s"}' % (b"x" * 1_000_000)))
+    timeout = constants(SEND_TIMEOUT=PATIENCE)
+    with large_response(tmp_path, timeout) as (server, slow), server.connect() as other:
+        other.limit(PATIENCE)
         for _ in range(3):
             assert slow.has_response(PATIENCE)
-            slow.receive_some(10)
-            other.limit(PATIENCE)
-            other.send(post(new_rose()))
-            assert other.receive().status == 200
+            slow.receive_line()
+            assert other.request(post(new_rose())).status == 200
         assert slow.receive_rest(until=b'x"}').endswith(b"x" * 1000 + b'"}')
+
+
+def test_response_that_is_not_read(tmp_path: Path) -> None:
+    """A client that does not read a large response does not occupy a thread forever."""
+    limits = (constants(SEND_TIMEOUT=0.2), "threads = 1")
+    with large_response(tmp_path, *limits) as (server, _):
+        assert promptly(server, post(new_rose())).status == 200
 
 
 def test_connections_of_others_do_not_end_a_response(tmp_path: Path) -> None:
     """At the limit of connections, one whose client still reads a response is not closed."""
-    limits = (SMALL_BUFFERS, constants(SEND_TIMEOUT=LIMIT), "worker_connections = 5")
-    with (
-        configured(tmp_path, *limits, PLANTSTORE_MAX_BODY="2000000") as server,
-        server.connect(unread=1) as reader,
-        ExitStack() as opened,
-    ):
-        reader.send(post(b'{"id":1,"name":"%s"}' % (b"x" * 1_000_000)))
+    limits = (constants(SEND_TIMEOUT=LIMIT), "worker_connections = 5")
+    with large_response(tmp_path, *limits) as (server, reader):
         assert reader.has_response(LIMIT)
-        for _ in range(10):
-            opened.enter_context(server.connect())
-        assert promptly(server, post(new_rose())).status == 200
-        assert len(reader.receive().body) > 1_000_000
+        with server.clients(10):
+            assert promptly(server, post(new_rose())).status == 200
+            assert len(reader.receive().body) > 1_000_000
 
 
-def test_stop_with_idle_connections(tmp_path: Path) -> None:
-    """SIGTERM ends the service within seconds although connections are idle, or send no body."""
+def test_stop_with_open_connections(tmp_path: Path) -> None:
+    """SIGTERM finishes requests, opens no connection, and ends the service within seconds."""
+    body = new_rose()
     with (
         configured(tmp_path, constants(_READ_TIMEOUT=1000)) as server,
-        server.connect() as idle,
-        server.connect() as late,
+        server.clients(3) as (idle, late, reading),
     ):
-        assert promptly(server, post(new_rose())).status == 200
+        reading.send(post(b"", "Expect: 100-continue", length=len(body)))
+        assert reading.receive_head().status == 100
+        reading.send(body[:5])
         server.process.terminate()
-        server.wait_for("Handling signal: term")
+        wait_until(lambda: not listening(server.port))
+        assert reading.request(body[5:]).status == 200
         for connection in (idle, late):
             connection.limit(PATIENCE)
-        late.send(post(b"", length=9))
-        assert late.receive().error == 40002
+        assert late.request(post(b"", length=9)).error == 40002
         assert idle.closed()
         wait_until(lambda: server.process.poll() is not None, PATIENCE)
 
 
 def test_stop_with_connections_that_are_not_yet_accepted(tmp_path: Path) -> None:
     """After SIGTERM, requests get their responses whose connections the worker has not accepted."""
-    with ExitStack() as opened, configured(tmp_path) as server:
+    with configured(tmp_path) as server:
         assert promptly(server, post(new_rose())).status == 200
         (process,) = workers(server)
         suspend(process)
-        clients = [opened.enter_context(server.connect()) for _ in range(5)]
-        for connection in clients:
-            connection.send(post(new_rose()))
-        server.process.terminate()
-        wait_until(lambda: is_pending(signal.SIGTERM, process))
-        os.kill(process, signal.SIGCONT)
-        assert [connection.receive().status for connection in clients] == [200] * 5
+        with server.clients(5, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n") as clients:
+            server.process.terminate()
+            wait_until(lambda: is_pending(signal.SIGTERM, process))
+            os.kill(process, signal.SIGCONT)
+            assert [connection.receive().status for connection in clients] == [404] * 5
 
 
 def is_pending(number: signal.Signals, process: int) -> bool:
@@ -197,17 +184,8 @@ def is_pending(number: signal.Signals, process: int) -> bool:
 def test_client_that_does_not_close(tmp_path: Path) -> None:
     """If a client does not close a connection that the service has closed, it is disconnected."""
     with configured(tmp_path) as server, server.connect() as connection:
-        connection.send(CLOSE)
-        assert connection.receive().status == 404
-
-        def is_disconnected() -> bool:
-            try:
-                connection.send(b"x")
-            except ConnectionError:
-                return True
-            return False
-
-        wait_until(is_disconnected, PATIENCE)
+        assert connection.request(CLOSE).status == 404
+        wait_until(lambda: not connection.send_what_is_read(b"x"), PATIENCE)
 
 
 def test_endless_body_of_a_refused_request(server: Gunicorn) -> None:
@@ -218,48 +196,11 @@ def test_endless_body_of_a_refused_request(server: Gunicorn) -> None:
             connection.send(b" " * (64 << 20))
 
 
-# More than the threads of the service.
-CLIENTS = 16
-
-
 def test_clients_of_a_unix_socket_that_send_a_part(tmp_path: Path) -> None:
     """Clients of a Unix socket that stop in the middle of a request do not block others."""
     path = tmp_path / "socket"
-    with (
-        Gunicorn("--bind", f"unix:{path}", PLANTSTORE_TOKENS=TOKEN) as server,
-        ExitStack() as opened,
-    ):
+    bind = ("--bind", f"unix:{path}")
+    with Gunicorn(*bind, PLANTSTORE_TOKENS=TOKEN) as server, ExitStack() as opened:
         for part in (b"POST /pla", post(b"", length=500), chunked(b"5\r\nabc")):
-            for _ in range(CLIENTS):
-                opened.enter_context(server.connect(path=path)).send(part)
+            opened.enter_context(server.clients(16, part, path=path))
         assert promptly(server, post(new_rose()), path=path).status == 200
-
-
-# An application that says how much of its five seconds is left for the store.
-WAITING = """
-import time
-from plantstore.stores.deadline import remaining
-
-def app(environ, start_response):
-    left = remaining(5)
-    time.sleep(float(environ["QUERY_STRING"]))
-    start_response("200 OK", [("Content-Length", "3")])
-    return [b"%.1f" % left]
-"""
-
-
-def test_time_for_which_a_request_has_waited(tmp_path: Path) -> None:
-    """A request that has waited for a thread has less time for the database."""
-    (tmp_path / "own.py").write_text(WAITING)
-    arguments = ("--threads", "1", "--pythonpath", str(tmp_path), "own:app")
-    slow = b"GET /?1 HTTP/1.1\r\nHost: x\r\n\r\n"
-    with (
-        Gunicorn(*arguments) as server,
-        server.connect() as first,
-        server.connect() as second,
-    ):
-        for connection in (first, second):
-            connection.send(slow)
-        left = sorted(float(connection.receive().body) for connection in (first, second))
-        assert left[0] < 4.2 < left[1]
-        assert float(server.request(slow.replace(b"?1", b"?0")).body) > 4.2

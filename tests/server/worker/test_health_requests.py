@@ -1,7 +1,7 @@
 """The health of a service whose threads are all busy."""
 
 import sqlite3
-from contextlib import ExitStack, closing
+from contextlib import closing
 
 import pytest
 
@@ -11,16 +11,12 @@ from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.server
 
-# More than the threads of the service.
-CLIENTS = 16
-
 
 def test_health_while_all_threads_are_busy(url: str) -> None:
     """/healthz and /readyz are answered while all threads wait for a locked SQLite file."""
     settings = {"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_STORE": f"{url}?timeout=60"}
-    with Gunicorn(**settings) as server, ExitStack() as connections:
+    with Gunicorn(**settings) as server, server.clients(16) as clients:
         assert server.request(post(new_rose())).status == 200
-        clients = [connections.enter_context(server.connect()) for _ in range(CLIENTS)]
         with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as other:
             other.execute("BEGIN IMMEDIATE")
             for client in clients:
@@ -36,15 +32,15 @@ def test_connections_that_are_all_busy(url: str) -> None:
     """While all connections wait for the store, none is closed, and others are accepted later."""
     settings = {"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_STORE": f"{url}?timeout=60"}
     options = ("--threads=2", "--worker-connections=2", "--log-level=debug")
-    with Gunicorn(*options, **settings) as server, ExitStack() as connections:
+    with Gunicorn(*options, **settings) as server, server.clients(2) as clients:
         server.wait_for("The store can be used")
-        clients = [connections.enter_context(server.connect()) for _ in range(2)]
         with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as other:
             other.execute("BEGIN IMMEDIATE")
             for client in clients:
                 client.send(post(new_rose()))
             wait_until(lambda: server.log.count("POST /plants") == 2)
-            clients.append(connections.enter_context(server.connect()))
-            clients[-1].send(post(new_rose()))
+            late = server.connect()
+            late.send(post(new_rose()))
             server.wait_for("Connections had to wait: all of them are busy")
-        assert [client.receive().status for client in clients] == [200] * 3
+        assert [client.receive().status for client in (*clients, late)] == [200] * 3
+        late.reset()

@@ -3,7 +3,6 @@
 import socket
 import struct
 from collections.abc import Iterator
-from contextlib import ExitStack
 
 import pytest
 
@@ -18,48 +17,34 @@ SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
 V2 = SIGNATURE + b"\x21\x11\0\x0c" + socket.inet_aton(ADDRESS) + bytes(4) + struct.pack(">HH", 1, 2)
 # A load balancer that checks the health of the service.
 LOCAL = SIGNATURE + b"\x20\0\0\0"
-# More than the threads of the service.
-CLIENTS = 16
 
 
-def serve(mode: str, *options: str) -> Gunicorn:
-    """Run the service with the PROXY protocol."""
-    options = (f"--proxy-protocol={mode}", "--access-logfile=-", *options)
-    return Gunicorn(*options, PLANTSTORE_TOKENS=TOKEN)
-
-
-@pytest.mark.parametrize(("mode", "headers"), [("v1", [V1]), ("v2", [V2]), ("auto", [V1, V2])])
-def test_address_of_the_client(mode: str, headers: list[bytes]) -> None:
-    """The address of the client is that of the header, for all requests of the connection."""
-    with serve(mode) as server:
-        for header in headers:
-            with server.connect() as connection:
-                for sent in (header, b"", b""):
-                    connection.send(sent + post(b"{}"))
-                    id = connection.receive().headers["x-request-id"]
-                    assert server.wait_for(rf"(?m)\] (\S*) \"POST .* {id}$")[1] == ADDRESS
+OPTIONS = ("--proxy-protocol=auto", "--access-logfile=-")
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Gunicorn]:
     """Run the service with both versions of the protocol."""
-    with serve("auto") as server:
+    with Gunicorn(*OPTIONS, PLANTSTORE_TOKENS=TOKEN) as server:
         yield server
 
 
-@pytest.mark.parametrize("header", [b"", LOCAL])
-def test_connection_without_a_client(server: Gunicorn, header: bytes) -> None:
-    """A connection without a header, or of the load balancer itself, has its own address."""
-    id = server.request(header + post(b"{}")).headers["x-request-id"]
-    assert server.wait_for(rf"(?m)\] (\S*) \"POST .* {id}$")[1] == "127.0.0.1"
+@pytest.mark.parametrize(
+    ("header", "address"), [(V1, ADDRESS), (V2, ADDRESS), (b"", "127.0.0.1"), (LOCAL, "127.0.0.1")]
+)
+def test_address_of_the_client(server: Gunicorn, header: bytes, address: str) -> None:
+    """The address is that of the header, or its own, for all requests of the connection."""
+    with server.connect() as connection:
+        connection.send(header[:10])
+        for sent in (header[10:], b"", b""):
+            id = connection.request(sent + post(b"{}")).headers["x-request-id"]
+            assert server.wait_for(rf"(?m)\] (\S*) \"POST .* {id}$")[1] == address
 
 
 @pytest.mark.parametrize("header", [V1, V2, V1[:20], V2[:20], V2[:3], LOCAL])
 def test_clients_that_send_only_the_header(server: Gunicorn, header: bytes) -> None:
     """Clients that send the header, or a part of it, and nothing else, do not block others."""
-    with ExitStack() as opened:
-        for _ in range(CLIENTS):
-            opened.enter_context(server.connect()).send(header)
+    with server.clients(16, header):
         assert promptly(server, V2 + post(new_rose())).status == 200
 
 
@@ -74,5 +59,6 @@ def test_malformed_header(server: Gunicorn, header: bytes) -> None:
 
 def test_header_of_a_client_that_is_no_proxy() -> None:
     """A client that is not one of the proxies cannot choose its address: 40300."""
-    with serve("auto", "--proxy-allow-from=192.0.2.1") as server:
+    options = (*OPTIONS, "--proxy-allow-from=192.0.2.1")
+    with Gunicorn(*options, PLANTSTORE_TOKENS=TOKEN) as server:
         assert promptly(server, V2 + post(new_rose())).error == 40300
