@@ -16,12 +16,12 @@ from sqlalchemy import Connection, Engine
 from ..stores.base import Plant, StoreUnavailable
 from ..stores.deadline import Limits, remaining
 from ._failures import Failures, Session
-from ._held import note_sockets
 from ._jobs import Add, Job
+from ._lane import note_sockets
 from ._lanes import Lanes
 from ._site import SiteConnections
 from ._statements import Statements
-from .databases import Database, database_of
+from .databases import Database, copy_engine, database_of
 
 # The number of lanes that read an SQLite file at a time.
 _READING_FILE = 4
@@ -41,7 +41,7 @@ class OwnConnections:
     def __init__(
         self, engine: Engine, database: Database, timeout: float, connections: int
     ) -> None:
-        self.engine = engine
+        self.engine = self._latest = engine
         self.database = database
         self.timeout = timeout
         self._connections = connections
@@ -80,7 +80,7 @@ class OwnConnections:
                     statements, partial(self._failures.checked, connection, run)
                 )
             return
-        lanes, used = Lanes(self.engine, self.database, 1, 1, math.inf), list[Connection]()
+        lanes, used = self._make_lanes(1, 1, math.inf), list[Connection]()
 
         def once(run: Callable[[Connection], _T], connection: Connection) -> _T:
             used.append(connection)
@@ -104,7 +104,7 @@ class OwnConnections:
 
         Python keeps the stacks of these threads. They refer to the connections, so none is closed.
         """
-        lanes = partial(Lanes, self.engine, self.database)
+        lanes = self._make_lanes
         if self.database.one_writer:
             # A file that is locked is not one that has failed. And another lane would not help.
             silence = self.timeout - Limits.look
@@ -116,6 +116,19 @@ class OwnConnections:
             self._writing = lanes(max(1, most // 3), most, Limits.silence)
             self._reading = lanes(max(1, 2 * most // 3), most, Limits.silence)
             self._writing.others, self._reading.others = self._reading, self._writing
+
+    def _make_lanes(self, usual: int, most: int, silence: float) -> Lanes:
+        return Lanes(self._engine_for, self.database, self._failures, usual, most, silence)
+
+    def _engine_for(self, others_are_stuck: bool) -> Engine:
+        """Return the engine for a new lane.
+
+        With SQLAlchemy, each thread waits until the first connection of an engine is complete. If
+        it hangs, other lanes use another engine.
+        """
+        if others_are_stuck and self._latest.dialect.server_version_info is None:
+            self._latest = copy_engine(self._latest)
+        return self._latest
 
     def _call(self, lanes: Lanes, statements: Statements, run: Callable[[Connection], _T]) -> _T:
         job = Job(statements, self._expires(), run)

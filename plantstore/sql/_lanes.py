@@ -29,7 +29,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from threading import Lock, Thread
+from threading import Lock
 from typing import TypeVar, cast
 
 from sqlalchemy import Connection, Engine
@@ -37,8 +37,8 @@ from sqlalchemy import Connection, Engine
 from ..stores.base import PlantExists, StoreUnavailable
 from ..stores.deadline import Limits
 from ._failures import Failures
-from ._held import HeldConnection
 from ._jobs import Add, Job, WaitingJobs
+from ._lane import Lane
 from .databases import Database, dropped
 
 _NO_RESPONSE = "the database does not respond"
@@ -48,50 +48,34 @@ _NO_THREAD = "cannot start a thread: the system has no resources for it"
 _T = TypeVar("_T")
 
 
-class Lane:
-    """A thread, its connection, and the jobs that it executes.
-
-    :param serve: what the thread does with the lane and a queue.
-    """
-
-    def __init__(
-        self, held: HeldConnection, serve: Callable[["Lane", WaitingJobs], None], queue: WaitingJobs
-    ) -> None:
-        self.held = held
-        # It does not delay the end of the process.
-        self.thread = Thread(target=serve, args=(self, queue), name="plantstore store", daemon=True)
-        self.jobs: list[Job] = []
-        self.is_connecting = True
-        #: When it began to connect, or to execute its jobs.
-        self.began = time.monotonic()
-        #: When its connection was opened, or has had a response last.
-        self.proven = 0.0
-
-    @property
-    def is_free(self) -> bool:
-        """Whether it waits for jobs, or does so at once."""
-        return not self.is_connecting and (not self.jobs or self.jobs[-1].is_finished)
-
-
 class Lanes:
     """The queue for one kind of jobs, and its lanes, which are started when they are needed.
 
+    :param engine: returns the engine for a new lane. Its parameter is whether other lanes are
+        stuck.
     :param usual: the maximum number of lanes.
     :param most: the maximum number of lanes while some of them are stuck.
     :param silence: the seconds without a response after which a lane is stuck.
     """
 
     def __init__(
-        self, engine: Engine, database: Database, usual: int, most: int, silence: float
+        self,
+        engine: Callable[[bool], Engine],
+        database: Database,
+        failures: Failures,
+        usual: int,
+        most: int,
+        silence: float,
     ) -> None:
-        self._new_connection = partial(HeldConnection, engine, database)
-        self._failures = Failures(engine, database)
+        self._engine, self._database, self._failures = engine, database, failures
         self._usual, self._most, self._patience = usual, most, silence
         #: The lanes for the other kind of jobs. They help while these cannot connect.
         self.others: Lanes | None = None
         self._lock = Lock()  # For everything below.
         self._queue = WaitingJobs()
         self._lanes: list[Lane] = []
+        # The lanes that end when their jobs are done, because the store was closed.
+        self._ending: list[Lane] = []
         # The number of lanes that there may be at the moment.
         self._allowed = usual
         # When a caller looks again, and when a lane may connect after another one has failed.
@@ -119,6 +103,7 @@ class Lanes:
                 self._check(job, time.monotonic())
         except BaseException:
             job.expires = 0.0  # So that it is not executed later.
+            self._end_unused()
             raise
         if job.error is not None:
             raise job.error
@@ -155,15 +140,27 @@ class Lanes:
         return job is self._attempt or self._next_attempt - now > Limits.attempt - Limits.look
 
     def close(self) -> None:
-        """Close the idle connections. Those in use are closed when their jobs end."""
+        """Close the connections for which no caller waits. The others are closed after their jobs.
+
+        So no thread stays here, also if the server does not respond.
+        """
         with self._lock:
             lanes, self._lanes = self._lanes, []
+            self._ending += lanes
             queue, self._queue = self._queue, WaitingJobs()
             self._move(queue)
         end = time.monotonic() + Limits.close
         for lane in lanes:
-            if not lane.jobs or lane.jobs[-1].is_finished:
+            if lane.is_free:
                 lane.thread.join(max(0, end - time.monotonic()))
+        self._end_unused()
+
+    def _end_unused(self) -> None:
+        """End the lanes of a closed store for which no caller waits."""
+        now = time.monotonic()
+        for lane in self._ending:
+            if not any(job.expires > now and not job.is_finished for job in lane.jobs):
+                lane.end()
 
     # The caller that looks after the lanes
 
@@ -176,7 +173,7 @@ class Lanes:
             self._is_silent, self._silence_began, self._attempt = True, now, None
         for lane in stuck:
             if self._is_lost(lane, now):
-                lane.held.shut_down()
+                lane.shut_down()
         if self._is_silent:
             self._make_room(stuck, now)
         else:
@@ -187,7 +184,7 @@ class Lanes:
         old = [lane for lane in stuck if lane.jobs and lane.began < now - Limits.lost]
         if old and now >= self._next_room:
             self._next_room = now + Limits.lost
-            min(old, key=lambda lane: lane.began).held.shut_down()
+            min(old, key=lambda lane: lane.began).shut_down()
 
     def _is_stuck(self, lane: Lane, now: float) -> bool:
         return bool(lane.is_connecting or lane.jobs) and lane.began <= now - self._patience
@@ -208,7 +205,8 @@ class Lanes:
         if len(self._lanes) >= self._allowed or (self._lanes and now < self._next_start):
             return
         if sum(lane.is_free for lane in self._lanes) < len(self._queue) + coming:
-            lane = Lane(self._new_connection(), self._serve, self._queue)
+            engine = self._engine(any(self._is_stuck(lane, now) for lane in self._lanes))
+            lane = Lane(engine, self._database, self._serve, self._queue)
             with suppress(RuntimeError):  # The system has no resources for another thread.
                 lane.thread.start()
                 self._lanes.append(lane)
@@ -219,26 +217,26 @@ class Lanes:
         """Execute jobs, until the store is closed, or as long as the lane can connect."""
         failure = self._connect(lane)
         while failure is None and self._is_needed(lane) and (jobs := queue.take()):
-            if lane.proven < self._silence_began or lane.held.is_lost:
+            if lane.proven < self._silence_began or lane.is_lost:
                 lane.began, lane.is_connecting = time.monotonic(), True
                 self._put(jobs)
-                lane.held.abandon()
+                lane.abandon()
                 failure = self._connect(lane)
             else:
                 self._execute(lane, jobs)
             del jobs  # They have their results.
-        lane.held.close()
+        lane.close()
         self._leave(lane, queue, failure)
 
     def _is_needed(self, lane: Lane) -> bool:
         lanes, allowed = self._lanes, self._allowed
-        return len(lanes) <= allowed or lane in lanes[:allowed]
+        return not lane.is_over and (len(lanes) <= allowed or lane in lanes[:allowed])
 
     def _connect(self, lane: Lane) -> Exception | None:
         """Open the connection of a lane, or return why this is not possible."""
         lane.began, lane.is_connecting = time.monotonic(), True
         try:
-            lane.held.get()
+            lane.connection()
         except Exception as error:  # noqa: BLE001  # The callers get it.
             return error
         lane.proven, lane.is_connecting = time.monotonic(), False
@@ -249,6 +247,7 @@ class Lanes:
         now, failed = time.monotonic(), list[Job]()
         with self._lock:
             if queue is not self._queue:  # The store has been closed.
+                self._ending = [other for other in self._ending if other is not lane]
                 self._move(queue)
             else:
                 self._lanes = [other for other in self._lanes if other is not lane]
@@ -339,12 +338,12 @@ class Lanes:
 
     def _try(self, lane: Lane, job: Job, run: Callable[[Connection], _T]) -> _T:
         """Execute a function, and close the connection after an error that may have broken it."""
-        connection = lane.held.get()
+        connection = lane.connection()
         try:
             return self._failures.checked(connection, run)
         except Exception as error:
             if connection.invalidated or self._failures.breaks_connection(error):
-                lane.held.abandon()  # The server may not respond to a rollback.
+                lane.abandon()  # The server may not respond to a rollback.
             if not self._failures.is_conflict(error):
                 job.statements.is_checked = False
             raise

@@ -119,6 +119,16 @@ def test_read_of_a_file_that_was_deleted(url: str, tmp_path: Path) -> None:
             store.get(1)
 
 
+def test_first_read_of_a_file_that_was_deleted(url: str, tmp_path: Path) -> None:
+    """If an SQLite file was deleted, a read that opens another connection is the same error."""
+    with open_sql(url) as store:
+        store.add(ROSE_PLANT)
+        (tmp_path / "plants.db").unlink()
+        with pytest.raises(StoreUnavailable, match="deleted or replaced while it was in use"):
+            store.get(1)
+        assert store.get(1) is None
+
+
 def test_file_that_is_lost_during_an_import(url: str, tmp_path: Path) -> None:
     """If an SQLite file is deleted during an import, the import fails."""
 
@@ -151,7 +161,7 @@ def test_connections_have_keepalive(store: SQLStore) -> None:
     store.add(ROSE_PLANT)
     lanes = own_connections(store)._writing._lanes  # noqa: SLF001
     # A second one has no connection if the first one was free again.
-    other = next(filter(None, (lane.held._socket for lane in lanes)))  # noqa: SLF001
+    other = next(filter(None, (lane._socket for lane in lanes)))  # noqa: SLF001
     assert other.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
     for option, value in (
         (socket.TCP_KEEPIDLE, 4),

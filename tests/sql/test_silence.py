@@ -202,6 +202,53 @@ def test_connection_that_hangs_after_its_login(
 
 
 @only(*SERVERS)
+def test_first_connection_that_hangs_after_its_login(gate: Proxy) -> None:
+    """If only the first connection of a process hangs, operations succeed within seconds."""
+    with open_sql(gate.url) as store:
+        engine = own_connections(store).engine
+        event.listen(engine, "connect", lambda *_: gate.silence(), once=True, insert=True)
+        began = time.monotonic()
+        assert add(store, 0.2)
+        wait_until(lambda: not add(store, 0.2))
+        assert time.monotonic() - began < Limits.connecting / 2
+        assert store.add_all([Plant(next(ids), "")]) == 1
+
+
+@only(*SERVERS)
+@pytest.mark.parametrize("moment", ["connecting", "executing", "idle"])
+def test_close_during_silence(gate: Proxy, moment: str) -> None:
+    """When a store is closed while the server is silent, no thread of the store stays."""
+    others = {*threading.enumerate()}
+
+    def has_threads() -> bool:
+        threads = {*threading.enumerate()} - others
+        return any(thread.name == "plantstore store" for thread in threads)
+
+    with open_sql(gate.url) as store:
+        if moment != "connecting":
+            store.add(ROSE_PLANT)
+        gate.silence()
+        gate.forwards.clear()
+        if moment != "idle":
+            assert add(store, 0.3)
+        store.close()
+        wait_until(lambda: not has_threads(), 10)
+
+
+@only(*SERVERS)
+def test_close_while_an_operation_waits_for_a_silent_server(store: SQLStore, gate: Proxy) -> None:
+    """An operation in progress ends at its deadline, also if its store was closed meanwhile."""
+    lanes = own_connections(store)._writing._lanes  # noqa: SLF001
+    gate.silence()
+    with started(lambda: add(store, 1)) as (adding,):
+        wait_until(lambda: not all(lane.is_free for lane in lanes))
+        ending = [*lanes]
+        store.close()
+    assert adding.result()
+    wait_until(lambda: not any(lane.thread.is_alive() for lane in ending), 5)
+
+
+@only(*SERVERS)
 def test_all_lanes_wait_in_vain(gate: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     """If all lanes have had no response for long, one of them connects again, and then another."""
     limit(monkeypatch, silence=0.1, attempt=0.1, lost=1)

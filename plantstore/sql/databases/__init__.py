@@ -6,7 +6,7 @@ from urllib.parse import parse_qsl, unquote
 
 from sqlalchemy import URL, Engine, exc, make_url
 
-from ._database import Added, Database, close, driver_of, dropped, misconfigured
+from ._database import Added, Database, close, copy_engine, driver_of, dropped, misconfigured
 from ._mysql import MySQL
 from ._options import shown
 from ._postgresql import PostgreSQL
@@ -17,6 +17,7 @@ __all__ = [
     "Added",
     "database_of",
     "close",
+    "copy_engine",
     "driver_of",
     "dropped",
     "file_of",

@@ -38,6 +38,10 @@ COLUMNS = ", ".join(Plant._fields)
 #: The ids of plants that were inserted, and the ids that exist.
 Added = tuple[Collection[int], Collection[int]]
 
+# For an engine of our own. Each statement is a transaction, and the traceback of a fault shows no
+# plant.
+_OWN: Mapping[str, Any] = {"isolation_level": "AUTOCOMMIT", "hide_parameters": True}
+
 # The errors of a driver that refuses a statement of ours before the database has it.
 _DRIVER_ERRORS = (exc.DataError, exc.NotSupportedError, exc.ProgrammingError)
 
@@ -299,8 +303,17 @@ def own_engine(
     return create_engine(
         url,
         connect_args=connect_args,
-        isolation_level="AUTOCOMMIT",
-        execution_options={"plantstore": (timeout, connections)},
-        hide_parameters=True,  # The traceback of a fault shows no plant.
         poolclass=NullPool,
+        execution_options={"plantstore": (timeout, connections)},
+        **_OWN,
+    )
+
+
+def copy_engine(engine: Engine) -> Engine:
+    """Return another engine of our own, which connects in the same way."""
+    return create_engine(
+        engine.url,
+        pool=engine.pool.recreate(),
+        execution_options=engine.get_execution_options(),
+        **_OWN,
     )

@@ -9,8 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import unquote, urlsplit
+from weakref import WeakKeyDictionary
 
-from sqlalchemy import URL, Connection, Engine, Integer, MetaData, Table, event, exc
+from sqlalchemy import URL, Connection, Dialect, Engine, Integer, MetaData, Table, event, exc
 from sqlalchemy.schema import CreateTable
 
 from ...stores.base import Plant, PlantExists, StoreUnavailable
@@ -122,16 +123,22 @@ class SQLite(Database):
         event.listen(engine, "connect", partial(_set_up, lock_timeout, new_mode))
         return engine
 
+    def __init__(self) -> None:
+        # The file that an engine has opened, until it is noticed that this was lost.
+        self._files: WeakKeyDictionary[Dialect, tuple[int, int] | None] = WeakKeyDictionary()
+
     def watch(self, connection: Connection) -> None:
-        """Note which file the connection has open."""
+        """Note which file the connection should have open: the same as earlier ones."""
         file = file_of(connection.engine.url)
-        if file not in {"", ":memory:"}:
-            connection.info.setdefault(_IDENTITY, (os.path.abspath(file), _identity(file)))
+        if file not in {"", ":memory:"} and _IDENTITY not in connection.info:
+            identity = self._files.setdefault(connection.dialect, _identity(file))
+            connection.info[_IDENTITY] = os.path.abspath(file), identity
 
     def check_commits(self, connection: Connection) -> None:
         """Check that the file has been neither deleted nor replaced: its plants would be lost."""
         file, identity = connection.info.get(_IDENTITY, (None, None))
         if file is not None and _identity(file) != identity:
+            self._files.pop(connection.dialect, None)
             raise StoreUnavailable(f"{_LOST}: {file}")
 
     def _insert_atomically(
