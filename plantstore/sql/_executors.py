@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from threading import Lock
-from typing import TypeVar
+from typing import TypeVar, cast
 from weakref import WeakKeyDictionary, ref
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, event
 
 from ..stores.base import Plant, StoreUnavailable
 from ..stores.deadline import Limits, remaining
 from ._failures import Failures, Session
 from ._jobs import Add, Job
-from ._lane import note_sockets
+from ._lane import note_socket
 from ._lanes import Lanes
 from ._site import SiteConnections
 from ._statements import Statements
@@ -46,7 +46,7 @@ class OwnConnections:
         self.timeout = timeout
         self._connections = connections
         self._failures = Failures(engine, database)
-        note_sockets(engine, database)
+        event.listen(engine, "connect", partial(note_socket, database), insert=True)
         self.after_fork()
 
     def add(self, statements: Statements, plant: Plant) -> None:
@@ -65,7 +65,8 @@ class OwnConnections:
         :param writes: whether it changes the database.
         :raises StoreUnavailable: for every error of the database, and after the deadline.
         """
-        return self._call(self._writing if writes else self._reading, statements, run)
+        lanes = self._writing if writes else self._reading
+        return cast(_T, lanes.call(Job(statements, self._expires(), run)))
 
     @contextmanager
     def session(self, statements: Statements) -> Iterator[Session]:
@@ -76,11 +77,9 @@ class OwnConnections:
         if self.database.one_writer:  # A file always responds, so no lane is needed.
             with self._failures.explained(statements, self.engine.connect) as connection:
                 self.database.watch(connection)
-                yield lambda run: self._failures.explained(
-                    statements, partial(self._failures.checked, connection, run)
-                )
+                yield partial(self._failures.step, statements, connection)
             return
-        lanes, used = self._make_lanes(1, 1, math.inf), list[Connection]()
+        lanes, used = self._lanes(1, 1, math.inf), list[Connection]()
 
         def once(run: Callable[[Connection], _T], connection: Connection) -> _T:
             used.append(connection)
@@ -90,12 +89,15 @@ class OwnConnections:
             return self._failures.explained(statements, partial(run, connection))
 
         try:
-            yield lambda run: self._call(lanes, statements, partial(once, run))
+            yield lambda run: lanes.call(Job(statements, self._expires(), partial(once, run)))
         finally:
             lanes.close()
 
     def close(self) -> None:
-        """Close the idle connections. Those in use are closed when their jobs end."""
+        """Close the connections for which no caller waits. The others are closed after their jobs.
+
+        So no thread stays here, also if the server does not respond.
+        """
         self._writing.close()
         self._reading.close()
 
@@ -104,20 +106,19 @@ class OwnConnections:
 
         Python keeps the stacks of these threads. They refer to the connections, so none is closed.
         """
-        lanes = self._make_lanes
         if self.database.one_writer:
             # A file that is locked is not one that has failed. And another lane would not help.
             silence = self.timeout - Limits.look
-            self._writing = lanes(1, 1, silence)
-            self._reading = lanes(_READING_FILE, _READING_FILE, silence)
+            self._writing = self._lanes(1, 1, silence)
+            self._reading = self._lanes(_READING_FILE, _READING_FILE, silence)
         else:
             # By default, four write and eight read, and twelve of each kind while some are stuck.
             most = self._connections // 2
-            self._writing = lanes(max(1, most // 3), most, Limits.silence)
-            self._reading = lanes(max(1, 2 * most // 3), most, Limits.silence)
+            self._writing = self._lanes(max(1, most // 3), most, Limits.silence)
+            self._reading = self._lanes(max(1, 2 * most // 3), most, Limits.silence)
             self._writing.others, self._reading.others = self._reading, self._writing
 
-    def _make_lanes(self, usual: int, most: int, silence: float) -> Lanes:
+    def _lanes(self, usual: int, most: int, silence: float) -> Lanes:
         return Lanes(self._engine_for, self.database, self._failures, usual, most, silence)
 
     def _engine_for(self, others_are_stuck: bool) -> Engine:
@@ -129,12 +130,6 @@ class OwnConnections:
         if others_are_stuck and self._latest.dialect.server_version_info is None:
             self._latest = copy_engine(self._latest)
         return self._latest
-
-    def _call(self, lanes: Lanes, statements: Statements, run: Callable[[Connection], _T]) -> _T:
-        job = Job(statements, self._expires(), run)
-        lanes.call(job)
-        result: _T = job.result
-        return result
 
     def _expires(self) -> float:
         seconds = remaining(self.timeout)

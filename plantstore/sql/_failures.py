@@ -3,6 +3,7 @@
 import random
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, Table, exc
@@ -34,29 +35,19 @@ class Failures:
         self._database_errors = (exc.DBAPIError, driver_error)
         self._errors = (*self._database_errors, *_LOST, OSError, StoreUnavailable)
 
-    def is_conflict(self, error: BaseException) -> bool:
-        """Return whether a job can be repeated after a concurrent transaction."""
-        return isinstance(error, exc.DBAPIError) and self._database.is_conflict(error)
-
     def is_response(self, error: BaseException) -> bool:
         """Return whether the database itself has responded with an error."""
         if isinstance(error, exc.DBAPIError):
             return not error.connection_invalidated
         return isinstance(error, StoreMisconfigured) or not isinstance(error, self._errors)
 
-    def is_rolled_back(self, error: BaseException) -> bool:
-        """Return whether the adds of a group that has failed may be repeated."""
-        if isinstance(error, exc.DBAPIError):
-            return not error.connection_invalidated and self._database.is_rolled_back(error)
-        return isinstance(error, StoreMisconfigured)
-
     def breaks_connection(self, error: BaseException) -> bool:
         """Return whether a connection must be replaced after an error.
 
         Its state may be unknown. And a server may remember in it that a permission was missing.
         """
-        if isinstance(error, exc.DBAPIError) and self.is_conflict(error):
-            return self._database.code(error) in self._database.unready
+        if isinstance(error, exc.DBAPIError) and self._database.is_conflict(error):
+            return self._database.code(error).startswith(self._database.unready)
         if isinstance(error, exc.IntegrityError | exc.DataError):
             return False
         return not isinstance(error, StoreMisconfigured)
@@ -88,15 +79,21 @@ class Failures:
             raise self.explain(error, statements.table)  # noqa: B904  # It has a cause.
 
     def checked(self, connection: Connection, run: Callable[[Connection], _T]) -> _T:
-        """Execute a function with a connection, and check its commits.
+        """Execute a function with a connection, and check that its commits are durable.
 
-        :raises StoreUnavailable: if a commit is not as durable as it should be.
+        :raises StoreUnavailable: if one is not.
         """
         try:
             return run(connection)
         finally:
             if not connection.invalidated:
                 self._database.check_commits(connection)
+
+    def step(
+        self, statements: Statements, connection: Connection, run: Callable[[Connection], _T]
+    ) -> _T:
+        """Execute a function as both of these do."""
+        return self.explained(statements, partial(self.checked, connection, run))
 
     def describe(self, error: Exception) -> str:
         """Return the message of an error in one line, with what an operator needs to know."""
@@ -116,7 +113,7 @@ class Failures:
                 pause = random.uniform(0, Limits.pause * attempts)  # noqa: S311
                 is_late = time.monotonic() + pause + Limits.last_attempt > expires
                 is_outdated = attempts == 1 and self._database.is_outdated(error)
-                if is_late or not (is_outdated or self.is_conflict(error)):
+                if is_late or not (is_outdated or self._database.is_conflict(error)):
                     raise
             time.sleep(pause)
 

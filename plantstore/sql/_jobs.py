@@ -27,13 +27,10 @@ class Job:
     def __init__(
         self, statements: Statements, expires: float, run: Callable[[Connection], Any]
     ) -> None:
-        self.statements = statements
-        self.expires = expires
-        self.run = run
+        self.statements, self.expires, self.run = statements, expires, run
         self.is_finished = False
-        #: What the function has returned.
+        #: What the function has returned, and why the job has failed.
         self.result: Any = None
-        #: Why the job has failed.
         self.error: Exception | None = None
         self._waiting = Lock()
         self._waiting.acquire()

@@ -6,19 +6,16 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from threading import Thread, local
+from threading import Thread, current_thread
 from typing import Any
 
-from sqlalchemy import Connection, Engine, event
+from sqlalchemy import Connection, Engine
 
 from ._jobs import Job, WaitingJobs
 from .databases import Database, close
 
-# Its attribute ``lane`` is the lane of the current thread.
-_current = local()
 
-
-class Lane:
+class Lane(Thread):
     """A thread, the connection that it holds, and its jobs.
 
     :param engine: an engine without a pool.
@@ -32,12 +29,12 @@ class Lane:
         serve: Callable[["Lane", WaitingJobs], None],
         queue: WaitingJobs,
     ) -> None:
+        # It does not delay the end of the process.
+        super().__init__(target=serve, args=(self, queue), name="plantstore store", daemon=True)
         self._engine, self._database = engine, database
         self._connection: Connection | None = None
         # Another descriptor of the connection's socket, so that another thread can use it.
         self._socket: socket.socket | None = None
-        # It does not delay the end of the process.
-        self.thread = Thread(target=serve, args=(self, queue), name="plantstore store", daemon=True)
         self.jobs: list[Job] = []
         self.is_connecting = True
         #: Whether it has been ended: it does not connect again.
@@ -86,7 +83,6 @@ class Lane:
         """
         if self._connection is None:
             try:
-                _current.lane = self
                 self._connection = self._engine.connect()
                 self._database.watch(self._connection)
             except Exception as error:
@@ -121,16 +117,12 @@ class Lane:
             self._socket = socket.socket(fileno=os.dup(descriptor))
 
 
-def note_sockets(engine: Engine, database: Database) -> None:
-    """Let lanes know their sockets before SQLAlchemy sends its first statement."""
-
-    def note(driver: Any, record: object) -> None:
-        lane, descriptor = getattr(_current, "lane", None), database.descriptor(driver)
-        if lane is not None and descriptor is not None:
-            try:
-                lane.note_socket(descriptor)
-            except OSError:  # There are too many open files. SQLAlchemy would leave it open.
-                driver.close()
-                raise
-
-    event.listen(engine, "connect", note, insert=True)
+def note_socket(database: Database, driver: Any, _record: object) -> None:
+    """Let a lane that connects know its socket before SQLAlchemy sends its first statement."""
+    lane, descriptor = current_thread(), database.descriptor(driver)
+    if isinstance(lane, Lane) and descriptor is not None:
+        try:
+            lane.note_socket(descriptor)
+        except OSError:  # There are too many open files. SQLAlchemy would leave it open.
+            driver.close()
+            raise

@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from threading import Lock
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from sqlalchemy import Connection, Engine
 
@@ -92,8 +92,8 @@ class Lanes:
 
     # The thread of a caller
 
-    def call(self, job: Job) -> None:
-        """Let a lane execute a job, and wait for it.
+    def call(self, job: Job) -> Any:
+        """Let a lane execute a job, wait for it, and return its result.
 
         :raises StoreUnavailable: after the deadline, or if the database does not respond to others.
         """
@@ -107,6 +107,7 @@ class Lanes:
             raise
         if job.error is not None:
             raise job.error
+        return job.result
 
     def _enter(self, job: Job, now: float) -> None:
         with self._lock:
@@ -152,7 +153,7 @@ class Lanes:
         end = time.monotonic() + Limits.close
         for lane in lanes:
             if lane.is_free:
-                lane.thread.join(max(0, end - time.monotonic()))
+                lane.join(max(0, end - time.monotonic()))
         self._end_unused()
 
     def _end_unused(self) -> None:
@@ -208,7 +209,7 @@ class Lanes:
             engine = self._engine(any(self._is_stuck(lane, now) for lane in self._lanes))
             lane = Lane(engine, self._database, self._serve, self._queue)
             with suppress(RuntimeError):  # The system has no resources for another thread.
-                lane.thread.start()
+                lane.start()
                 self._lanes.append(lane)
 
     # The thread of a lane
@@ -322,7 +323,7 @@ class Lanes:
         try:
             added, existing = self._failures.retry(attempt, adds[0].expires if is_alone else 0)
         except Exception as error:
-            if is_alone or not self._failures.is_rolled_back(error):
+            if is_alone or not self._database.is_rolled_back(error):
                 raise
             added, existing = (), ()
         for add in adds:
@@ -344,6 +345,6 @@ class Lanes:
         except Exception as error:
             if connection.invalidated or self._failures.breaks_connection(error):
                 lane.abandon()  # The server may not respond to a rollback.
-            if not self._failures.is_conflict(error):
+            if not self._database.is_conflict(error):
                 job.statements.is_checked = False
             raise

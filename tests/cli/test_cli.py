@@ -207,7 +207,7 @@ def test_mode_of_an_existing_database() -> None:
         ("", "mode=rw"),
         ("?", "mode=rw"),
         ("?timeout=1", "timeout=1&mode=rw"),
-        ("?mode=rwc&timeout=1", "mode=rw&timeout=1"),
+        ("?mode=rwc&timeout=1", "timeout=1&mode=rw"),
         ("?timeout=1&mo%64e=%72wc", "timeout=1&mode=rw"),
     ):
         assert existing(f"sqlite:///mode=.db{options}") == f"sqlite:///mode=.db?{changed}"

@@ -245,7 +245,7 @@ def test_close_while_an_operation_waits_for_a_silent_server(store: SQLStore, gat
         ending = [*lanes]
         store.close()
     assert adding.result()
-    wait_until(lambda: not any(lane.thread.is_alive() for lane in ending), 5)
+    wait_until(lambda: not any(lane.is_alive() for lane in ending), 5)
 
 
 @only(*SERVERS)

@@ -64,7 +64,12 @@ def make_engine(url: str) -> Engine:
     :raises ImportError: if the driver is not installed.
     """
     parsed = _parse(url)
-    _check_complete(url)
+    # SQLAlchemy ignores options without a value.
+    options = parse_qsl(url.rpartition("@")[2].partition("?")[2], keep_blank_values=True)
+    for name, value in options:
+        if not value:
+            named = shown(name, dict(options))
+            raise ValueError(f"the URL has an option without a value: {named}")
     return _DATABASES[parsed.get_backend_name()].make_engine(parsed)
 
 
@@ -105,33 +110,18 @@ def _parse(url: str) -> URL:
 
 
 def _is_valid(url: URL) -> bool:
-    """Return whether the parts of a URL are valid.
-
-    :raises UnicodeError: if the name of the host is invalid. The drivers would raise it later.
-    """
+    """Return whether the parts of a URL are valid, or raise the UnicodeError of its host."""
     host, port = url.host or "", 1 if url.port is None else url.port
     if not unquote(host).startswith("/"):  # The folder of a socket.
-        host.encode("idna")
+        host.encode("idna")  # The drivers would raise the error later.
     has_database = url.database not in {None, "", ":memory:"}
     return has_database and "," not in host and 0 < port < 2**16  # One server.
 
 
 def _is_certain(url: str) -> bool:
-    """Return whether no part of a password can be taken for another part of the URL.
-
-    :raises UnicodeEncodeError: if the URL of a server is not Unicode.
-    """
+    """Return whether no part of a password can be taken for another part of the URL."""
     scheme, _, rest = url.partition("://")
     if scheme == "sqlite":
         return True  # It has no password, and a path of any bytes.
-    rest.encode()
+    rest.encode()  # That of a server must be Unicode.
     return "@" not in rest or _CREDENTIALS.fullmatch(rest) is not None
-
-
-def _check_complete(url: str) -> None:
-    """Raise ValueError for an option without a value. SQLAlchemy ignores such options."""
-    options = parse_qsl(url.rpartition("@")[2].partition("?")[2], keep_blank_values=True)
-    for name, value in options:
-        if not value:
-            shown_name = shown(name, dict(options))
-            raise ValueError(f"the URL has an option without a value: {shown_name}")

@@ -17,7 +17,7 @@ from sqlalchemy.schema import CreateTable
 from ...stores.base import Plant, PlantExists, StoreUnavailable
 from ...stores.deadline import Limits
 from .._columns import make_columns
-from ._database import COLUMNS, Added, Database, driver_of, dropped, own_engine, qualified_name
+from ._database import COLUMNS, Added, Database, driver_of, dropped, name_of, own_engine
 from ._options import between, convert, one_of
 
 # What a connection knows of its file, in the dict of SQLAlchemy.
@@ -35,13 +35,6 @@ _LOCKED = (
     "another connection has an open transaction in this SQLite file, such as an import. If a hook"
     " or the token check of the site uses the file in the same request, it must commit or roll back"
 )
-# Errors that end by themselves, or with an outage.
-_TRANSIENT = {
-    *(sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL),  # A lock.
-    *(sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR),  # The disk fails.
-    *(sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_READONLY),
-    *(sqlite3.SQLITE_ABORT, sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_SCHEMA),  # Others.
-}
 
 
 def has_wal_reset_bug(version: tuple[int, ...]) -> bool:
@@ -88,7 +81,12 @@ class SQLite(Database):
     one_writer = True
     # Every integer has up to 64 bits. Some sites have INTEGER here for BIGINT.
     id_type = Integer
-    transient = _TRANSIENT
+    transient = (
+        *("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL"),  # A lock.
+        *("SQLITE_CANTOPEN", "SQLITE_FULL", "SQLITE_IOERR"),  # The disk fails.
+        *("SQLITE_NOMEM", "SQLITE_READONLY"),
+        *("SQLITE_ABORT", "SQLITE_INTERRUPT", "SQLITE_SCHEMA"),  # Others.
+    )
     table_checks: ClassVar[Mapping[str, str]] = {
         "its constraints must not have ON CONFLICT": (
             "SELECT 1 FROM sqlite_master WHERE name = :table AND sql LIKE '%ON CONFLICT%'"
@@ -109,17 +107,16 @@ class SQLite(Database):
             )
         options = convert(url.query, _OPTIONS)
         lock_timeout: float = options.get("timeout", Limits.sqlite_lock)
+        is_safe = not has_wal_reset_bug(sqlite3.sqlite_version_info)
+        new_mode = options.get("journal_mode", "wal" if is_safe else "truncate")
         access: str = options.get("mode", "rwc")
-        new_mode = "truncate"
-        if access == "rwc":  # Otherwise, nothing may be written to an empty file before an add.
-            is_safe = not has_wal_reset_bug(sqlite3.sqlite_version_info)
-            new_mode = options.get("journal_mode", "wal" if is_safe else "truncate")
+        if access == "rw":  # Nothing may be written to an empty file before an add.
+            new_mode = "truncate"
         # The time for everything else is the same as by default.
         timeout = Limits.operation + max(0, lock_timeout - Limits.sqlite_lock)
         uri = Path(os.path.abspath(url.database or "")).as_uri()
         query = {"uri": "true", "mode": access}
-        url = url.set(drivername="sqlite", database=uri, query=query)
-        engine = own_engine(url, {}, timeout)
+        engine = own_engine(url.set(drivername="sqlite", database=uri, query=query), {}, timeout)
         event.listen(engine, "connect", partial(_set_up, lock_timeout, new_mode))
         return engine
 
@@ -192,7 +189,7 @@ class SQLite(Database):
 
     def finish_import(self, connection: Connection, table: Table, skip_existing: bool) -> int:
         """Copy the temporary table by one transaction."""
-        name = qualified_name(connection, table)
+        name = name_of(connection, table)
         # The file is locked against reads only for the commit itself.
         connection.exec_driver_sql(f"PRAGMA main.cache_size={_CACHE_SIZE}")
         with self.transaction(connection):
@@ -226,16 +223,11 @@ class SQLite(Database):
             return f"{message}: {_LOCKED}"
         return f"{message}: {file}" if file else message
 
-    def code(self, error: Exception) -> Any:
-        original = getattr(error, "orig", error)
-        code = getattr(original, "sqlite_errorcode", None)
-        return None if code is None else code & 0xFF
+    def code(self, error: Exception) -> str:
+        return getattr(getattr(error, "orig", error), "sqlite_errorname", "")
 
     def is_fault(self, error: Exception) -> bool:
         return super().is_fault(error) or "syntax error" in self.message(error)
-
-    def is_rolled_back(self, error: exc.DBAPIError) -> bool:
-        return True  # A statement has failed. Begin and commit raise errors of the driver.
 
 
 def _set_up(
@@ -266,7 +258,6 @@ def _set_mode(connection: sqlite3.Connection, new_mode: str, end: float) -> None
             return
         except sqlite3.OperationalError as error:
             # SQLite does not wait for a lock when it changes to a write-ahead log.
-            is_locked = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
-            if not is_locked or time.monotonic() > end:
+            if "BUSY" not in error.sqlite_errorname or time.monotonic() > end:
                 raise
         time.sleep(0.01)
