@@ -27,8 +27,7 @@ class Failures:
     """What the errors of an engine mean for a job."""
 
     def __init__(self, engine: Engine, database: Database) -> None:
-        self._url = engine.url
-        self._database = database
+        self._url, self._database = engine.url, database
         # SQLAlchemy does not wrap errors of the driver that occur outside of a statement. No driver
         # wraps the error that a certificate file is missing.
         driver_error: type[Exception] = engine.dialect.loaded_dbapi.Error

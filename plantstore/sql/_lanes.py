@@ -80,11 +80,9 @@ class Lanes:
         self._allowed = usual
         # When a caller looks again, and when a lane may connect after another one has failed.
         self._next_look = self._next_start = 0.0
-        # When a lane has had a response last.
-        self._responded = 0.0
+        # When a lane has had a response last, and when the last silence began.
+        self._responded = self._silence_began = 0.0
         self._is_silent = False
-        # When the last silence began, and when it ended.
-        self._silence_began = self._silence_ended = 0.0
         # The job that was let through last, and when another one may be.
         self._attempt: Job | None = None
         self._next_attempt = 0.0
@@ -159,7 +157,7 @@ class Lanes:
     def _end_unused(self) -> None:
         """End the lanes of a closed store for which no caller waits."""
         now = time.monotonic()
-        for lane in self._ending:
+        for lane in [*self._ending]:
             if not any(job.expires > now and not job.is_finished for job in lane.jobs):
                 lane.end()
 
@@ -198,8 +196,7 @@ class Lanes:
         """Return whether a lane has had no response for too long, although others have had one."""
         if stuck.is_connecting:
             return stuck.began < now - Limits.connecting
-        is_old = stuck.began < min(now - Limits.lost, self._responded)
-        return is_old or stuck.began < self._silence_ended < now - Limits.after_silence
+        return stuck.began < min(now - Limits.lost, self._responded)
 
     def _start_lane(self, now: float, coming: int = 0) -> None:
         """Start a lane if more jobs wait than lanes are free, and if there may be another one."""
@@ -248,17 +245,16 @@ class Lanes:
         now, failed = time.monotonic(), list[Job]()
         with self._lock:
             if queue is not self._queue:  # The store has been closed.
-                self._ending = [other for other in self._ending if other is not lane]
+                self._ending.remove(lane)
                 self._move(queue)
             else:
-                self._lanes = [other for other in self._lanes if other is not lane]
-                if failure is not None:
-                    if all(self._is_stuck(other, now) for other in self._lanes):
-                        failed = [*self._queue.drain()]
-                    else:
-                        self._next_start = now + Limits.attempt
+                self._lanes.remove(lane)
+                if failure and all(self._is_stuck(other, now) for other in self._lanes):
+                    failed = [*self._queue.drain()]
+                elif failure:
+                    self._next_start = now + Limits.attempt
             self._start_lane(now)
-        if failure is not None and not (self.others and self.others.take_over(failed)):
+        if failed and failure and not (self.others and self.others.take_over(failed)):
             reason = StoreUnavailable(self._failures.describe(failure))
             reason.__cause__ = failure
             for job in failed:
@@ -271,9 +267,7 @@ class Lanes:
         """
         now = time.monotonic()
         with self._lock:
-            works = any(
-                not (lane.is_connecting or self._is_stuck(lane, now)) for lane in self._lanes
-            )
+            works = not all(it.is_connecting or self._is_stuck(it, now) for it in self._lanes)
             for job in jobs if works else ():
                 self._queue.put(job)
         return works
@@ -310,8 +304,7 @@ class Lanes:
             has_responded = self._failures.is_response(error)
         if has_responded:
             self._responded = lane.proven = time.monotonic()
-            if self._is_silent:
-                self._is_silent, self._silence_ended = False, self._responded
+            self._is_silent = False
         lane.jobs = []
 
     def _add(self, lane: Lane, adds: list[Add]) -> None:

@@ -47,8 +47,6 @@ class Limits:
     #: An attempt to connect is given up. A network may be slow: the first one of a process takes
     #: a dozen round trips. The driver itself ends its part of it earlier.
     connecting: float = 30.0
-    #: After a silence, a lane that still has no response after this time is shut down.
-    after_silence: float = 5.0
     #: A lane is shut down if others have had a response since. During silence, the oldest one is:
     #: the server may allow no other connection. The next one follows after the same time.
     lost: float = 30.0

@@ -109,7 +109,7 @@ def _open_sql(url: str, driver: str, extra: str) -> Store:
             else:
                 problem = f"is installed, but {name} cannot be imported: {one_line(error)}"
             raise ValueError(f"the driver for this URL {problem}") from error
-    return cast(Store, package.open_url(url))
+    return cast(Store, package.SQLStore(package.make_engine(url)))
 
 
 def _open_installed(entry: EntryPoint, url: str) -> Store:

@@ -157,20 +157,6 @@ def test_lost_connection_is_closed(
     store: SQLStore, gate: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A connection without a response is closed some time after others have had one."""
-    limit(monkeypatch, after_silence=0.5)
-    lost = {*gate.clients}
-    gate.silence()
-    with started(lambda: add(store)):
-        wait_until(lambda: own_connections(store)._writing._is_silent)  # noqa: SLF001
-        wait_until(lambda: not add(store))
-        wait_until(lambda: add(store) == "" and not lost & gate.clients)
-
-
-@only(*SERVERS)
-def test_connection_lost_without_silence(
-    store: SQLStore, gate: Proxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A connection is also closed if there was no silence, because others have had responses."""
     limit(monkeypatch, lost=3)
     lost = {*gate.clients}
     gate.silence()
@@ -183,18 +169,14 @@ def test_connection_lost_without_silence(
 
 
 @only(*SERVERS)
-@pytest.mark.parametrize(
-    ("is_first", "limits"), [(False, {"lost": 0.5}), (True, {"connecting": 1, "lost": LIMIT})]
-)
 def test_connection_that_hangs_after_its_login(
-    gate: Proxy, monkeypatch: pytest.MonkeyPatch, is_first: bool, limits: dict[str, float]
+    gate: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If a new connection, or the first one, hangs after its login, another one is used later."""
-    limit(monkeypatch, **limits)
+    """If a new connection hangs after its login, another one is used, and it is closed later."""
+    limit(monkeypatch, connecting=1)
     with open_sql(gate.url) as store:
-        if not is_first:
-            store.add(ROSE_PLANT)
-            gate.silence()
+        store.add(ROSE_PLANT)
+        gate.silence()
         engine = own_connections(store).engine
         event.listen(engine, "connect", lambda *_: gate.silence(), once=True, insert=True)
         assert add(store, 0.2)
@@ -326,7 +308,7 @@ def test_silence_with_all_connections_of_a_role(
 @only(*SERVERS)
 def test_number_of_connections(gate: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     """With ?connections=4, a store has at most four connections, also while there is silence."""
-    limit(monkeypatch, silence=0.2, attempt=0.1, after_silence=LIMIT, lost=LIMIT)
+    limit(monkeypatch, silence=0.2, attempt=0.1, lost=LIMIT)
     with open_sql(f"{gate.url}?connections=4") as store, ThreadPoolExecutor(16) as threads:
 
         def use(_: int) -> None:
