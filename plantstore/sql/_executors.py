@@ -4,7 +4,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from threading import Lock
@@ -20,7 +20,7 @@ from ._jobs import Add, Job
 from ._lane import note_socket
 from ._lanes import Lanes
 from ._site import SiteConnections
-from ._statements import Statements
+from ._statements import Run, Statements
 from .databases import Database, copy_engine, database_of
 
 # The number of lanes that read an SQLite file at a time.
@@ -57,9 +57,7 @@ class OwnConnections:
         """
         self._writing.call(Add(statements, self._expires(), plant))
 
-    def call(
-        self, statements: Statements, run: Callable[[Connection], _T], *, writes: bool = False
-    ) -> _T:
+    def call(self, statements: Statements, run: Run[_T], *, writes: bool = False) -> _T:
         """Execute a function with a connection, and return its result.
 
         :param writes: whether it changes the database.
@@ -81,7 +79,7 @@ class OwnConnections:
             return
         lanes, used = self._lanes(1, 1, math.inf), list[Connection]()
 
-        def once(run: Callable[[Connection], _T], connection: Connection) -> _T:
+        def once(run: Run[_T], connection: Connection) -> _T:
             used.append(connection)
             if connection is not used[0]:
                 raise StoreUnavailable(_CONNECTION_LOST)
@@ -94,18 +92,13 @@ class OwnConnections:
             lanes.close()
 
     def close(self) -> None:
-        """Close the connections for which no caller waits. The others are closed after their jobs.
-
-        So no thread stays here, also if the server does not respond.
-        """
+        """Close the connections, as :meth:`Lanes.close` does."""
         self._writing.close()
         self._reading.close()
 
     def after_fork(self) -> None:
-        """Begin without lanes. Those of the parent process are not threads of this one.
-
-        Python keeps the stacks of these threads. They refer to the connections, so none is closed.
-        """
+        """Begin without lanes. Those of the parent process are not threads of this one."""
+        # Python keeps the stacks of these threads. They refer to the connections: none is closed.
         if self.database.one_writer:
             # A file that is locked is not one that has failed. And another lane would not help.
             silence = self.timeout - Limits.look
@@ -119,7 +112,7 @@ class OwnConnections:
             self._writing.others, self._reading.others = self._reading, self._writing
 
     def _lanes(self, usual: int, most: int, silence: float) -> Lanes:
-        return Lanes(self._engine_for, self.database, self._failures, usual, most, silence)
+        return Lanes(self._engine_for, self._failures, usual, most, silence)
 
     def _engine_for(self, others_are_stuck: bool) -> Engine:
         """Return the engine for a new lane.

@@ -10,11 +10,11 @@ from sqlalchemy import Connection, Engine, Table, exc
 
 from ..stores.base import StoreMisconfigured, StoreUnavailable
 from ..stores.deadline import Limits
-from ._statements import Statements
+from ._statements import Run, Statements
 from .databases import Database, misconfigured
 
 #: Executes a function with a connection, the same for each call.
-Session = Callable[[Callable[[Connection], Any]], Any]
+Session = Callable[[Run[Any]], Any]
 
 # The errors of SQLAlchemy, not of a driver, after which a later job can succeed: no connection of a
 # pool is free, or a connection was lost in a transaction.
@@ -27,7 +27,7 @@ class Failures:
     """What the errors of an engine mean for a job."""
 
     def __init__(self, engine: Engine, database: Database) -> None:
-        self._url, self._database = engine.url, database
+        self._url, self.database = engine.url, database
         # SQLAlchemy does not wrap errors of the driver that occur outside of a statement. No driver
         # wraps the error that a certificate file is missing.
         driver_error: type[Exception] = engine.dialect.loaded_dbapi.Error
@@ -45,8 +45,8 @@ class Failures:
 
         Its state may be unknown. And a server may remember in it that a permission was missing.
         """
-        if isinstance(error, exc.DBAPIError) and self._database.is_conflict(error):
-            return self._database.code(error).startswith(self._database.unready)
+        if isinstance(error, exc.DBAPIError) and self.database.is_conflict(error):
+            return self.database.code(error).startswith(self.database.unready)
         if isinstance(error, exc.IntegrityError | exc.DataError):
             return False
         return not isinstance(error, StoreMisconfigured)
@@ -62,9 +62,9 @@ class Failures:
             return error
         is_lost = getattr(error, "connection_invalidated", False)
         if isinstance(error, self._database_errors) and not is_lost:
-            if self._database.is_fault(error):
+            if self.database.is_fault(error):
                 return error
-            if not self._database.is_transient(error):
+            if not self.database.is_transient(error):
                 problem = f"it refuses an operation: {self.describe(error)}"
                 return _caused(misconfigured(table, problem), error)
         return _caused(StoreUnavailable(self.describe(error)), error)
@@ -77,7 +77,7 @@ class Failures:
             # A variable for the exception would keep the connection in use: it has a traceback.
             raise self.explain(error, statements.table)  # noqa: B904  # It has a cause.
 
-    def checked(self, connection: Connection, run: Callable[[Connection], _T]) -> _T:
+    def checked(self, connection: Connection, run: Run[_T]) -> _T:
         """Execute a function with a connection, and check that its commits are durable.
 
         :raises StoreUnavailable: if one is not.
@@ -86,17 +86,15 @@ class Failures:
             return run(connection)
         finally:
             if not connection.invalidated:
-                self._database.check_commits(connection)
+                self.database.check_commits(connection)
 
-    def step(
-        self, statements: Statements, connection: Connection, run: Callable[[Connection], _T]
-    ) -> _T:
+    def step(self, statements: Statements, connection: Connection, run: Run[_T]) -> _T:
         """Execute a function as both of these do."""
         return self.explained(statements, partial(self.checked, connection, run))
 
     def describe(self, error: Exception) -> str:
         """Return the message of an error in one line, with what an operator needs to know."""
-        return self._database.describe(error, self._url)
+        return self.database.describe(error, self._url)
 
     def retry(self, attempt: Callable[[], _T], expires: float) -> _T:
         """Call a function, and repeat it after conflicts, as long as there is time.
@@ -111,8 +109,8 @@ class Failures:
             except exc.DBAPIError as error:
                 pause = random.uniform(0, Limits.pause * attempts)  # noqa: S311
                 is_late = time.monotonic() + pause + Limits.last_attempt > expires
-                is_outdated = attempts == 1 and self._database.is_outdated(error)
-                if is_late or not (is_outdated or self._database.is_conflict(error)):
+                is_outdated = attempts == 1 and self.database.is_outdated(error)
+                if is_late or not (is_outdated or self.database.is_conflict(error)):
                     raise
             time.sleep(pause)
 

@@ -19,15 +19,10 @@ class Lane(Thread):
     """A thread, the connection that it holds, and its jobs.
 
     :param engine: an engine without a pool.
-    :param serve: what the thread does with the lane and a queue.
     """
 
     def __init__(
-        self,
-        engine: Engine,
-        database: Database,
-        serve: Callable[["Lane", WaitingJobs], None],
-        queue: WaitingJobs,
+        self, engine: Engine, database: Database, serve: "Serve", queue: WaitingJobs
     ) -> None:
         # It does not delay the end of the process.
         super().__init__(target=serve, args=(self, queue), name="plantstore store", daemon=True)
@@ -115,6 +110,10 @@ class Lane(Thread):
         if self._socket is None:
             # It stays open when the driver closes its own.
             self._socket = socket.socket(fileno=os.dup(descriptor))
+
+
+#: What the thread of a lane does with it and a queue.
+Serve = Callable[[Lane, WaitingJobs], None]
 
 
 def note_socket(database: Database, driver: Any, _record: object) -> None:

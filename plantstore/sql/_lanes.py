@@ -32,14 +32,15 @@ from functools import partial
 from threading import Lock
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Engine
 
 from ..stores.base import PlantExists, StoreUnavailable
 from ..stores.deadline import Limits
 from ._failures import Failures
 from ._jobs import Add, Job, WaitingJobs
 from ._lane import Lane
-from .databases import Database, dropped
+from ._statements import Run
+from .databases import dropped
 
 _NO_RESPONSE = "the database does not respond"
 _NOT_IN_TIME = "the database has not responded in time"
@@ -61,13 +62,12 @@ class Lanes:
     def __init__(
         self,
         engine: Callable[[bool], Engine],
-        database: Database,
         failures: Failures,
         usual: int,
         most: int,
         silence: float,
     ) -> None:
-        self._engine, self._database, self._failures = engine, database, failures
+        self._engine, self._failures = engine, failures
         self._usual, self._most, self._patience = usual, most, silence
         #: The lanes for the other kind of jobs. They help while these cannot connect.
         self.others: Lanes | None = None
@@ -204,7 +204,7 @@ class Lanes:
             return
         if sum(lane.is_free for lane in self._lanes) < len(self._queue) + coming:
             engine = self._engine(any(self._is_stuck(lane, now) for lane in self._lanes))
-            lane = Lane(engine, self._database, self._serve, self._queue)
+            lane = Lane(engine, self._failures.database, self._serve, self._queue)
             with suppress(RuntimeError):  # The system has no resources for another thread.
                 lane.start()
                 self._lanes.append(lane)
@@ -316,7 +316,7 @@ class Lanes:
         try:
             added, existing = self._failures.retry(attempt, adds[0].expires if is_alone else 0)
         except Exception as error:
-            if is_alone or not self._database.is_rolled_back(error):
+            if is_alone or not self._failures.database.is_rolled_back(error):
                 raise
             added, existing = (), ()
         for add in adds:
@@ -330,7 +330,7 @@ class Lanes:
                 add.is_alone = True
                 self._put([add])
 
-    def _try(self, lane: Lane, job: Job, run: Callable[[Connection], _T]) -> _T:
+    def _try(self, lane: Lane, job: Job, run: Run[_T]) -> _T:
         """Execute a function, and close the connection after an error that may have broken it."""
         connection = lane.connection()
         try:
@@ -338,6 +338,6 @@ class Lanes:
         except Exception as error:
             if connection.invalidated or self._failures.breaks_connection(error):
                 lane.abandon()  # The server may not respond to a rollback.
-            if not self._database.is_conflict(error):
+            if not self._failures.database.is_conflict(error):
                 job.statements.is_checked = False
             raise

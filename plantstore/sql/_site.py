@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from threading import BoundedSemaphore, RLock
@@ -14,7 +14,7 @@ from sqlalchemy.pool import SingletonThreadPool, StaticPool
 from ..stores.base import Plant, PlantExists, StoreUnavailable
 from ..stores.deadline import Limits, remaining
 from ._failures import Failures, Session
-from ._statements import Statements
+from ._statements import Run, Statements
 from .databases import Database, close, copy_engine, dropped
 
 #: The maximum number of connections of a process to the database of a site.
@@ -57,9 +57,7 @@ class SiteConnections:
         if not added:
             raise PlantExists(plant.id) if existing else dropped(statements.table)
 
-    def call(
-        self, statements: Statements, run: Callable[[Connection], _T], *, writes: bool = False
-    ) -> _T:
+    def call(self, statements: Statements, run: Run[_T], *, writes: bool = False) -> _T:
         """Execute a function, as :meth:`OwnConnections.call` does."""
 
         def attempt() -> _T:
@@ -76,7 +74,7 @@ class SiteConnections:
             # Until its last step, an import into SQLite changes only a temporary table.
             commits = self.database.one_writer
 
-            def step(run: Callable[[Connection], _T]) -> _T:
+            def step(run: Run[_T]) -> _T:
                 used = partial(_commit, run) if commits else run
                 return self._failures.step(statements, connection, used)
 
@@ -143,7 +141,7 @@ class SiteConnections:
         return copy_engine(self._site)
 
 
-def _commit(run: Callable[[Connection], _T], connection: Connection) -> _T:
+def _commit(run: Run[_T], connection: Connection) -> _T:
     """Execute a function, and commit: a listener of the site may have begun a transaction."""
     result = run(connection)
     connection.commit()

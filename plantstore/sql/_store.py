@@ -1,6 +1,6 @@
 """Plants in a SQL database, through SQLAlchemy Core: one store for every engine."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import TypeVar
 from weakref import finalize
@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine, MetaData
 from ..stores.base import BulkStore, Plant, check_plant, int64_fault
 from ._executors import executor_of
 from ._imports import PAGE, WEIGHT, add_all
-from ._statements import Statements
+from ._statements import Run, Statements
 from ._tables import TableMissing, define_table, table_missing
 
 _T = TypeVar("_T")
@@ -112,9 +112,7 @@ class SQLStore(BulkStore):
         """Close the idle connections of the store. Those of a site stay open."""
         self._executor.close()
 
-    def _execute(
-        self, run: Callable[[Connection], _T], without_table: _T, *, writes: bool = False
-    ) -> _T:
+    def _execute(self, run: Run[_T], without_table: _T, *, writes: bool = False) -> _T:
         """Execute a function that creates nothing.
 
         :param without_table: the result if the store has not created its table yet.

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from urllib.parse import unquote, urlsplit
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import URL, Connection, Dialect, Engine, Integer, MetaData, Table, event, exc
+from sqlalchemy import URL, Connection, Dialect, Engine, Integer, MetaData, Table, event
 from sqlalchemy.schema import CreateTable
 
 from ...stores.base import Plant, PlantExists, StoreUnavailable
@@ -180,12 +180,8 @@ class SQLite(Database):
         """Insert those of the plants whose ids do not exist into the temporary table."""
         existing = self._existing(connection, table, [plant.id for plant in plants])
         new = [plant for plant in plants if plant.id not in existing]
-        try:
-            self._insert_all(connection, _NEW_TABLE, new)
-        except exc.IntegrityError:  # An id is repeated.
-            added, repeated = self.insert_locked(connection, _NEW_TABLE, new)
-            return added, existing.union(repeated)
-        return {plant.id for plant in new}, existing
+        added, repeated = self.insert_locked(connection, _NEW_TABLE, new)
+        return added, existing.union(repeated)
 
     def finish_import(self, connection: Connection, table: Table, skip_existing: bool) -> int:
         """Copy the temporary table by one transaction."""
