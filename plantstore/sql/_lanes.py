@@ -22,7 +22,8 @@ All lanes for one kind of jobs::
                                  the first response of any lane
 
 During silence, jobs are refused at once, except one each second, for which a lane connects. What
-was connected before the silence is used again only if it responds.
+was connected before the silence is used again only if it responds. After close(), a lane is shut
+down as soon as no caller waits for it.
 """
 
 import time
