@@ -35,6 +35,13 @@ _LOCKED = (
     "another connection has an open transaction in this SQLite file, such as an import. If a hook"
     " or the token check of the site uses the file in the same request, it must commit or roll back"
 )
+# Errors that end by themselves, or with an outage.
+_TRANSIENT = (
+    *(sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL),  # A lock.
+    *(sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR),  # The disk fails.
+    *(sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_READONLY),
+    *(sqlite3.SQLITE_ABORT, sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_SCHEMA),  # Others.
+)
 
 
 def has_wal_reset_bug(version: tuple[int, ...]) -> bool:
@@ -81,12 +88,7 @@ class SQLite(Database):
     one_writer = True
     # Every integer has up to 64 bits. Some sites have INTEGER here for BIGINT.
     id_type = Integer
-    transient = (
-        *("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL"),  # A lock.
-        *("SQLITE_CANTOPEN", "SQLITE_FULL", "SQLITE_IOERR"),  # The disk fails.
-        *("SQLITE_NOMEM", "SQLITE_READONLY"),
-        *("SQLITE_ABORT", "SQLITE_INTERRUPT", "SQLITE_SCHEMA"),  # Others.
-    )
+    transient = tuple(f"{code:03}" for code in _TRANSIENT)
     table_checks: ClassVar[Mapping[str, str]] = {
         "its constraints must not have ON CONFLICT": (
             "SELECT 1 FROM sqlite_master WHERE name = :table AND sql LIKE '%ON CONFLICT%'"
@@ -220,7 +222,8 @@ class SQLite(Database):
         return f"{message}: {file}" if file else message
 
     def code(self, error: Exception) -> str:
-        return getattr(getattr(error, "orig", error), "sqlite_errorname", "")
+        code = getattr(getattr(error, "orig", error), "sqlite_errorcode", None)
+        return "" if code is None else f"{code & 0xFF:03}"
 
     def is_fault(self, error: Exception) -> bool:
         return super().is_fault(error) or "syntax error" in self.message(error)
@@ -254,6 +257,7 @@ def _set_mode(connection: sqlite3.Connection, new_mode: str, end: float) -> None
             return
         except sqlite3.OperationalError as error:
             # SQLite does not wait for a lock when it changes to a write-ahead log.
-            if "BUSY" not in error.sqlite_errorname or time.monotonic() > end:
+            is_locked = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+            if not is_locked or time.monotonic() > end:
                 raise
         time.sleep(0.01)
