@@ -105,11 +105,11 @@ class Lane(Thread):
 
     def note_socket(self, descriptor: int) -> None:
         """Keep the socket of the connection that is being opened."""
-        if self.is_over:
-            raise ConnectionAbortedError("the store was closed")
         if self._socket is None:
             # It stays open when the driver closes its own.
             self._socket = socket.socket(fileno=os.dup(descriptor))
+        if self.is_over:
+            self.shut_down()
 
 
 #: What the thread of a lane does with it and a queue.

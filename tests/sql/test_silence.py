@@ -288,13 +288,16 @@ def test_number_of_connections_after_an_outage(
 
 
 @only(*SERVERS)
-def test_server_that_is_silent_after_an_error(store: SQLStore, gate: Proxy, engine: Engine) -> None:
+def test_server_that_is_silent_after_an_error(gate: Proxy, engine: Engine) -> None:
     """A server that responds with an error, and then never again, occupies no connection."""
-    store.get(1)
-    event.listen(own_connections(store).engine, "handle_error", lambda _: gate.silence(), once=True)
-    execute(engine, "DROP TABLE plants")
-    assert "plants" in outcome(lambda: store.get(1))
-    assert outcome(lambda: store.get(1)) == ""
+    with open_sql(f"{gate.url}?connections=2") as store:  # One of them reads.
+        store.add(ROSE_PLANT)
+        store.get(1)
+        used = own_connections(store).engine
+        event.listen(used, "handle_error", lambda _: gate.silence(), once=True)
+        execute(engine, "DROP TABLE plants")
+        assert "plants" in outcome(lambda: store.get(1))
+        assert outcome(lambda: store.get(1)) == ""
 
 
 @only(postgresql)
