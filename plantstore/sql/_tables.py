@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from sqlalchemy import Connection, Engine, MetaData, Table, Text, exc, inspect, text
+from sqlalchemy.engine.interfaces import ReflectedColumn
 
 from ..stores.base import Plant, StoreMisconfigured
 from ..text import one_line
@@ -95,16 +96,15 @@ def _database_faults(connection: Connection, table: Table, database: Database) -
 
 
 def _faults(connection: Connection, table: Table, database: Database) -> Iterator[str]:
-    inspector, schema = inspect(connection), connection.schema_for_object(table)
-    found = inspector.get_columns(table.name, schema)
-    # There are none if another process has created the table between the queries of SQLAlchemy.
-    found = found or inspect(connection).get_columns(table.name, schema)
+    found = _columns(connection, table) or _columns(connection, table)
     columns = {column["name"]: column for column in found}
     missing = {*Plant._fields} - {*columns}
     if missing:
         yield f"it has no column {' and no column '.join(sorted(missing))}"
         return
-    if inspector.get_pk_constraint(table.name, schema)["constrained_columns"] != ["id"]:
+    schema = connection.schema_for_object(table)
+    key = inspect(connection).get_pk_constraint(table.name, schema)["constrained_columns"]
+    if key != ["id"]:
         yield "its primary key must be the column id alone"
     id = columns["id"]["type"]
     if not isinstance(id, database.id_type) or getattr(id, "unsigned", False):
@@ -117,3 +117,11 @@ def _faults(connection: Connection, table: Table, database: Database) -> Iterato
             yield f"the column {name} must be {database.text_types[0].__name__.upper()}"
         if definition.nullable and not column["nullable"]:
             yield f"the column {name} must be nullable"
+
+
+def _columns(connection: Connection, table: Table) -> list[ReflectedColumn]:
+    """Return the columns, or none if the table is created between the queries of SQLAlchemy.
+
+    Nothing is kept for a later query: an inspector would keep that there are none.
+    """
+    return inspect(connection).get_columns(table.name, connection.schema_for_object(table))

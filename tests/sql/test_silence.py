@@ -223,16 +223,18 @@ def test_close_during_silence(gate: Proxy, moment: str) -> None:
 
 
 @only(*SERVERS)
-def test_close_while_an_operation_waits_for_a_silent_server(store: SQLStore, gate: Proxy) -> None:
+def test_close_while_an_operation_waits_for_a_silent_server(gate: Proxy) -> None:
     """An operation in progress ends at its deadline, also if its store was closed meanwhile."""
-    lanes = own_connections(store)._writing._lanes  # noqa: SLF001
-    gate.silence()
-    with started(lambda: add(store, 1)) as (adding,):
-        wait_until(lambda: not all(lane.is_free for lane in lanes))
-        ending = [*lanes]
-        store.close()
-    assert adding.result()
-    wait_until(lambda: not any(lane.is_alive() for lane in ending), 5)
+    with open_sql(f"{gate.url}?connections=2") as store:  # One of them writes.
+        store.add(ROSE_PLANT)
+        lanes = own_connections(store)._writing._lanes  # noqa: SLF001
+        gate.silence()
+        with started(lambda: add(store, 1)) as (adding,):
+            wait_until(lambda: not all(lane.is_free for lane in lanes))
+            ending = [*lanes]
+            store.close()
+        assert adding.result()
+        wait_until(lambda: not any(lane.is_alive() for lane in ending), 5)
 
 
 @only(*SERVERS)
