@@ -33,7 +33,8 @@ def back_up(url: str, file: str) -> None:
     engine = make_engine(url)
     try:
         with engine.connect() as connection, closing(sqlite3.connect(file)) as copy:
-            _restrict(file, os.stat(file_of(engine.url)).st_mode)
+            allowed = os.stat(file_of(engine.url)).st_mode | stat.S_IRWXU
+            os.chmod(file, stat.S_IMODE(os.stat(file).st_mode & allowed))
             # Nobody uses a copy that is not complete: it needs no journal on the disk and no syncs.
             copy.execute("PRAGMA journal_mode=MEMORY")
             copy.execute("PRAGMA synchronous=OFF")
@@ -44,9 +45,3 @@ def back_up(url: str, file: str) -> None:
         if code in _WRITE_ERRORS:
             raise OSError(code, str(error), file) from error
         raise StoreUnavailable(database_of(engine).describe(error, engine.url)) from error
-
-
-def _restrict(file: str, source: int) -> None:
-    """Remove the permissions of others to use a file that they do not have for its source."""
-    mode = stat.S_IMODE(os.stat(file).st_mode)
-    os.chmod(file, mode & (source | stat.S_IRWXU))

@@ -4,24 +4,24 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from threading import Lock
-from typing import TypeVar
+from typing import TypeVar, cast
 from weakref import WeakKeyDictionary, ref
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, event
 
 from ..stores.base import Plant, StoreUnavailable
 from ..stores.deadline import Limits, remaining
 from ._failures import Failures, Session
-from ._held import note_sockets
 from ._jobs import Add, Job
+from ._lane import note_socket
 from ._lanes import Lanes
 from ._site import SiteConnections
-from ._statements import Statements
-from .databases import Database, database_of
+from ._statements import Run, Statements
+from .databases import Database, copy_engine, database_of
 
 # The number of lanes that read an SQLite file at a time.
 _READING_FILE = 4
@@ -41,12 +41,12 @@ class OwnConnections:
     def __init__(
         self, engine: Engine, database: Database, timeout: float, connections: int
     ) -> None:
-        self.engine = engine
+        self.engine = self._latest = engine
         self.database = database
         self.timeout = timeout
         self._connections = connections
         self._failures = Failures(engine, database)
-        note_sockets(engine, database)
+        event.listen(engine, "connect", partial(note_socket, database), insert=True)
         self.after_fork()
 
     def add(self, statements: Statements, plant: Plant) -> None:
@@ -57,15 +57,14 @@ class OwnConnections:
         """
         self._writing.call(Add(statements, self._expires(), plant))
 
-    def call(
-        self, statements: Statements, run: Callable[[Connection], _T], *, writes: bool = False
-    ) -> _T:
+    def call(self, statements: Statements, run: Run[_T], *, writes: bool = False) -> _T:
         """Execute a function with a connection, and return its result.
 
         :param writes: whether it changes the database.
         :raises StoreUnavailable: for every error of the database, and after the deadline.
         """
-        return self._call(self._writing if writes else self._reading, statements, run)
+        lanes = self._writing if writes else self._reading
+        return cast(_T, lanes.call(Job(statements, self._expires(), run)))
 
     @contextmanager
     def session(self, statements: Statements) -> Iterator[Session]:
@@ -76,13 +75,11 @@ class OwnConnections:
         if self.database.one_writer:  # A file always responds, so no lane is needed.
             with self._failures.explained(statements, self.engine.connect) as connection:
                 self.database.watch(connection)
-                yield lambda run: self._failures.explained(
-                    statements, partial(self._failures.checked, connection, run)
-                )
+                yield partial(self._failures.step, statements, connection)
             return
-        lanes, used = Lanes(self.engine, self.database, 1, 1, math.inf), list[Connection]()
+        lanes, used = self._lanes(1, 1, math.inf), list[Connection]()
 
-        def once(run: Callable[[Connection], _T], connection: Connection) -> _T:
+        def once(run: Run[_T], connection: Connection) -> _T:
             used.append(connection)
             if connection is not used[0]:
                 raise StoreUnavailable(_CONNECTION_LOST)
@@ -90,38 +87,42 @@ class OwnConnections:
             return self._failures.explained(statements, partial(run, connection))
 
         try:
-            yield lambda run: self._call(lanes, statements, partial(once, run))
+            yield lambda run: lanes.call(Job(statements, self._expires(), partial(once, run)))
         finally:
             lanes.close()
 
     def close(self) -> None:
-        """Close the idle connections. Those in use are closed when their jobs end."""
+        """Close the connections, as :meth:`Lanes.close` does."""
         self._writing.close()
         self._reading.close()
 
     def after_fork(self) -> None:
-        """Begin without lanes. Those of the parent process are not threads of this one.
-
-        Python keeps the stacks of these threads. They refer to the connections, so none is closed.
-        """
-        lanes = partial(Lanes, self.engine, self.database)
+        """Begin without lanes. Those of the parent process are not threads of this one."""
+        # Python keeps the stacks of these threads. They refer to the connections: none is closed.
         if self.database.one_writer:
             # A file that is locked is not one that has failed. And another lane would not help.
             silence = self.timeout - Limits.look
-            self._writing = lanes(1, 1, silence)
-            self._reading = lanes(_READING_FILE, _READING_FILE, silence)
+            self._writing = self._lanes(1, 1, silence)
+            self._reading = self._lanes(_READING_FILE, _READING_FILE, silence)
         else:
             # By default, four write and eight read, and twelve of each kind while some are stuck.
             most = self._connections // 2
-            self._writing = lanes(max(1, most // 3), most, Limits.silence)
-            self._reading = lanes(max(1, 2 * most // 3), most, Limits.silence)
+            self._writing = self._lanes(max(1, most // 3), most, Limits.silence)
+            self._reading = self._lanes(max(1, 2 * most // 3), most, Limits.silence)
             self._writing.others, self._reading.others = self._reading, self._writing
 
-    def _call(self, lanes: Lanes, statements: Statements, run: Callable[[Connection], _T]) -> _T:
-        job = Job(statements, self._expires(), run)
-        lanes.call(job)
-        result: _T = job.result
-        return result
+    def _lanes(self, usual: int, most: int, silence: float) -> Lanes:
+        return Lanes(self._engine_for, self._failures, usual, most, silence)
+
+    def _engine_for(self, others_are_stuck: bool) -> Engine:
+        """Return the engine for a new lane.
+
+        With SQLAlchemy, each thread waits until the first connection of an engine is complete. If
+        it hangs, other lanes use another engine.
+        """
+        if others_are_stuck and self._latest.dialect.server_version_info is None:
+            self._latest = copy_engine(self._latest)
+        return self._latest
 
     def _expires(self) -> float:
         seconds = remaining(self.timeout)

@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from sqlalchemy import exc
-
 from ..stores.base import Plant, PlantExists, StoreUnavailable
 from ..stores.deadline import Limits
 from ._executors import Executor
@@ -60,10 +58,9 @@ def _call(database: Database, execute: Session, step: Callable[..., Any]) -> Any
     try:
         return execute(step)
     except StoreUnavailable as error:
-        cause = error.__cause__
-        if isinstance(cause, exc.DBAPIError) and database.is_conflict(cause):
+        if database.is_conflict(error.__cause__):
             message = f"nothing was stored, run the import again: {error}"
-            raise StoreUnavailable(message) from cause
+            raise StoreUnavailable(message) from error.__cause__
         raise
 
 

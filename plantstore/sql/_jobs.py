@@ -1,17 +1,15 @@
 """What a lane executes: a job has one caller, who waits for its result."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Lock
 from typing import Any, TypeGuard
 
-from sqlalchemy import Connection
-
 from ..stores.base import Plant
 from ..stores.deadline import Limits
-from ._statements import Statements
+from ._statements import Run, Statements
 
 # The maximum number of adds in one transaction. And that of their characters: with up to four
 # bytes for each, a statement fits into one megabyte, which is the limit of some servers.
@@ -24,16 +22,11 @@ class Job:
     :param expires: the time at which its caller gives up, by the monotonic clock.
     """
 
-    def __init__(
-        self, statements: Statements, expires: float, run: Callable[[Connection], Any]
-    ) -> None:
-        self.statements = statements
-        self.expires = expires
-        self.run = run
+    def __init__(self, statements: Statements, expires: float, run: Run[Any]) -> None:
+        self.statements, self.expires, self.run = statements, expires, run
         self.is_finished = False
-        #: What the function has returned.
+        #: What the function has returned, and why the job has failed.
         self.result: Any = None
-        #: Why the job has failed.
         self.error: Exception | None = None
         self._waiting = Lock()
         self._waiting.acquire()

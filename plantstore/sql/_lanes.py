@@ -22,24 +22,26 @@ All lanes for one kind of jobs::
                                  the first response of any lane
 
 During silence, jobs are refused at once, except one each second, for which a lane connects. What
-was connected before the silence is used again only if it responds.
+was connected before the silence is used again only if it responds. After close(), a lane is shut
+down as soon as no caller waits for it.
 """
 
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from threading import Lock, Thread
-from typing import TypeVar, cast
+from threading import Lock
+from typing import Any, TypeVar, cast
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Engine
 
 from ..stores.base import PlantExists, StoreUnavailable
 from ..stores.deadline import Limits
 from ._failures import Failures
-from ._held import HeldConnection
 from ._jobs import Add, Job, WaitingJobs
-from .databases import Database, dropped
+from ._lane import Lane
+from ._statements import Run
+from .databases import dropped
 
 _NO_RESPONSE = "the database does not respond"
 _NOT_IN_TIME = "the database has not responded in time"
@@ -48,59 +50,40 @@ _NO_THREAD = "cannot start a thread: the system has no resources for it"
 _T = TypeVar("_T")
 
 
-class Lane:
-    """A thread, its connection, and the jobs that it executes.
-
-    :param serve: what the thread does with the lane and a queue.
-    """
-
-    def __init__(
-        self, held: HeldConnection, serve: Callable[["Lane", WaitingJobs], None], queue: WaitingJobs
-    ) -> None:
-        self.held = held
-        # It does not delay the end of the process.
-        self.thread = Thread(target=serve, args=(self, queue), name="plantstore store", daemon=True)
-        self.jobs: list[Job] = []
-        self.is_connecting = True
-        #: When it began to connect, or to execute its jobs.
-        self.began = time.monotonic()
-        #: When its connection was opened, or has had a response last.
-        self.proven = 0.0
-
-    @property
-    def is_free(self) -> bool:
-        """Whether it waits for jobs, or does so at once."""
-        return not self.is_connecting and (not self.jobs or self.jobs[-1].is_finished)
-
-
 class Lanes:
     """The queue for one kind of jobs, and its lanes, which are started when they are needed.
 
+    :param engine: returns the engine for a new lane. Its parameter is whether other lanes are
+        stuck.
     :param usual: the maximum number of lanes.
     :param most: the maximum number of lanes while some of them are stuck.
     :param silence: the seconds without a response after which a lane is stuck.
     """
 
     def __init__(
-        self, engine: Engine, database: Database, usual: int, most: int, silence: float
+        self,
+        engine: Callable[[bool], Engine],
+        failures: Failures,
+        usual: int,
+        most: int,
+        silence: float,
     ) -> None:
-        self._new_connection = partial(HeldConnection, engine, database)
-        self._failures = Failures(engine, database)
+        self._engine, self._failures = engine, failures
         self._usual, self._most, self._patience = usual, most, silence
         #: The lanes for the other kind of jobs. They help while these cannot connect.
         self.others: Lanes | None = None
         self._lock = Lock()  # For everything below.
         self._queue = WaitingJobs()
         self._lanes: list[Lane] = []
+        # The lanes that end when their jobs are done, because the store was closed.
+        self._ending: list[Lane] = []
         # The number of lanes that there may be at the moment.
         self._allowed = usual
         # When a caller looks again, and when a lane may connect after another one has failed.
         self._next_look = self._next_start = 0.0
-        # When a lane has had a response last.
-        self._responded = 0.0
+        # When a lane has had a response last, and when the last silence began.
+        self._responded = self._silence_began = 0.0
         self._is_silent = False
-        # When the last silence began, and when it ended.
-        self._silence_began = self._silence_ended = 0.0
         # The job that was let through last, and when another one may be.
         self._attempt: Job | None = None
         self._next_attempt = 0.0
@@ -108,8 +91,8 @@ class Lanes:
 
     # The thread of a caller
 
-    def call(self, job: Job) -> None:
-        """Let a lane execute a job, and wait for it.
+    def call(self, job: Job) -> Any:
+        """Let a lane execute a job, wait for it, and return its result.
 
         :raises StoreUnavailable: after the deadline, or if the database does not respond to others.
         """
@@ -119,9 +102,11 @@ class Lanes:
                 self._check(job, time.monotonic())
         except BaseException:
             job.expires = 0.0  # So that it is not executed later.
+            self._end_unused()
             raise
         if job.error is not None:
             raise job.error
+        return job.result
 
     def _enter(self, job: Job, now: float) -> None:
         with self._lock:
@@ -155,15 +140,27 @@ class Lanes:
         return job is self._attempt or self._next_attempt - now > Limits.attempt - Limits.look
 
     def close(self) -> None:
-        """Close the idle connections. Those in use are closed when their jobs end."""
+        """Close the connections for which no caller waits. The others are closed after their jobs.
+
+        So no thread stays here, also if the server does not respond.
+        """
         with self._lock:
             lanes, self._lanes = self._lanes, []
+            self._ending += lanes
             queue, self._queue = self._queue, WaitingJobs()
             self._move(queue)
         end = time.monotonic() + Limits.close
         for lane in lanes:
-            if not lane.jobs or lane.jobs[-1].is_finished:
-                lane.thread.join(max(0, end - time.monotonic()))
+            if lane.is_free:
+                lane.join(max(0, end - time.monotonic()))
+        self._end_unused()
+
+    def _end_unused(self) -> None:
+        """End the lanes of a closed store for which no caller waits."""
+        now = time.monotonic()
+        for lane in [*self._ending]:
+            if not any(job.expires > now and not job.is_finished for job in lane.jobs):
+                lane.end()
 
     # The caller that looks after the lanes
 
@@ -176,7 +173,7 @@ class Lanes:
             self._is_silent, self._silence_began, self._attempt = True, now, None
         for lane in stuck:
             if self._is_lost(lane, now):
-                lane.held.shut_down()
+                lane.shut_down()
         if self._is_silent:
             self._make_room(stuck, now)
         else:
@@ -187,7 +184,7 @@ class Lanes:
         old = [lane for lane in stuck if lane.jobs and lane.began < now - Limits.lost]
         if old and now >= self._next_room:
             self._next_room = now + Limits.lost
-            min(old, key=lambda lane: lane.began).held.shut_down()
+            min(old, key=lambda lane: lane.began).shut_down()
 
     def _is_stuck(self, lane: Lane, now: float) -> bool:
         return bool(lane.is_connecting or lane.jobs) and lane.began <= now - self._patience
@@ -200,17 +197,17 @@ class Lanes:
         """Return whether a lane has had no response for too long, although others have had one."""
         if stuck.is_connecting:
             return stuck.began < now - Limits.connecting
-        is_old = stuck.began < min(now - Limits.lost, self._responded)
-        return is_old or stuck.began < self._silence_ended < now - Limits.after_silence
+        return stuck.began < min(now - Limits.lost, self._responded)
 
     def _start_lane(self, now: float, coming: int = 0) -> None:
         """Start a lane if more jobs wait than lanes are free, and if there may be another one."""
         if len(self._lanes) >= self._allowed or (self._lanes and now < self._next_start):
             return
         if sum(lane.is_free for lane in self._lanes) < len(self._queue) + coming:
-            lane = Lane(self._new_connection(), self._serve, self._queue)
+            engine = self._engine(any(self._is_stuck(lane, now) for lane in self._lanes))
+            lane = Lane(engine, self._failures.database, self._serve, self._queue)
             with suppress(RuntimeError):  # The system has no resources for another thread.
-                lane.thread.start()
+                lane.start()
                 self._lanes.append(lane)
 
     # The thread of a lane
@@ -219,26 +216,26 @@ class Lanes:
         """Execute jobs, until the store is closed, or as long as the lane can connect."""
         failure = self._connect(lane)
         while failure is None and self._is_needed(lane) and (jobs := queue.take()):
-            if lane.proven < self._silence_began or lane.held.is_lost:
+            if lane.proven < self._silence_began or lane.is_lost:
                 lane.began, lane.is_connecting = time.monotonic(), True
                 self._put(jobs)
-                lane.held.abandon()
+                lane.abandon()
                 failure = self._connect(lane)
             else:
                 self._execute(lane, jobs)
             del jobs  # They have their results.
-        lane.held.close()
+        lane.close()
         self._leave(lane, queue, failure)
 
     def _is_needed(self, lane: Lane) -> bool:
         lanes, allowed = self._lanes, self._allowed
-        return len(lanes) <= allowed or lane in lanes[:allowed]
+        return not lane.is_over and (len(lanes) <= allowed or lane in lanes[:allowed])
 
     def _connect(self, lane: Lane) -> Exception | None:
         """Open the connection of a lane, or return why this is not possible."""
         lane.began, lane.is_connecting = time.monotonic(), True
         try:
-            lane.held.get()
+            lane.connection()
         except Exception as error:  # noqa: BLE001  # The callers get it.
             return error
         lane.proven, lane.is_connecting = time.monotonic(), False
@@ -249,16 +246,16 @@ class Lanes:
         now, failed = time.monotonic(), list[Job]()
         with self._lock:
             if queue is not self._queue:  # The store has been closed.
+                self._ending.remove(lane)
                 self._move(queue)
             else:
-                self._lanes = [other for other in self._lanes if other is not lane]
-                if failure is not None:
-                    if all(self._is_stuck(other, now) for other in self._lanes):
-                        failed = [*self._queue.drain()]
-                    else:
-                        self._next_start = now + Limits.attempt
+                self._lanes.remove(lane)
+                if failure and all(self._is_stuck(other, now) for other in self._lanes):
+                    failed = [*self._queue.drain()]
+                elif failure:
+                    self._next_start = now + Limits.attempt
             self._start_lane(now)
-        if failure is not None and not (self.others and self.others.take_over(failed)):
+        if failed and failure and not (self.others and self.others.take_over(failed)):
             reason = StoreUnavailable(self._failures.describe(failure))
             reason.__cause__ = failure
             for job in failed:
@@ -271,9 +268,7 @@ class Lanes:
         """
         now = time.monotonic()
         with self._lock:
-            works = any(
-                not (lane.is_connecting or self._is_stuck(lane, now)) for lane in self._lanes
-            )
+            works = not all(it.is_connecting or self._is_stuck(it, now) for it in self._lanes)
             for job in jobs if works else ():
                 self._queue.put(job)
         return works
@@ -310,8 +305,7 @@ class Lanes:
             has_responded = self._failures.is_response(error)
         if has_responded:
             self._responded = lane.proven = time.monotonic()
-            if self._is_silent:
-                self._is_silent, self._silence_ended = False, self._responded
+            self._is_silent = False
         lane.jobs = []
 
     def _add(self, lane: Lane, adds: list[Add]) -> None:
@@ -323,7 +317,7 @@ class Lanes:
         try:
             added, existing = self._failures.retry(attempt, adds[0].expires if is_alone else 0)
         except Exception as error:
-            if is_alone or not self._failures.is_rolled_back(error):
+            if is_alone or not self._failures.database.is_rolled_back(error):
                 raise
             added, existing = (), ()
         for add in adds:
@@ -337,14 +331,14 @@ class Lanes:
                 add.is_alone = True
                 self._put([add])
 
-    def _try(self, lane: Lane, job: Job, run: Callable[[Connection], _T]) -> _T:
+    def _try(self, lane: Lane, job: Job, run: Run[_T]) -> _T:
         """Execute a function, and close the connection after an error that may have broken it."""
-        connection = lane.held.get()
+        connection = lane.connection()
         try:
             return self._failures.checked(connection, run)
         except Exception as error:
             if connection.invalidated or self._failures.breaks_connection(error):
-                lane.held.abandon()  # The server may not respond to a rollback.
-            if not self._failures.is_conflict(error):
+                lane.abandon()  # The server may not respond to a rollback.
+            if not self._failures.database.is_conflict(error):
                 job.statements.is_checked = False
             raise

@@ -2,26 +2,25 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from threading import BoundedSemaphore, RLock
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import Connection, Engine, event
 from sqlalchemy.pool import SingletonThreadPool, StaticPool
 
 from ..stores.base import Plant, PlantExists, StoreUnavailable
 from ..stores.deadline import Limits, remaining
 from ._failures import Failures, Session
-from ._statements import Statements
-from .databases import Database, close, dropped
+from ._statements import Run, Statements
+from .databases import Database, close, copy_engine, dropped
 
 #: The maximum number of connections of a process to the database of a site.
 CONNECTIONS = 5
 _ALL_IN_USE = f"all {CONNECTIONS} connections of the store are in use"
 _SHARED_IN_USE = "the connection of the database in memory is in use"
-_AUTOCOMMIT: Any = {"isolation_level": "AUTOCOMMIT"}
 
 _T = TypeVar("_T")
 
@@ -39,9 +38,8 @@ class SiteConnections:
         self._site = engine
         self._failures = Failures(engine, database)
         # An SQLite database in memory would be lost with its only connection.
-        self._is_shared = database.one_writer and isinstance(
-            engine.pool, SingletonThreadPool | StaticPool
-        )
+        in_memory = isinstance(engine.pool, SingletonThreadPool | StaticPool)
+        self._is_shared = database.one_writer and in_memory
         self._reset()
         # When a site has disposed of its engine, it expects that no connection is open.
         event.listen(engine, "engine_disposed", lambda _: self.close())
@@ -54,44 +52,34 @@ class SiteConnections:
         self._first_use = RLock()  # An event listener of the site may use another store.
 
     def add(self, statements: Statements, plant: Plant) -> None:
-        """Insert a plant, and return when the database has committed it.
-
-        :raises PlantExists: if a plant with its id exists.
-        :raises StoreUnavailable: for every error of the database.
-        """
+        """Insert a plant, as :meth:`OwnConnections.add` does."""
         added, existing = self.call(statements, partial(statements.insert, plants=[plant]))
         if not added:
             raise PlantExists(plant.id) if existing else dropped(statements.table)
 
-    def call(
-        self, statements: Statements, run: Callable[[Connection], _T], *, writes: bool = False
-    ) -> _T:
-        """Execute a function with a connection, and return its result.
-
-        :param writes: whether it changes the database.
-        :raises StoreUnavailable: for every error of the database.
-        """
+    def call(self, statements: Statements, run: Run[_T], *, writes: bool = False) -> _T:
+        """Execute a function, as :meth:`OwnConnections.call` does."""
 
         def attempt() -> _T:
             with self._connect(statements) as connection:
                 return self._failures.checked(connection, partial(_commit, run))
 
-        seconds = remaining(Limits.operation)
-        return self._failures.explained(
-            statements, lambda: self._failures.retry(attempt, time.monotonic() + seconds)
-        )
+        expires = time.monotonic() + remaining(Limits.operation)
+        return self._failures.explained(statements, lambda: self._failures.retry(attempt, expires))
 
     @contextmanager
     def session(self, statements: Statements) -> Iterator[Session]:
-        """Provide a function that executes functions with one connection, each of them once.
-
-        :raises StoreUnavailable: for every error of the database.
-        """
+        """Provide a connection, as :meth:`OwnConnections.session` does."""
         with self._connect(statements) as connection:
+            # Until its last step, an import into SQLite changes only a temporary table.
+            commits = self.database.one_writer
+
+            def step(run: Run[_T]) -> _T:
+                used = partial(_commit, run) if commits else run
+                return self._failures.step(statements, connection, used)
+
             try:
-                yield lambda run: self._failures.explained(
-                    statements, partial(self._failures.checked, connection, self._step(run))
-                )
+                yield step
             finally:
                 if not self._is_shared:
                     connection.invalidate()  # The server rolls back what is not committed.
@@ -118,7 +106,7 @@ class SiteConnections:
                 self.database.watch(connection)
                 yield connection
             except BaseException as error:  # The thread may have been interrupted.
-                if not self._failures.is_conflict(error):
+                if not self.database.is_conflict(error):
                     statements.is_checked = False
                 if self._failures.breaks_connection(error) and not self._is_shared:
                     connection.invalidate()
@@ -128,10 +116,6 @@ class SiteConnections:
         finally:
             self._free.release()
 
-    def _step(self, run: Callable[[Connection], _T]) -> Callable[[Connection], _T]:
-        # Until its last step, an import into SQLite changes only a temporary table.
-        return partial(_commit, run) if self.database.one_writer else run
-
     def _open(self) -> Connection:
         own = self._own
         if own is not None:
@@ -140,34 +124,24 @@ class SiteConnections:
         if not self._first_use.acquire(timeout=remaining(Limits.operation)):
             raise StoreUnavailable("the first use of the database has not finished yet")
         try:
-            self._initialize()
+            if not self._is_shared and self._site.dialect.server_version_info is None:
+                with self._site.connect() as connection:
+                    connection.detach()  # It is closed, and not returned to the pool.
             # Its connection can call an event listener of the site, which may use another store.
-            own = self._own or self._make_engine()
+            own = self._own or self._copy()
             connection = own.connect()
             self._own = own
         finally:
             self._first_use.release()
         return connection
 
-    def _initialize(self) -> None:
-        """Connect once, so that SQLAlchemy initializes the engine before its pool is copied."""
-        if not self._is_shared and self._site.dialect.server_version_info is None:
-            with self._site.connect() as connection:
-                connection.detach()  # It is closed, and not returned to the pool.
-
-    def _make_engine(self) -> Engine:
-        site = self._site
+    def _copy(self) -> Engine:
         if self._is_shared:
-            return site.execution_options(**_AUTOCOMMIT)
-        return create_engine(
-            site.url,
-            module=site.dialect.loaded_dbapi,
-            pool=site.pool.recreate(),
-            execution_options={**site.get_execution_options(), **_AUTOCOMMIT},
-        )
+            return self._site.execution_options(isolation_level="AUTOCOMMIT")
+        return copy_engine(self._site)
 
 
-def _commit(run: Callable[[Connection], _T], connection: Connection) -> _T:
+def _commit(run: Run[_T], connection: Connection) -> _T:
     """Execute a function, and commit: a listener of the site may have begun a transaction."""
     result = run(connection)
     connection.commit()

@@ -1,7 +1,8 @@
 """The statements by which a store reads and writes its table."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from sqlalchemy import Connection, Table, bindparam, delete, func, select
 
@@ -9,6 +10,10 @@ from ..stores.base import Plant
 from ..stores.deadline import Limits
 from ._tables import check_table, create_table
 from .databases import Added, Database
+
+_T = TypeVar("_T")
+#: A function to execute with a connection.
+Run = Callable[[Connection], _T]
 
 
 class Statements:

@@ -1,6 +1,6 @@
 """Plants in a SQL database, through SQLAlchemy Core: one store for every engine."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import TypeVar
 from weakref import finalize
@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine, MetaData
 from ..stores.base import BulkStore, Plant, check_plant, int64_fault
 from ._executors import executor_of
 from ._imports import PAGE, WEIGHT, add_all
-from ._statements import Statements
+from ._statements import Run, Statements
 from ._tables import TableMissing, define_table, table_missing
 
 _T = TypeVar("_T")
@@ -53,51 +53,29 @@ class SQLStore(BulkStore):
     def add(self, plant: Plant) -> None:
         """Store a new plant.
 
-        :raises PlantExists: if a plant with its id exists.
-        :raises ValueError: if the plant is not valid.
-        :raises StoreMisconfigured: if the plant violates a constraint of the site, or if a column
-            of the site is too short.
+        :raises StoreMisconfigured: also if the plant violates a constraint of the site, or if a
+            column of the site is too short.
         """
         self._executor.add(self._statements, check_plant(plant))
 
     def add_all(self, plants: Iterable[Plant], *, skip_existing: bool = False) -> int:
-        """Store all new plants, or none of them, in one transaction.
-
-        :param plants: the new plants. An exception that the iterable raises causes a rollback.
-        :param skip_existing: if true, a plant whose id exists or is repeated is skipped. By
-            default, it is an error.
-        :returns: the number of added plants.
-        :raises PlantExists: if an id exists or is repeated, and ``skip_existing`` is false.
-        :raises ValueError: if a plant is not valid.
-        """
+        """Store all new plants, or none of them, in one transaction."""
         valid = map(check_plant, plants)
         return add_all(self._executor, self._statements, valid, skip_existing)
 
     def get(self, id: int) -> Plant | None:
-        """Return the plant with this id, or ``None`` when there is none."""
         if int64_fault(id):  # The driver of SQLite would raise OverflowError.
             return None
         return self._execute(partial(self._statements.find, id=id), None)
 
     def replace(self, plant: Plant) -> None:
-        """Replace the plant with the id of this one.
-
-        :raises KeyError: if there is none.
-        :raises ValueError: if the plant is not valid.
-        :raises StoreMisconfigured: as for :meth:`add`.
-        """
         run = partial(self._statements.replace, plant=check_plant(plant))
         if not self._execute(run, False, writes=True):
             raise KeyError(plant.id)
 
     def remove(self, id: int) -> None:
-        """Remove the plant with this id.
-
-        :raises KeyError: if there is none.
-        """
-        if int64_fault(id):
-            raise KeyError(id)
-        if not self._execute(partial(self._statements.remove, id=id), False, writes=True):
+        run = partial(self._statements.remove, id=id)
+        if int64_fault(id) or not self._execute(run, False, writes=True):
             raise KeyError(id)
 
     def iterate(self, after: int | None = None) -> Iterator[Plant]:
@@ -118,7 +96,6 @@ class SQLStore(BulkStore):
             size = min(PAGE, size * 8) if len(page) == size else len(page)
 
     def __len__(self) -> int:
-        """Return the number of plants."""
         return self._execute(self._statements.count, 0)
 
     def ping(self) -> None:
@@ -135,13 +112,10 @@ class SQLStore(BulkStore):
         """Close the idle connections of the store. Those of a site stay open."""
         self._executor.close()
 
-    def _execute(
-        self, run: Callable[[Connection], _T], without_table: _T, *, writes: bool = False
-    ) -> _T:
+    def _execute(self, run: Run[_T], without_table: _T, *, writes: bool = False) -> _T:
         """Execute a function that creates nothing.
 
         :param without_table: the result if the store has not created its table yet.
-        :param writes: whether the function changes the database.
         """
         statements = self._statements
 

@@ -1,9 +1,8 @@
 """The table of plants: its definition, and the check that a table is as defined."""
 
 from collections.abc import Iterator
-from typing import Any
 
-from sqlalchemy import Column, Connection, Engine, MetaData, Table, Text, exc, inspect, text
+from sqlalchemy import Connection, Engine, MetaData, Table, Text, exc, inspect, text
 from sqlalchemy.engine.interfaces import ReflectedColumn
 
 from ..stores.base import Plant, StoreMisconfigured
@@ -17,35 +16,32 @@ class TableMissing(StoreMisconfigured):
 
 
 def define_table(name: str, metadata: MetaData, engine: Engine) -> Table:
-    """Return the table of plants, the same for every engine.
+    """Return the table of plants in the metadata. Several stores may use one table.
 
-    :param metadata: the metadata that contains the table. Several stores may use one table.
-    :param engine: the engine, which limits the length of the name.
-    :raises ValueError: if the name is empty or too long, or if the metadata has a table of this
-        name that is not a table of plants.
+    :raises ValueError: if the name is empty or too long for the engine, or if the metadata has a
+        table of this name that is not a table of plants.
     """
     longest = engine.dialect.max_identifier_length
     if not 0 < len(name.encode()) <= longest or "\0" in name:
         raise ValueError(f"table must be a name of 1 to {longest} bytes")
-    key = f"{metadata.schema}.{name}" if metadata.schema else name
-    existing = metadata.tables.get(key)
-    if existing is not None and not existing.info.get("plantstore"):
+    existing = metadata.tables.get(f"{metadata.schema}.{name}" if metadata.schema else name)
+    if existing is None:
+        return Table(
+            name,
+            metadata,
+            *make_columns(),
+            info={"plantstore": True},
+            implicit_returning=False,
+            sqlite_with_rowid=False,  # One B-tree, with the id as its key, instead of two.
+            mysql_engine="InnoDB",
+            mariadb_engine="InnoDB",
+        )
+    if not existing.info.get("plantstore"):
         raise ValueError(
             f"metadata already has a table {name}, which plantstore did not define: pass another"
             " name, such as table='garden_plants', or create the store before db.reflect()"
         )
-    if existing is not None:
-        return existing
-    return Table(
-        name,
-        metadata,
-        *make_columns(),
-        info={"plantstore": True},
-        implicit_returning=False,
-        sqlite_with_rowid=False,  # One B-tree, with the id as its key, instead of two.
-        mysql_engine="InnoDB",
-        mariadb_engine="InnoDB",
-    )
+    return existing
 
 
 def create_table(connection: Connection, table: Table) -> None:
@@ -68,7 +64,7 @@ def check_table(connection: Connection, table: Table, database: Database) -> Non
     reports when it does so.
 
     :raises TableMissing: if it does not exist.
-    :raises StoreMisconfigured: if it cannot. The message says why.
+    :raises StoreMisconfigured: if it loses or changes plants. The message says why.
     """
     problems = [*_database_faults(connection, table, database)]
     try:
@@ -100,33 +96,32 @@ def _database_faults(connection: Connection, table: Table, database: Database) -
 
 
 def _faults(connection: Connection, table: Table, database: Database) -> Iterator[str]:
-    inspector, schema = inspect(connection), connection.schema_for_object(table)
-    # There are none if another process creates the table between the queries of SQLAlchemy.
-    columns = _columns(connection, table) or _columns(connection, table)
+    found = _columns(connection, table) or _columns(connection, table)
+    columns = {column["name"]: column for column in found}
     missing = {*Plant._fields} - {*columns}
     if missing:
         yield f"it has no column {' and no column '.join(sorted(missing))}"
         return
-    if inspector.get_pk_constraint(table.name, schema)["constrained_columns"] != ["id"]:
+    schema = connection.schema_for_object(table)
+    key = inspect(connection).get_pk_constraint(table.name, schema)["constrained_columns"]
+    if key != ["id"]:
         yield "its primary key must be the column id alone"
     id = columns["id"]["type"]
     if not isinstance(id, database.id_type) or getattr(id, "unsigned", False):
         yield "the column id must be a signed BIGINT"
     for name in Plant._fields[1:]:
-        yield from _field_faults(columns[name], table.c[name], database)
+        column, definition = columns[name], table.c[name]
+        is_text = isinstance(column["type"], database.text_types)
+        has_limit = getattr(column["type"], "length", None) is not None
+        if isinstance(definition.type, Text) and (has_limit or not is_text):
+            yield f"the column {name} must be {database.text_types[0].__name__.upper()}"
+        if definition.nullable and not column["nullable"]:
+            yield f"the column {name} must be nullable"
 
 
-def _columns(connection: Connection, table: Table) -> dict[str, ReflectedColumn]:
-    found = inspect(connection).get_columns(table.name, connection.schema_for_object(table))
-    return {column["name"]: column for column in found}
+def _columns(connection: Connection, table: Table) -> list[ReflectedColumn]:
+    """Return the columns, or none if the table is created between the queries of SQLAlchemy.
 
-
-def _field_faults(
-    column: ReflectedColumn, definition: Column[Any], database: Database
-) -> Iterator[str]:
-    name, type = column["name"], column["type"]
-    is_text = isinstance(type, database.text_types) and getattr(type, "length", None) is None
-    if isinstance(definition.type, Text) and not is_text:
-        yield f"the column {name} must be {database.text_types[0].__name__.upper()}"
-    if definition.nullable and not column["nullable"]:
-        yield f"the column {name} must be nullable"
+    Nothing is kept for a later query: an inspector would keep that there are none.
+    """
+    return inspect(connection).get_columns(table.name, connection.schema_for_object(table))

@@ -36,19 +36,14 @@ class Plant(NamedTuple):
 def check_plant(plant: Plant) -> Plant:
     """Return a plant if it is valid: every store can keep it. Each store calls this function.
 
-    :param plant: the plant.
     :raises ValueError: if it is not valid. The message says what is wrong with each field.
     """
     for value, fault in zip(plant, _FAULTS, strict=True):
         if fault(value):
-            raise ValueError(_describe(plant))
+            faults = [fault(value) for value, fault in zip(plant, _FAULTS, strict=True)]
+            named = zip(Plant._fields, faults, strict=True)
+            raise ValueError(" ".join(f"{name}: {fault}" for name, fault in named if fault))
     return plant
-
-
-def _describe(plant: Plant) -> str:
-    faults = [fault(value) for value, fault in zip(plant, _FAULTS, strict=True)]
-    named = zip(Plant._fields, faults, strict=True)
-    return " ".join(f"{name}: {fault}" for name, fault in named if fault)
 
 
 def int64_fault(value: object) -> str | None:
@@ -113,10 +108,9 @@ class StoreMisconfigured(StoreUnavailable):
 class Store(ABC):
     """The interface of every store: plants by id. Any number of threads may call it.
 
-    At the end of a ``with`` block, the store is closed.
-
     A plant whose :meth:`add` has returned is stored as durably as the database allows. Every
-    method but :meth:`close` raises :exc:`StoreUnavailable` when the database fails.
+    method but :meth:`close` raises :exc:`StoreUnavailable` when the database fails. At the end of
+    a ``with`` block, the store is closed. An id can be any integer: no plant has one outside int64.
     """
 
     #: Whether only this process can access the plants. Several processes must not serve such a
@@ -130,18 +124,13 @@ class Store(ABC):
         Of any number of concurrent calls with one id, one succeeds. This holds for all threads,
         processes and machines that share the plants.
 
-        :param plant: the new plant.
         :raises PlantExists: if a plant with its id exists.
         :raises ValueError: if the plant is not valid: see :func:`check_plant`.
         """
 
     @abstractmethod
     def get(self, id: int) -> Plant | None:
-        """Return the plant with an id.
-
-        :param id: any integer. No plant has an id outside int64.
-        :returns: the plant, or ``None`` if no plant has this id.
-        """
+        """Return the plant with an id, or ``None`` if there is none."""
 
     def replace(self, plant: Plant) -> None:
         """Replace the plant with the id of this one by this one. No plant is added.
@@ -157,18 +146,15 @@ class Store(ABC):
     def remove(self, id: int) -> None:
         """Remove the plant with an id. The id can then be added again.
 
-        :param id: any integer. No plant has an id outside int64.
         :raises KeyError: if no plant has this id.
         """
 
     @abstractmethod
     def iterate(self, after: int | None = None) -> Iterator[Plant]:
-        """Yield the plants in the order of their ids: all of them, or those after an id.
+        """Yield the plants in the order of their ids: all of them, or those with a greater id.
 
         A plant that is added or removed during the iteration may be yielded or not. The plants up
         to ``after`` are not read, so the last page of a list takes no more time than the first.
-
-        :param after: any integer. Only plants with a greater id are yielded. By default, all are.
         """
 
     def __iter__(self) -> Iterator[Plant]:
@@ -209,13 +195,12 @@ class BulkStore(Store):
 
     @abstractmethod
     def add_all(self, plants: Iterable[Plant], *, skip_existing: bool = False) -> int:
-        """Store all new plants, or none of them.
+        """Store all new plants, or none of them, and return how many were added.
 
         :param plants: the new plants. There may be more of them than fit in memory. If the
             iterable raises an exception, no plant is stored, and the exception is passed on.
         :param skip_existing: if true, a plant whose id exists or is repeated is skipped. By
             default, it is an error.
-        :returns: the number of added plants.
         :raises PlantExists: if an id exists or is repeated, and ``skip_existing`` is false.
         :raises ValueError: if a plant is not valid: see :func:`check_plant`.
         """

@@ -35,12 +35,9 @@ class Limits:
         5.0       its client has the response
     """
 
-    #: An operation, such as an add, or one page of an iteration.
-    operation: float = 4.5
-    #: The store's answer to ``/readyz``.
-    ping: float = 2.0
-    #: The table is checked again after this time.
-    table_check: float = 60.0
+    operation: float = 4.5  # Such as an add, or one page of an iteration.
+    ping: float = 2.0  # The store's answer to /readyz.
+    table_check: float = 60.0  # The table is checked again after this time.
 
     # The lanes.
     #: A lane without a response for so long is stuck. If no other lane has had one, it is silence.
@@ -50,17 +47,12 @@ class Limits:
     #: An attempt to connect is given up. A network may be slow: the first one of a process takes
     #: a dozen round trips. The driver itself ends its part of it earlier.
     connecting: float = 30.0
-    #: After a silence, a lane that still has no response after this time is shut down.
-    after_silence: float = 5.0
     #: A lane is shut down if others have had a response since. During silence, the oldest one is:
     #: the server may allow no other connection. The next one follows after the same time.
     lost: float = 30.0
-    #: ``close()`` waits so long until the idle connections are closed.
-    close: float = 1.0
-    #: How often a caller looks after the lanes.
-    look: float = 0.25
-    #: A lane waits so long for another add, if its last group of adds was large.
-    next_add: float = 0.001
+    close: float = 1.0  # close() waits so long until the idle connections are closed.
+    look: float = 0.25  # How often a caller looks after the lanes.
+    next_add: float = 0.001  # A lane waits so long for another add, if its last group was large.
 
     # Retries.
     #: The pause after attempt number N after a conflict is random, and at most N times this.
@@ -71,8 +63,7 @@ class Limits:
     import_pause: float = 0.1
 
     # The drivers.
-    #: To connect to a server, or to one of several servers of a URL.
-    connect: int = 3
+    connect: int = 3  # To connect to a server, or to one of several servers of a URL.
     connect_of_several: int = 2
     #: When the kernel begins to test whether the host of an idle connection is gone, how often, and
     #: how many times. And when it ends a connection whose data is not acknowledged.
@@ -113,8 +104,7 @@ def set_waited(seconds: float) -> None:
 def remaining(most: float) -> float:
     """Return the seconds that an operation may take that begins now, at least 0.
 
-    :param most: the seconds that it may take if its request has not waited for a thread, and if
-        there is no earlier deadline.
+    :param most: the seconds without an earlier deadline, and if its request has not waited.
     """
     return max(0.0, min(most - _waited.get(), _deadline.get() - time.monotonic()))
 

@@ -35,11 +35,7 @@ class MemoryStore(Store):
         self._lock = Lock()
 
     def add(self, plant: Plant) -> None:
-        """Store a new plant.
-
-        :raises PlantExists: if a plant with its id exists.
-        :raises ValueError: if the plant is not valid.
-        """
+        """Store a new plant, as :meth:`Store.add` says."""
         id = check_plant(plant).id
         with self._lock:
             if id in self._required:
@@ -49,11 +45,7 @@ class MemoryStore(Store):
                     column[id] = value
 
     def replace(self, plant: Plant) -> None:
-        """Replace the plant with the id of this one.
-
-        :raises KeyError: if there is none.
-        :raises ValueError: if the plant is not valid.
-        """
+        """Replace the plant with the id of this one, as :meth:`Store.replace` says."""
         id = check_plant(plant).id
         with self._lock:
             if id not in self._required:
@@ -70,10 +62,7 @@ class MemoryStore(Store):
             return next(self._plants([id])) if id in self._required else None
 
     def remove(self, id: int) -> None:
-        """Remove the plant with this id.
-
-        :raises KeyError: if there is none.
-        """
+        """Remove the plant with this id; raise KeyError if there is none."""
         with self._lock:
             del self._required[id]
             for column in self._columns[1:]:
@@ -83,7 +72,7 @@ class MemoryStore(Store):
                 del self._ids[place]
 
     def iterate(self, after: int | None = None) -> Iterator[Plant]:
-        """Yield the plants in the order of their ids: all of them, or those after an id.
+        """Yield the plants in the order of their ids: all of them, or those with a greater id.
 
         The first iteration sorts the ids. From then on, they take 8 bytes of memory for each plant.
         """
@@ -96,8 +85,7 @@ class MemoryStore(Store):
         with self._lock:
             self._sort_ids()
             start = 0 if after is None else bisect_right(self._ids, after)
-            ids = self._ids[start : start + count]
-            return [*self._plants(ids)]
+            return [*self._plants(self._ids[start : start + count])]
 
     def _plants(self, ids: list[int]) -> Iterator[Plant]:
         """Return the plants with these ids, which exist."""

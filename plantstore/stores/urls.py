@@ -1,9 +1,6 @@
 """The URLs of stores."""
 
-import re
 import unicodedata
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, cast
@@ -19,56 +16,15 @@ DEFAULT_STORE = "memory://"
 # The group of the entry points by which other packages add stores. The name of an entry point is
 # the scheme of a URL. Its value is a function that takes the URL and returns a Store.
 _GROUP = "plantstore.stores"
-# The option of an SQLite URL with which the file must exist. By default, it is mode=rwc.
-_MODE = "mode=rw"
-
-
-def _memory(url: str) -> Store:
-    if url != "memory://":
-        raise ValueError("the URL of a memory store must be exactly memory://")
-    return MemoryStore()
-
-
-def _sql(driver: str, extra: str) -> Callable[[str], Store]:
-    def open_sql(url: str) -> Store:
-        with _importing(driver, extra):
-            import_module(driver)
-        with _importing("sqlalchemy", extra):
-            sql = _sql_package()
-        return cast(Store, sql.open_url(url))
-
-    return open_sql
-
-
-def _sql_package() -> Any:
-    """Import the SQL stores when a URL needs them, as a store of another package."""
-    return import_module("plantstore.sql")
-
-
-@contextmanager
-def _importing(module: str, extra: str) -> Iterator[None]:
-    """Raise ValueError instead of ImportError, and say whether the module is missing or broken."""
-    try:
-        yield
-    except ImportError as error:
-        if isinstance(error, ModuleNotFoundError) and error.name == module:
-            problem = f"is missing: pip install 'plantstore[{extra}]'"
-        else:
-            problem = f"is installed, but {module} cannot be imported: {one_line(error)}"
-        raise ValueError(f"the driver for this URL {problem}") from error
-
-
-# The functions that open a store, by the scheme of its URL. Other packages cannot replace them.
-_OPENERS: dict[str, Callable[[str], Store]] = {
-    "memory": _memory,
-    "sqlite": _sql("sqlite3", "sqlite"),
-    "postgresql": _sql("psycopg", "postgresql"),
-    "postgres": _sql("psycopg", "postgresql"),
-    "postgresql+psycopg": _sql("psycopg", "postgresql"),
-    "mysql": _sql("pymysql", "mysql"),
-    "mysql+pymysql": _sql("pymysql", "mysql"),
-    "mariadb": _sql("pymysql", "mysql"),
-    "mariadb+pymysql": _sql("pymysql", "mysql"),
+# The package of the SQL stores. It is imported when a URL needs it.
+_SQL = "plantstore.sql"
+# The driver of a database and the extra that installs it, by the scheme of a URL. Other packages
+# cannot replace these schemes, nor memory.
+_POSTGRESQL, _MYSQL = ("psycopg", "postgresql"), ("pymysql", "mysql")
+_DATABASES = {
+    "sqlite": ("sqlite3", "sqlite"),
+    **dict.fromkeys(("postgresql", "postgres", "postgresql+psycopg"), _POSTGRESQL),
+    **dict.fromkeys(("mysql", "mysql+pymysql", "mariadb", "mariadb+pymysql"), _MYSQL),
 }
 
 
@@ -86,13 +42,19 @@ def open_store(url: str) -> Store:
         raise ValueError(
             "a URL must neither begin nor end with white space, nor have control characters"
         )
-    scheme, separator, _ = url.partition("://")
-    if separator and scheme in _OPENERS:
-        return _OPENERS[scheme](url)
+    scheme, separator, rest = url.partition("://")
+    if separator and scheme == "memory":
+        if rest:
+            raise ValueError("the URL of a memory store must be exactly memory://")
+        return MemoryStore()
+    if separator and scheme in _DATABASES:
+        return _open_sql(url, *_DATABASES[scheme])
     entries = entry_points(group=_GROUP, name=scheme) if separator else ()
     if not entries:
-        known = ", ".join(f"{name}://" for name in _schemes())
-        raise ValueError(f"not the URL of a store; it must begin with one of: {known}")
+        installed = {entry.name for entry in entry_points(group=_GROUP)}
+        known = ["memory", *_DATABASES, *sorted(installed - {"memory", *_DATABASES})]
+        listed = ", ".join(f"{name}://" for name in known)
+        raise ValueError(f"not the URL of a store; it must begin with one of: {listed}")
     if len(entries) > 1:
         packages = ", ".join(sorted(map(_package, entries)))
         raise ValueError(f"several packages have a store for {scheme}://, keep one: {packages}")
@@ -102,19 +64,14 @@ def open_store(url: str) -> Store:
 def existing(url: str) -> str:
     """Return the URL of a store that never creates a database: SQLite then needs an existing file.
 
-    :param url: the URL of a store. In that of an SQLite file, mode=rw replaces mode=rwc, and is
-        added if there is no option mode.
+    In the URL of an SQLite file, mode=rw replaces mode=rwc, and is added if there is no mode.
     """
     if not url.startswith("sqlite:") or not _is_text(url):
         return url  # A URL that is wrong is refused when it is opened.
     file, _, query = url.partition("?")
-    options = [
-        _MODE if unquote_plus(option) == f"{_MODE}c" else option
-        for option in query.split("&")
-        if option
-    ]
-    if not any(re.match("mode(=|$)", unquote_plus(option)) for option in options):
-        options.append(_MODE)
+    others = [part for part in query.split("&") if unquote_plus(part) not in {"", "mode=rwc"}]
+    has_mode = any(unquote_plus(part).partition("=")[0] == "mode" for part in others)
+    options = others if has_mode else [*others, "mode=rw"]
     return f"{file}?{'&'.join(options)}"
 
 
@@ -129,18 +86,30 @@ def public_url(url: str) -> str:
     scheme = url.partition("://")[0]
     if scheme == "memory":
         return "memory://"
-    if scheme not in _OPENERS:
+    if scheme not in _DATABASES:
         return f"{scheme}://…"
-    return cast(str, _sql_package().public_url(url))
+    return cast(str, import_module(_SQL).public_url(url))
 
 
 def _is_text(url: str) -> bool:
     return url == url.strip() and not any(unicodedata.category(char) == "Cc" for char in url)
 
 
-def _schemes() -> list[str]:
-    installed = {entry.name for entry in entry_points(group=_GROUP)}
-    return [*_OPENERS, *sorted(installed - _OPENERS.keys())]
+def _open_sql(url: str, driver: str, extra: str) -> Store:
+    """Import a driver and the SQL stores, as a store of another package, and open one.
+
+    :raises ValueError: if this fails. The message says whether a module is missing or broken.
+    """
+    for name, module in (driver, driver), ("sqlalchemy", _SQL):
+        try:
+            package: Any = import_module(module)
+        except ImportError as error:
+            if isinstance(error, ModuleNotFoundError) and error.name == name:
+                problem = f"is missing: pip install 'plantstore[{extra}]'"
+            else:
+                problem = f"is installed, but {name} cannot be imported: {one_line(error)}"
+            raise ValueError(f"the driver for this URL {problem}") from error
+    return cast(Store, package.SQLStore(package.make_engine(url)))
 
 
 def _open_installed(entry: EntryPoint, url: str) -> Store:

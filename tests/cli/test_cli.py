@@ -189,7 +189,7 @@ def test_mode_of_an_existing_database() -> None:
         assert existing(url) == url
     for options in ("", "?", "?mode=rwc", "?mo%64e=%72wc"):
         assert existing(f"sqlite:///mode=.db{options}") == "sqlite:///mode=.db?mode=rw"
-    assert existing("sqlite:///a.db?mode=rwc&timeout=1") == "sqlite:///a.db?mode=rw&timeout=1"
+    assert existing("sqlite:///a.db?mode=rwc&timeout=1") == "sqlite:///a.db?timeout=1&mode=rw"
 
 
 def examples(text: str) -> list[list[str]]:

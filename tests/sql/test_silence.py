@@ -1,6 +1,7 @@
 """Silence: no lane has a response, so most jobs are refused at once, and a few open connections."""
 
 import gc
+import socket
 import subprocess
 import sys
 import threading
@@ -131,43 +132,79 @@ def test_lane_without_a_response_is_replaced(store: SQLStore, gate: Proxy) -> No
         go_on.set()
 
 
-@pytest.mark.parametrize("limits", [{"after_silence": 0.5}, {"lost": 3}])
-def test_lost_connection_is_closed(
-    store: SQLStore, gate: Proxy, limit: Limit, limits: dict[str, float]
-) -> None:
-    """A connection without a response is closed some time after others have had one.
-
-    There may have been silence before that, or not.
-    """
-    limit(**limits)
-    lost, lanes = {*gate.clients}, own_connections(store)._writing  # noqa: SLF001
+def test_lost_connection_is_closed(store: SQLStore, gate: Proxy, limit: Limit) -> None:
+    """A connection without a response is closed some time after others have had one."""
+    limit(lost=3)
+    lost, lanes = {*gate.clients}, own_connections(store)._writing._lanes  # noqa: SLF001
     gate.silence()
     with started(lambda: add(store)) as (first,):
-        if "lost" in limits:
-            wait_until(lambda: not all(lane.is_free for lane in lanes._lanes))  # noqa: SLF001
-        else:
-            wait_until(lambda: lanes._is_silent)  # noqa: SLF001
+        wait_until(lambda: not all(lane.is_free for lane in lanes))
         wait_until(lambda: not add(store))
     assert first.result()
     wait_until(lambda: add(store) == "" and not lost & gate.clients)
 
 
-@pytest.mark.parametrize(
-    ("is_first", "limits"), [(False, {"lost": 0.5}), (True, {"connecting": 1, "lost": LIMIT})]
-)
-def test_connection_that_hangs_after_its_login(
-    gate: Proxy, limit: Limit, is_first: bool, limits: dict[str, float]
-) -> None:
-    """If a new connection, or the first one, hangs after its login, another one is used later."""
-    limit(**limits)
+def test_connection_that_hangs_after_its_login(gate: Proxy, limit: Limit) -> None:
+    """If a new connection hangs after its login, another one is used, and it is closed later."""
+    limit(connecting=1, lost=1)
+    lost = set[socket.socket]()
+
+    def hang(*_: object) -> None:
+        lost.update(gate.clients)
+        gate.silence()
+
     with open_sql(gate.url) as store:
-        if not is_first:
-            store.add(ROSE_PLANT)
-            gate.silence()
+        store.add(ROSE_PLANT)
+        gate.silence()
+        event.listen(own_connections(store).engine, "connect", hang, once=True, insert=True)
+        assert add(store, 0.2)
+        wait_until(lambda: not add(store, 0.2) and bool(lost) and not lost & gate.clients)
+
+
+def test_first_connection_that_hangs_after_its_login(gate: Proxy) -> None:
+    """If only the first connection of a process hangs, operations succeed within seconds."""
+    with open_sql(gate.url) as store:
         engine = own_connections(store).engine
         event.listen(engine, "connect", lambda *_: gate.silence(), once=True, insert=True)
+        began = time.monotonic()
         assert add(store, 0.2)
         wait_until(lambda: not add(store, 0.2))
+        assert time.monotonic() - began < Limits.connecting / 2
+        assert store.add_all([Plant(next(ids), "")]) == 1
+
+
+@pytest.mark.parametrize("moment", ["connecting", "executing", "idle"])
+def test_close_during_silence(gate: Proxy, moment: str) -> None:
+    """When a store is closed while the server is silent, no thread of the store stays."""
+    others = {*threading.enumerate()}
+
+    def has_threads() -> bool:
+        threads = {*threading.enumerate()} - others
+        return any(thread.name == "plantstore store" for thread in threads)
+
+    with open_sql(gate.url) as store:
+        if moment != "connecting":
+            store.add(ROSE_PLANT)
+        gate.silence()
+        gate.forwards.clear()
+        if moment != "idle":
+            assert add(store, 0.3)
+        store.close()
+        wait_until(lambda: not has_threads(), 10)
+
+
+def test_close_while_an_operation_waits_for_a_silent_server(gate: Proxy) -> None:
+    """An operation in progress ends at its deadline, also if its store was closed meanwhile."""
+    with open_sql(f"{gate.url}?connections=2") as store:  # One of them writes.
+        store.add(ROSE_PLANT)
+        lanes = own_connections(store)._writing._lanes  # noqa: SLF001
+        gate.silence()
+        with started(lambda: add(store, 1)) as (adding,):
+            wait_until(lambda: not all(lane.is_free for lane in lanes))
+            ending = [*lanes]
+            store.close()
+        assert adding.result()
+        wait_until(lambda: not any(lane.is_alive() for lane in ending), 5)
 
 
 def test_all_lanes_wait_in_vain(gate: Proxy, limit: Limit) -> None:
@@ -217,13 +254,16 @@ def test_number_of_connections_after_an_outage(store: SQLStore, gate: Proxy, lim
     wait_until(lambda: not add(store) and len(gate.clients) <= 4)
 
 
-def test_server_that_is_silent_after_an_error(store: SQLStore, gate: Proxy, engine: Engine) -> None:
+def test_server_that_is_silent_after_an_error(gate: Proxy, engine: Engine) -> None:
     """A server that responds with an error, and then never again, occupies no connection."""
-    store.get(1)
-    event.listen(own_connections(store).engine, "handle_error", lambda _: gate.silence(), once=True)
-    execute(engine, "DROP TABLE plants")
-    assert "plants" in outcome(lambda: store.get(1))
-    assert outcome(lambda: store.get(1)) == ""
+    with open_sql(f"{gate.url}?connections=2") as store:  # One of them reads.
+        store.add(ROSE_PLANT)
+        store.get(1)
+        used = own_connections(store).engine
+        event.listen(used, "handle_error", lambda _: gate.silence(), once=True)
+        execute(engine, "DROP TABLE plants")
+        assert "plants" in outcome(lambda: store.get(1))
+        assert outcome(lambda: store.get(1)) == ""
 
 
 def test_silence_with_all_connections_of_a_user(gate: Proxy, engine: Engine, limit: Limit) -> None:
@@ -238,7 +278,7 @@ def test_silence_with_all_connections_of_a_user(gate: Proxy, engine: Engine, lim
 
 def test_number_of_connections(gate: Proxy, limit: Limit) -> None:
     """With ?connections=4, a store has at most four connections, also while there is silence."""
-    limit(silence=0.2, attempt=0.1, after_silence=LIMIT, lost=LIMIT)
+    limit(silence=0.2, attempt=0.1, lost=LIMIT)
     with open_sql(f"{gate.url}?connections=4") as store, ThreadPoolExecutor(16) as threads:
 
         def use(_: int) -> None:

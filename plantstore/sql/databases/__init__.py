@@ -6,25 +6,14 @@ from urllib.parse import parse_qsl, unquote
 
 from sqlalchemy import URL, Engine, exc, make_url
 
-from ._database import Added, Database, close, driver_of, dropped, misconfigured
+from ._database import Added, Database, close, copy_engine, driver_of, dropped, misconfigured
 from ._mysql import MySQL
 from ._options import shown
 from ._postgresql import PostgreSQL
 from ._sqlite import SQLite, file_of
 
-__all__ = [
-    "Database",
-    "Added",
-    "database_of",
-    "close",
-    "driver_of",
-    "dropped",
-    "file_of",
-    "is_new",
-    "make_engine",
-    "misconfigured",
-    "public_url",
-]
+__all__ = ["Added", "Database", "close", "copy_engine", "database_of", "driver_of", "dropped"]
+__all__ += ["file_of", "is_new", "make_engine", "misconfigured", "public_url"]
 
 # What may follow the scheme in the URL of a server with credentials. The password may contain
 # separators. But in me:1234/db@host, 1234 may be a password or a port: such a URL is refused.
@@ -63,7 +52,12 @@ def make_engine(url: str) -> Engine:
     :raises ImportError: if the driver is not installed.
     """
     parsed = _parse(url)
-    _check_complete(url)
+    # SQLAlchemy ignores options without a value.
+    options = parse_qsl(url.rpartition("@")[2].partition("?")[2], keep_blank_values=True)
+    for name, value in options:
+        if not value:
+            named = shown(name, dict(options))
+            raise ValueError(f"the URL has an option without a value: {named}")
     return _DATABASES[parsed.get_backend_name()].make_engine(parsed)
 
 
@@ -104,33 +98,18 @@ def _parse(url: str) -> URL:
 
 
 def _is_valid(url: URL) -> bool:
-    """Return whether the parts of a URL are valid.
-
-    :raises UnicodeError: if the name of the host is invalid. The drivers would raise it later.
-    """
+    """Return whether the parts of a URL are valid, or raise the UnicodeError of its host."""
     host, port = url.host or "", 1 if url.port is None else url.port
     if not unquote(host).startswith("/"):  # The folder of a socket.
-        host.encode("idna")
+        host.encode("idna")  # The drivers would raise the error later.
     has_database = url.database not in {None, "", ":memory:"}
     return has_database and "," not in host and 0 < port < 2**16  # One server.
 
 
 def _is_certain(url: str) -> bool:
-    """Return whether no part of a password can be taken for another part of the URL.
-
-    :raises UnicodeEncodeError: if the URL of a server is not Unicode.
-    """
+    """Return whether no part of a password can be taken for another part of the URL."""
     scheme, _, rest = url.partition("://")
     if scheme == "sqlite":
         return True  # It has no password, and a path of any bytes.
-    rest.encode()
+    rest.encode()  # That of a server must be Unicode.
     return "@" not in rest or _CREDENTIALS.fullmatch(rest) is not None
-
-
-def _check_complete(url: str) -> None:
-    """Raise ValueError for an option without a value. SQLAlchemy ignores such options."""
-    options = parse_qsl(url.rpartition("@")[2].partition("?")[2], keep_blank_values=True)
-    for name, value in options:
-        if not value:
-            shown_name = shown(name, dict(options))
-            raise ValueError(f"the URL has an option without a value: {shown_name}")

@@ -8,33 +8,18 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any, ClassVar
 
-from sqlalchemy import (
-    URL,
-    VARCHAR,
-    BigInteger,
-    Connection,
-    CursorResult,
-    Engine,
-    NullPool,
-    Table,
-    Text,
-    Update,
-    create_engine,
-    exc,
-    select,
-    update,
-)
+from sqlalchemy import NullPool, Table, Update, create_engine, exc, select, update
+from sqlalchemy.engine import URL, Connection, Engine
+from sqlalchemy.types import VARCHAR, BigInteger, Text
 
 from ...stores.base import Plant, StoreMisconfigured
 from ...stores.deadline import Limits
 from ...text import one_line
 
-#: The maximum number of connections of a process to a server, by default.
-CONNECTIONS = 24
-
+# The maximum number of connections of a process to a server, by default.
+_CONNECTIONS = 24
 #: The columns of plants in a statement, in the order of the fields. None of them needs quotes.
 COLUMNS = ", ".join(Plant._fields)
-
 #: The ids of plants that were inserted, and the ids that exist.
 Added = tuple[Collection[int], Collection[int]]
 
@@ -50,22 +35,24 @@ class Database(ABC):
 
     #: Whether only one connection at a time can write.
     one_writer: ClassVar[bool] = False
-    #: The type of the column id.
+    #: The types of the column id, and those of the columns name and tag.
     id_type: ClassVar[type[Any]] = BigInteger
-    #: The types of the columns name and tag.
     text_types: ClassVar[tuple[type[Any], ...]] = (Text, VARCHAR)
     #: What else can be wrong with a table, with a query that returns a row if it is wrong. They
     #: are executed also if the table is missing.
     table_checks: ClassVar[Mapping[str, str]] = {}
 
-    #: The codes of errors after which a job can be repeated.
-    conflicts: ClassVar[Collection[object]] = ()
-    #: The codes of those errors after which another server may execute the job.
-    unready: ClassVar[Collection[object]] = ()
-    #: The codes of other errors that end by themselves, or with an outage.
-    transient: ClassVar[Collection[object]] = ()
-    #: The codes of errors in our own statements.
-    faults: ClassVar[Collection[object]] = ()
+    # How the codes of errors begin: of those after which a job can be repeated, of those of them
+    # after which another server may execute it, of others that end by themselves, or with an
+    # outage, of those that leave it unknown whether a transaction was committed, and of errors in
+    # our own statements.
+    conflicts: ClassVar[tuple[str, ...]] = ()
+    unready: ClassVar[tuple[str, ...]] = ()
+    transient: ClassVar[tuple[str, ...]] = ()
+    unknown: ClassVar[tuple[str, ...]] = ()
+    faults: ClassVar[tuple[str, ...]] = ()
+
+    # Connections
 
     @abstractmethod
     def make_engine(self, url: URL) -> Engine:
@@ -73,6 +60,10 @@ class Database(ABC):
 
         :raises ValueError: if an option of the URL is unknown or invalid. The message names it.
         """
+
+    def is_new(self, url: URL) -> bool:
+        """Return whether the first connection would create the database. Only SQLite does that."""
+        return False
 
     def descriptor(self, driver: Any) -> int | None:
         """Return the file descriptor of the socket of a driver's connection to a server."""
@@ -82,10 +73,13 @@ class Database(ABC):
         """Prepare a connection for :meth:`check_commits`. May be called again."""
 
     def check_commits(self, connection: Connection) -> None:  # noqa: B027
-        """Check that the commits of a connection are as durable as they should be.
+        """Raise StoreUnavailable if a commit of a connection is not as durable as it should be."""
 
-        :raises StoreUnavailable: if one is not.
-        """
+    @abstractmethod
+    def check_writable(self, connection: Connection) -> None:
+        """Raise an exception if the database accepts no changes. This changes nothing."""
+
+    # Changes
 
     def insert(self, connection: Connection, table: Table, plants: Sequence[Plant]) -> Added:
         """Insert those of the plants whose ids do not exist, in one transaction.
@@ -103,10 +97,10 @@ class Database(ABC):
         return {plant.id for plant in plants}, ()
 
     def insert_locked(self, connection: Connection, table: Table, plants: Sequence[Plant]) -> Added:
-        """Insert those of the plants whose ids do not exist, in the transaction in progress.
+        """Do the same in the transaction in progress.
 
         The ids that exist are read by a statement that locks them, so no replica answers it, and
-        they are not removed meanwhile. The result is that of :meth:`insert`.
+        they are not removed meanwhile.
         """
         new: Sequence[Plant] = plants
         refusal: exc.IntegrityError | None = None
@@ -123,21 +117,21 @@ class Database(ABC):
         added = {plant.id for plant in new}
         return added, {plant.id for plant in plants} - added
 
+    def transaction(self, connection: Connection) -> AbstractContextManager[None]:
+        """Provide a transaction, and commit it."""
+        raise NotImplementedError
+
     def _insert_atomically(
         self, connection: Connection, table: Table, plants: Sequence[Plant]
     ) -> None:
         self._insert_all(connection, table, plants)  # A statement is a transaction.
 
-    def transaction(self, connection: Connection) -> AbstractContextManager[None]:
-        """Provide a transaction, and commit it."""
-        raise NotImplementedError
-
     def _insert_all(self, connection: Connection, table: Table, plants: Sequence[Plant]) -> None:
-        if not plants:
-            return
-        inserted = execute_insert(connection, table, plants).rowcount
-        if inserted != len(plants):
-            raise dropped(table)
+        if plants:
+            statement = insert_statement(connection, table, len(plants))
+            values = tuple(chain(*plants))
+            if connection.exec_driver_sql(statement, values).rowcount != len(plants):
+                raise dropped(table)
 
     def _existing(self, connection: Connection, table: Table, ids: Collection[int]) -> set[int]:
         found = select(table.c.id).where(table.c.id.in_(ids)).with_for_update(read=True)
@@ -171,46 +165,38 @@ class Database(ABC):
         connection.exec_driver_sql("COMMIT")
         return 0
 
-    def is_conflict(self, error: exc.DBAPIError) -> bool:
+    # Errors
+
+    @abstractmethod
+    def code(self, error: Exception) -> str:
+        """Return the code that the database has given an error, or an empty string."""
+
+    def is_conflict(self, error: BaseException | None) -> bool:
         """Return whether a job was rolled back because of a concurrent transaction."""
-        return self.code(error) in self.conflicts
+        return isinstance(error, exc.DBAPIError) and self.code(error).startswith(self.conflicts)
 
     def is_transient(self, error: Exception) -> bool:
         """Return whether a job may succeed later, although nobody changes the database."""
         code = self.code(error)
-        return code is None or code in self.conflicts or code in self.transient
+        return not code or code.startswith((*self.conflicts, *self.transient))
+
+    def is_rolled_back(self, error: Exception) -> bool:
+        """Return whether a group of adds was certainly rolled back, so that each is added alone."""
+        if isinstance(error, exc.DBAPIError):
+            code = self.code(error)
+            return bool(code) and not (
+                error.connection_invalidated or code.startswith(self.unknown)
+            )
+        return isinstance(error, StoreMisconfigured)
 
     def is_fault(self, error: Exception) -> bool:
         """Return whether a statement of ours is wrong. Drivers find some of these errors."""
         code = self.code(error)
-        is_of_driver = code is None and isinstance(error, _DRIVER_ERRORS)
-        return is_of_driver or code in self.faults
+        return code.startswith(self.faults) or (not code and isinstance(error, _DRIVER_ERRORS))
 
     def is_outdated(self, error: exc.DBAPIError) -> bool:
         """Return whether a statement was prepared for a table that has changed since."""
         return False
-
-    @abstractmethod
-    def code(self, error: Exception) -> Any:
-        """Return the code that the database has given an error, or ``None``."""
-
-    @abstractmethod
-    def is_rolled_back(self, error: exc.DBAPIError) -> bool:
-        """Return whether it is certain that a group of adds was rolled back as a whole.
-
-        Each of them is then executed alone.
-        """
-
-    def is_new(self, url: URL) -> bool:
-        """Return whether the first connection would create the database. Only SQLite does that."""
-        return False
-
-    @abstractmethod
-    def check_writable(self, connection: Connection) -> None:
-        """Check that the database accepts changes, without one.
-
-        :raises Exception: if it does not.
-        """
 
     def describe(self, error: Exception, url: URL) -> str:
         """Return the message of an error in one line, with what an operator needs to know.
@@ -218,7 +204,7 @@ class Database(ABC):
         It has no values of a plant.
         """
         message = self.message(error)
-        if self.code(error) is not None:
+        if self.code(error):
             # PostgreSQL repeats them after the first line, MySQL and MariaDB in "Duplicate entry
             # '...' for key", and in "Incorrect string value: '...' for column".
             message = re.sub("(entry|value:) '.*' for ", r"\1 for ", message, flags=re.DOTALL)
@@ -252,28 +238,17 @@ def close(connection: Connection) -> None:
             connection.close()
 
 
-def qualified_name(connection: Connection, table: Table) -> str:
+def name_of(connection: Connection, table: Table) -> str:
     """Return the name of a table in a statement, with its schema if it has one."""
     quote = connection.dialect.identifier_preparer.quote
     schema = connection.schema_for_object(table)
     return f"{quote(schema)}.{quote(table.name)}" if schema else quote(table.name)
 
 
-def execute_insert(
-    connection: Connection, table: Table, plants: Sequence[Plant], clause: str = ""
-) -> CursorResult[Any]:
-    """Insert plants by one statement, and return its result.
-
-    :param clause: the end of the statement.
-    """
-    statement = insert_statement(connection, table, len(plants), clause)
-    return connection.exec_driver_sql(statement, tuple(chain(*plants)))
-
-
-def insert_statement(connection: Connection, table: Table, rows: int, clause: str) -> str:
-    """Return a statement that inserts plants. Its parameters are their fields."""
+def insert_statement(connection: Connection, table: Table, rows: int, clause: str = "") -> str:
+    """Return a statement that inserts plants, and ends by a clause. The fields are parameters."""
     marker = "?" if connection.dialect.paramstyle == "qmark" else "%s"
-    return _insert(qualified_name(connection, table), marker, rows, clause)
+    return _insert(name_of(connection, table), marker, rows, clause)
 
 
 @lru_cache(1000)
@@ -288,7 +263,7 @@ def own_engine(
     url: URL,
     connect_args: Mapping[str, Any],
     timeout: float = Limits.operation,
-    connections: int = CONNECTIONS,
+    connections: int | None = None,
 ) -> Engine:
     """Return an engine of our own: each statement is a transaction, and there is no pool.
 
@@ -300,7 +275,18 @@ def own_engine(
         url,
         connect_args=connect_args,
         isolation_level="AUTOCOMMIT",
-        execution_options={"plantstore": (timeout, connections)},
+        execution_options={"plantstore": (timeout, connections or _CONNECTIONS)},
         hide_parameters=True,  # The traceback of a fault shows no plant.
         poolclass=NullPool,
+    )
+
+
+def copy_engine(engine: Engine) -> Engine:
+    """Return another engine that connects in the same way. Each statement is a transaction."""
+    return create_engine(
+        engine.url,
+        module=engine.dialect.loaded_dbapi,
+        pool=engine.pool.recreate(),
+        execution_options={**engine.get_execution_options(), "isolation_level": "AUTOCOMMIT"},
+        hide_parameters=True,
     )

@@ -8,13 +8,13 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, ClassVar
 
-from sqlalchemy import URL, Connection, Engine, Table, event, exc, func, text
+from sqlalchemy import URL, Connection, Engine, Table, event, func, text
 from sqlalchemy.dialects.mysql import LONGTEXT
 from sqlalchemy.util import asbool
 
 from ...stores.base import Plant
 from ...stores.deadline import Limits
-from ._database import CONNECTIONS, Database, misconfigured, own_engine, qualified_name
+from ._database import Database, misconfigured, name_of, own_engine
 from ._options import between, convert, one_of
 
 # The condition for the table in the tables and columns of information_schema.
@@ -30,24 +30,20 @@ _KEEPALIVE = {
     "TCP_KEEPCNT": Limits.keepalive_count,
     "TCP_USER_TIMEOUT": Limits.keepalive_end * 1000,
 }
-# The codes of errors.
 _NO_SERVER = 2003
-_OPTION = 1290  # An option of the server forbids a statement, such as --read-only.
-_FAILED_COMMIT = 1180  # Other nodes may have the plants.
-_NOT_READY = 1047  # A node of Galera that is not in the cluster, or not yet.
+_OPTION = "1290"  # An option of the server forbids a statement, such as --read-only.
 # Errors that end by themselves, or with an outage.
-_TRANSIENT = {
-    *(1021, 1023, 1024, 1026, 1030, 1114),  # The disk is full, or fails.
-    *(1037, 1038, 1041, 1135, 1206),  # Memory, threads or locks are missing.
-    *(1040, 1129, 1203, 1226),  # Too many connections.
-    *(1042, 1043, 1152, 1156, 1157, 1158, 1159, 1160, 1161, 1184),  # The network.
-    *(1053, 1077, 1079, 1317, 1927, 1969, 3024, 3168, 3169),  # The server or a statement ends.
-    *(1792, 1836, 1874),  # The server is read-only.
-    *(1020, 1412, 1615, 1637, 3100, 3101, 3572),  # Concurrent transactions.
-    _FAILED_COMMIT,
-}
-# The numbers of a proxy, such as ProxySQL, that has no connection to a server.
-_OF_PROXIES = range(8000, 10000)
+_TRANSIENT = (
+    "1021 1023 1024 1026 1030 1114"  # The disk is full, or fails.
+    " 1037 1038 1041 1135 1206"  # Memory, threads or locks are missing.
+    " 1040 1129 1203 1226"  # Too many connections.
+    " 1042 1043 1152 1156 1157 1158 1159 1160 1161 1184"  # The network.
+    " 1053 1077 1079 1317 1927 1969 3024 3168 3169"  # The server or a statement ends.
+    " 1792 1836 1874"  # The server is read-only.
+    " 1020 1412 1615 1637 3100 3101 3572"  # Concurrent transactions.
+    " 1180"  # A commit has failed.
+    " 8 9"  # A proxy, such as ProxySQL, has no connection to a server.
+)
 # The number of characters that usual limits allow for certain.
 _MANY_CHARACTERS = 1_000_000
 _LONGER_LOCK_TIMEOUT = f"SET innodb_lock_wait_timeout={Limits.mysql_import_lock}"
@@ -67,16 +63,13 @@ _SESSION = f"""SET NAMES utf8mb4,
     lc_messages='en_US'
     /*M! , tx_isolation='READ-COMMITTED', tx_read_only=0, check_constraint_checks=1 */
     /*!80000 , transaction_isolation='READ-COMMITTED', transaction_read_only=0 */"""
-
-
-# The driver checks the other values when it connects.
+_TEXTS = (
+    "bind_address connect_timeout program_name read_default_group read_timeout unix_socket"
+    " write_timeout ssl_ca ssl_capath ssl_cert ssl_check_hostname ssl_cipher ssl_key"
+)
 _OPTIONS: dict[str, Callable[[str], Any]] = {
-    **dict.fromkeys(("bind_address", "connect_timeout", "program_name"), str),
-    **dict.fromkeys(("read_default_group", "read_timeout", "unix_socket", "write_timeout"), str),
-    **dict.fromkeys(("ssl_ca", "ssl_capath", "ssl_cert", "ssl_check_hostname"), str),
-    **dict.fromkeys(("ssl_cipher", "ssl_key"), str),
-    # No other character set can store every text.
-    "charset": one_of("utf8mb4"),
+    **dict.fromkeys(_TEXTS.split(), str),  # The driver checks them when it connects.
+    "charset": one_of("utf8mb4"),  # No other one can store every text.
     "connections": between(2, 1000),
     # The driver would ignore a file that is missing.
     "read_default_file": partial(os.path.realpath, strict=True),
@@ -88,11 +81,12 @@ class MySQL(Database):
     """MariaDB and MySQL, with PyMySQL. The engine of a site may have another driver."""
 
     text_types = (LONGTEXT,)
-    # A lock timeout, a deadlock, and a node of Galera that refuses statements.
-    conflicts = {1205, 1213, _NOT_READY}
-    unready = {_NOT_READY}
-    transient = _TRANSIENT
-    faults = {1064}  # A syntax error.
+    # A lock timeout, a deadlock, and a node of Galera that is not in the cluster, or not yet.
+    conflicts = ("1205", "1213", "1047")
+    unready = ("1047",)
+    transient = tuple(_TRANSIENT.split())
+    unknown = ("1180", "1047")  # Other nodes may have the plants.
+    faults = ("1064",)  # A syntax error.
     table_checks: ClassVar[Mapping[str, str]] = {
         "its storage engine must be InnoDB": (
             f"SELECT 1 FROM information_schema.tables WHERE {_THIS} AND engine <> 'InnoDB'"  # noqa: S608
@@ -113,7 +107,7 @@ class MySQL(Database):
     def make_engine(self, url: URL) -> Engine:
         """Return an engine whose sessions depend on no setting of the server."""
         options = convert(url.query, _OPTIONS)
-        connections = options.pop("connections", CONNECTIONS)
+        connections = options.pop("connections", None)
         arguments: dict[str, Any] = {
             "autocommit": True,  # It is known without another statement.
             "charset": "utf8mb4",
@@ -162,7 +156,7 @@ class MySQL(Database):
 
     def begin_import(self, connection: Connection, table: Table) -> bool:
         """Take a lock of this connection, and begin a transaction."""
-        name = f"{connection.engine.url.database}.{qualified_name(connection, table)}"
+        name = f"{connection.engine.url.database}.{name_of(connection, table)}"
         key = f"plantstore {zlib.crc32(name.encode())}"  # A name has at most 64 characters.
         if not connection.scalar(text("SELECT GET_LOCK(:key, 0)"), {"key": key}):
             return False
@@ -175,18 +169,14 @@ class MySQL(Database):
         with self.transaction(connection):
             pass
 
-    def code(self, error: Exception) -> Any:
+    def code(self, error: Exception) -> str:
         original: Any = getattr(error, "orig", error)
         code = getattr(original, "errno", None) or (original.args or [None])[0]
-        return code if isinstance(code, int) and not 2000 <= code < 3000 and code else None
+        return str(code) if isinstance(code, int) and not 2000 <= code < 3000 and code else ""
 
     def is_transient(self, error: Exception) -> bool:
-        code = self.code(error)
-        is_read_only = code == _OPTION and "read-only" in self.message(error)
-        return is_read_only or code in _OF_PROXIES or super().is_transient(error)
-
-    def is_rolled_back(self, error: exc.DBAPIError) -> bool:
-        return self.code(error) not in {None, _FAILED_COMMIT, _NOT_READY}
+        is_read_only = self.code(error) == _OPTION and "read-only" in self.message(error)
+        return is_read_only or super().is_transient(error)
 
     def message(self, error: Exception) -> str:
         original: Any = getattr(error, "orig", error)

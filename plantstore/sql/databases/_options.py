@@ -20,13 +20,7 @@ def between(lowest: _Number, highest: _Number) -> Callable[[str], _Number]:
 
 def one_of(*values: str) -> Callable[[str], str]:
     """Return a function that refuses all other values of an option."""
-
-    def check(value: str) -> str:
-        if value not in values:
-            raise ValueError
-        return value
-
-    return check
+    return lambda value: values[values.index(value)]
 
 
 def convert(
@@ -37,10 +31,17 @@ def convert(
     :param types: for each option, a function that raises ValueError for an invalid value.
     :raises ValueError: if an option is unknown, invalid, or occurs twice. The message names it.
     """
-    unknown = sorted(options.keys() - types.keys())
-    if unknown:
-        raise ValueError(f"the URL has an unknown option: {shown(unknown[0], options)}")
-    return {name: _converted(name, value, types[name]) for name, value in options.items()}
+    converted = dict[str, Any]()
+    for name, value in sorted(options.items()):
+        if name not in types:
+            raise ValueError(f"the URL has an unknown option: {shown(name, options)}")
+        if not isinstance(value, str):
+            raise ValueError(f"the URL has the option {name} more than once")
+        try:
+            converted[name] = types[name](value)
+        except (OSError, ValueError):
+            raise ValueError(f"the option {name} of the URL has an invalid value") from None
+    return converted
 
 
 def shown(name: str, options: Iterable[str]) -> str:
@@ -48,12 +49,3 @@ def shown(name: str, options: Iterable[str]) -> str:
     if any("passw" in option for option in options):
         return "in a password write & as %26"
     return repr(name)
-
-
-def _converted(name: str, value: str | Sequence[str], convert_one: Callable[[str], Any]) -> Any:
-    if not isinstance(value, str):
-        raise ValueError(f"the URL has the option {name} more than once")
-    try:
-        return convert_one(value)
-    except (OSError, ValueError):
-        raise ValueError(f"the option {name} of the URL has an invalid value") from None

@@ -12,37 +12,28 @@ from sqlalchemy import URL, Connection, Engine, Table, exc, text
 
 from ...stores.base import Plant, StoreUnavailable
 from ...stores.deadline import Limits
-from ._database import (
-    CONNECTIONS,
-    Added,
-    Database,
-    driver_of,
-    execute_insert,
-    insert_statement,
-    own_engine,
-    qualified_name,
-)
+from ._database import Added, Database, driver_of, insert_statement, name_of, own_engine
 from ._options import between, convert, one_of
 
 # What a session needs. A statement ends on the server before the client gives up. A lock timeout
 # that is shorter than deadlock_timeout (one second) ends the wait of a group of adds, so that an
 # import never is the victim of a deadlock. The options of the user may change them.
-_TIMEOUTS = {
-    "statement_timeout": f"{round(Limits.postgresql_statement * 1000)}",
-    "lock_timeout": f"{round(Limits.postgresql_lock * 1000)}",
-}
+_TIMEOUTS = (
+    f"-c statement_timeout={round(Limits.postgresql_statement * 1000)}"
+    f" -c lock_timeout={round(Limits.postgresql_lock * 1000)}"
+)
 # An administrator or a user may have set other values of what changes the meaning of a statement,
 # a text or a commit. Each has a fixed value. Without warnings, the server would not say that it has
 # given up to wait for a standby. The encoding is an argument of its own.
-_FIXED = {
-    "client_min_messages": "warning",
-    "default_transaction_deferrable": "off",
-    "default_transaction_isolation": r"read\ committed",
-    "exit_on_error": "off",
-    "quote_all_identifiers": "off",
-    "standard_conforming_strings": "on",
-}
-_IMPORT_SETTINGS = f"SET LOCAL lock_timeout = {Limits.postgresql_import_lock * 1000}"
+_FIXED = (
+    "-c client_min_messages=warning -c default_transaction_deferrable=off"
+    r" -c default_transaction_isolation=read\ committed -c exit_on_error=off"
+    " -c quote_all_identifiers=off -c standard_conforming_strings=on"
+)
+_BEGIN_IMPORT = (
+    "BEGIN ISOLATION LEVEL READ COMMITTED",
+    f"SET LOCAL lock_timeout = {Limits.postgresql_import_lock * 1000}",
+)
 # The key of the notices about cancelled waits in the attribute ``info`` of a connection.
 _CANCELLED = "plantstore_cancelled"
 # The function of the server that sends a warning if its wait for a standby was cancelled: the
@@ -60,24 +51,17 @@ _DEFAULTS = {
     "tcp_user_timeout": Limits.keepalive_end * 1000,
 }
 # With several servers, each has less time, and only one that can store plants is used.
-_DEFAULTS_OF_SEVERAL = {
-    "connect_timeout": Limits.connect_of_several,
-    "target_session_attrs": "read-write",
-}
+_OF_SEVERAL = {"connect_timeout": Limits.connect_of_several, "target_session_attrs": "read-write"}
 # A message of libpq about an option. The value may be a part of a password.
 _WRONG_VALUE = re.compile(r'(connection is bad: (?!connection)(invalid "\w+")?[^"]*)".*"')
 # The options that libpq does not check before it connects. The check of the table finds a wrong
 # client_encoding.
+_INTEGERS = ("connect_timeout", "prepare_threshold", "tcp_user_timeout", "keepalives")
 _TYPES: dict[str, Callable[[str], Any]] = {
     "connections": between(2, 1000),
     "pgbouncer": one_of("true", "false"),
-    **dict.fromkeys(("connect_timeout", "prepare_threshold", "tcp_user_timeout"), int),
-    **dict.fromkeys(("keepalives", "keepalives_count"), int),
-    **dict.fromkeys(("keepalives_idle", "keepalives_interval"), int),
+    **dict.fromkeys((*_INTEGERS, *_DEFAULTS.keys() - {"client_encoding"}), int),
 }
-# The codes of errors (SQLSTATE).
-# What a proxy reports if it has lost the server, and an unknown outcome.
-_UNKNOWN_OUTCOMES = ("08", "40003")
 # The table and its partitions, if one of them is UNLOGGED.
 _UNLOGGED = """WITH RECURSIVE part(oid) AS (
     SELECT to_regclass(COALESCE(quote_ident(:schema) || '.', '') || quote_ident(:table))::oid
@@ -86,9 +70,6 @@ _UNLOGGED = """WITH RECURSIVE part(oid) AS (
 # Pgpool-II sends this query to the primary: the function is not known to read only.
 _STATE = "SELECT current_setting('transaction_read_only'), pg_is_in_recovery()"
 _READ_ONLY = "the server is read-only: it is a standby, or default_transaction_read_only is on"
-# The classes of errors that end by themselves: a connection, a state of the transaction (such as
-# that of a read-only server), a rollback, resources, an operator, a system error, a snapshot.
-_TRANSIENT = ("08", "25", "40", "53", "57", "58", "72")
 # A prepared statement that the session no longer has, or has already: others share the session.
 _OTHER_SESSION = {"26000", "42P05"}
 # The function of the server that finds that a prepared statement has another result than before.
@@ -103,11 +84,13 @@ class PostgreSQL(Database):
     """PostgreSQL, with psycopg. The engine of a site may have another driver."""
 
     # A serialization failure, a deadlock, and a lock timeout.
-    conflicts = {"40001", "40P01", "55P03"}
-    # An object in use, and an internal error, such as that of concurrent DDL.
-    transient = {"55006", "XX000"}
-    # A syntax error, and a parameter that is missing.
-    faults = {"42601", "42P02"}
+    conflicts = ("40001", "40P01", "55P03")
+    # A connection, a state of the transaction (such as that of a read-only server), a rollback,
+    # resources, an operator, a system error, a snapshot, an object in use, and an internal error,
+    # such as that of concurrent DDL.
+    transient = ("08", "25", "40", "53", "57", "58", "72", "55006", "XX000")
+    unknown = ("08", "40003")  # A proxy has lost the server.
+    faults = ("42601", "42P02")  # A syntax error, and a parameter that is missing.
     table_checks: ClassVar[Mapping[str, str]] = {
         # SQL_ASCII stores the bytes of UTF-8 unchanged.
         "the encoding of the database must be UTF8": (
@@ -132,13 +115,11 @@ class PostgreSQL(Database):
         # Like libpq, decode the host: it may be the folder of a socket.
         url = url.set(drivername="postgresql+psycopg", host=unquote(url.host or "") or None)
         options = _options(url)
-        is_pooled = options.pop("pgbouncer", "false") == "true"
-        connections = options.pop("connections", CONNECTIONS)
-        if is_pooled:
+        connections = options.pop("connections", None)
+        if options.pop("pgbouncer", "false") == "true":
             options["prepare_threshold"] = None
         else:
-            users = options["options"]
-            options["options"] = f"{_settings(_TIMEOUTS)} {users} {_settings(_FIXED)}"
+            options["options"] = f"{_TIMEOUTS} {options['options']} {_FIXED}"
         url = url.difference_update_query(["pgbouncer", "connections"])
         return own_engine(url, options, connections=connections)
 
@@ -175,9 +156,9 @@ class PostgreSQL(Database):
 
     def begin_import(self, connection: Connection, table: Table) -> bool:
         """Begin a transaction that holds an advisory lock."""
-        for statement in ("BEGIN ISOLATION LEVEL READ COMMITTED", _IMPORT_SETTINGS):
+        for statement in _BEGIN_IMPORT:
             connection.exec_driver_sql(statement)
-        key = zlib.crc32(qualified_name(connection, table).encode())
+        key = zlib.crc32(name_of(connection, table).encode())
         if connection.scalar(text(f"SELECT pg_try_advisory_xact_lock({key})")):
             return True
         connection.exec_driver_sql("ROLLBACK")
@@ -187,17 +168,12 @@ class PostgreSQL(Database):
         if connection.exec_driver_sql(_STATE).scalar() == "on":
             raise StoreUnavailable(_READ_ONLY)
 
-    def code(self, error: Exception) -> Any:
+    def code(self, error: Exception) -> str:
         original: Any = getattr(error, "orig", error)
-        if hasattr(original, "sqlstate"):
-            return original.sqlstate
-        if hasattr(original, "pgcode"):  # psycopg2
-            return original.pgcode
         fields = original.args[0] if original.args else None  # pg8000 has a dict.
-        return fields.get("C") if isinstance(fields, dict) else None
-
-    def is_transient(self, error: Exception) -> bool:
-        return super().is_transient(error) or self.code(error).startswith(_TRANSIENT)
+        pg8000 = fields.get("C") if isinstance(fields, dict) else None
+        psycopg2 = getattr(original, "pgcode", pg8000)
+        return getattr(original, "sqlstate", psycopg2) or ""
 
     def is_outdated(self, error: exc.DBAPIError) -> bool:
         found_by = getattr(getattr(error.orig, "diag", None), "source_function", None)
@@ -207,10 +183,6 @@ class PostgreSQL(Database):
         """Return the message, in which the wrong value of an option is masked."""
         message = _WRONG_VALUE.sub(r'\1"***"', super().describe(error, url))
         return f"{message} ({_FOR_PGBOUNCER})" if "startup parameter" in message else message
-
-    def is_rolled_back(self, error: exc.DBAPIError) -> bool:
-        code = self.code(error)
-        return code is not None and not code.startswith(_UNKNOWN_OUTCOMES)
 
 
 def _insert(
@@ -238,10 +210,12 @@ def _insert(
 
 
 def _insert_new(connection: Connection, table: Table, plants: Sequence[Plant]) -> set[int]:
+    clause = _NEW_ONLY if len(plants) == 1 else _RETURNING
+    statement = insert_statement(connection, table, len(plants), clause)
+    result = connection.exec_driver_sql(statement, tuple(chain(*plants)))
     if len(plants) == 1:
-        inserted = execute_insert(connection, table, plants, _NEW_ONLY).rowcount
-        return {plants[0].id} if inserted else set()
-    return {*execute_insert(connection, table, plants, _RETURNING).scalars()}
+        return {plants[0].id} if result.rowcount else set()
+    return {*result.scalars()}
 
 
 def _insert_or_find(connection: Connection, table: Table, plants: Sequence[Plant]) -> Sequence[Any]:
@@ -249,7 +223,7 @@ def _insert_or_find(connection: Connection, table: Table, plants: Sequence[Plant
     insert = insert_statement(connection, table, len(plants), _RETURNING)
     statement = (
         f"WITH added AS ({insert}) SELECT id, TRUE FROM added UNION ALL"  # noqa: S608
-        f" SELECT id, FALSE FROM {qualified_name(connection, table)} WHERE id = ANY(%s::bigint[])"
+        f" SELECT id, FALSE FROM {name_of(connection, table)} WHERE id = ANY(%s::bigint[])"
     )
     ids = [plant.id for plant in plants]
     return connection.exec_driver_sql(statement, (*chain(*plants), ids)).all()
@@ -276,8 +250,4 @@ def _options(url: URL) -> dict[str, Any]:
         raise ValueError("use the environment variable PGSERVICE instead of the option service")
     # The options of PGSERVICE or PGOPTIONS. libpq does not add them to others.
     inherited = {"options": (defaults["options"] or b"").decode()}
-    return {**_DEFAULTS, **(_DEFAULTS_OF_SEVERAL if several else {}), **inherited, **arguments}
-
-
-def _settings(values: Mapping[str, str]) -> str:
-    return " ".join(f"-c {name}={value}" for name, value in values.items())
+    return {**_DEFAULTS, **(_OF_SEVERAL if several else {}), **inherited, **arguments}

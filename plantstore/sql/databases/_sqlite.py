@@ -9,14 +9,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import unquote, urlsplit
+from weakref import WeakKeyDictionary
 
-from sqlalchemy import URL, Connection, Engine, Integer, MetaData, Table, event, exc
+from sqlalchemy import URL, Connection, Dialect, Engine, Integer, MetaData, Table, event
 from sqlalchemy.schema import CreateTable
 
 from ...stores.base import Plant, PlantExists, StoreUnavailable
 from ...stores.deadline import Limits
 from .._columns import make_columns
-from ._database import COLUMNS, Added, Database, driver_of, dropped, own_engine, qualified_name
+from ._database import COLUMNS, Added, Database, driver_of, dropped, name_of, own_engine
 from ._options import between, convert, one_of
 
 # What a connection knows of its file, in the dict of SQLAlchemy.
@@ -35,12 +36,12 @@ _LOCKED = (
     " or the token check of the site uses the file in the same request, it must commit or roll back"
 )
 # Errors that end by themselves, or with an outage.
-_TRANSIENT = {
+_TRANSIENT = (
     *(sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL),  # A lock.
     *(sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR),  # The disk fails.
     *(sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_READONLY),
     *(sqlite3.SQLITE_ABORT, sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_SCHEMA),  # Others.
-}
+)
 
 
 def has_wal_reset_bug(version: tuple[int, ...]) -> bool:
@@ -87,7 +88,7 @@ class SQLite(Database):
     one_writer = True
     # Every integer has up to 64 bits. Some sites have INTEGER here for BIGINT.
     id_type = Integer
-    transient = _TRANSIENT
+    transient = tuple(f"{code:03}" for code in _TRANSIENT)
     table_checks: ClassVar[Mapping[str, str]] = {
         "its constraints must not have ON CONFLICT": (
             "SELECT 1 FROM sqlite_master WHERE name = :table AND sql LIKE '%ON CONFLICT%'"
@@ -108,30 +109,35 @@ class SQLite(Database):
             )
         options = convert(url.query, _OPTIONS)
         lock_timeout: float = options.get("timeout", Limits.sqlite_lock)
+        is_safe = not has_wal_reset_bug(sqlite3.sqlite_version_info)
+        new_mode = options.get("journal_mode", "wal" if is_safe else "truncate")
         access: str = options.get("mode", "rwc")
-        new_mode = "truncate"
-        if access == "rwc":  # Otherwise, nothing may be written to an empty file before an add.
-            is_safe = not has_wal_reset_bug(sqlite3.sqlite_version_info)
-            new_mode = options.get("journal_mode", "wal" if is_safe else "truncate")
+        if access == "rw":  # Nothing may be written to an empty file before an add.
+            new_mode = "truncate"
         # The time for everything else is the same as by default.
         timeout = Limits.operation + max(0, lock_timeout - Limits.sqlite_lock)
         uri = Path(os.path.abspath(url.database or "")).as_uri()
         query = {"uri": "true", "mode": access}
-        url = url.set(drivername="sqlite", database=uri, query=query)
-        engine = own_engine(url, {}, timeout)
+        engine = own_engine(url.set(drivername="sqlite", database=uri, query=query), {}, timeout)
         event.listen(engine, "connect", partial(_set_up, lock_timeout, new_mode))
         return engine
 
+    def __init__(self) -> None:
+        # The file that an engine has opened, until it is noticed that this was lost.
+        self._files: WeakKeyDictionary[Dialect, tuple[int, int] | None] = WeakKeyDictionary()
+
     def watch(self, connection: Connection) -> None:
-        """Note which file the connection has open."""
+        """Note which file the connection should have open: the same as earlier ones."""
         file = file_of(connection.engine.url)
-        if file not in {"", ":memory:"}:
-            connection.info.setdefault(_IDENTITY, (os.path.abspath(file), _identity(file)))
+        if file not in {"", ":memory:"} and _IDENTITY not in connection.info:
+            identity = self._files.setdefault(connection.dialect, _identity(file))
+            connection.info[_IDENTITY] = os.path.abspath(file), identity
 
     def check_commits(self, connection: Connection) -> None:
         """Check that the file has been neither deleted nor replaced: its plants would be lost."""
         file, identity = connection.info.get(_IDENTITY, (None, None))
         if file is not None and _identity(file) != identity:
+            self._files.pop(connection.dialect, None)
             raise StoreUnavailable(f"{_LOST}: {file}")
 
     def _insert_atomically(
@@ -176,16 +182,12 @@ class SQLite(Database):
         """Insert those of the plants whose ids do not exist into the temporary table."""
         existing = self._existing(connection, table, [plant.id for plant in plants])
         new = [plant for plant in plants if plant.id not in existing]
-        try:
-            self._insert_all(connection, _NEW_TABLE, new)
-        except exc.IntegrityError:  # An id is repeated.
-            added, repeated = self.insert_locked(connection, _NEW_TABLE, new)
-            return added, existing.union(repeated)
-        return {plant.id for plant in new}, existing
+        added, repeated = self.insert_locked(connection, _NEW_TABLE, new)
+        return added, existing.union(repeated)
 
     def finish_import(self, connection: Connection, table: Table, skip_existing: bool) -> int:
         """Copy the temporary table by one transaction."""
-        name = qualified_name(connection, table)
+        name = name_of(connection, table)
         # The file is locked against reads only for the commit itself.
         connection.exec_driver_sql(f"PRAGMA main.cache_size={_CACHE_SIZE}")
         with self.transaction(connection):
@@ -219,16 +221,12 @@ class SQLite(Database):
             return f"{message}: {_LOCKED}"
         return f"{message}: {file}" if file else message
 
-    def code(self, error: Exception) -> Any:
-        original = getattr(error, "orig", error)
-        code = getattr(original, "sqlite_errorcode", None)
-        return None if code is None else code & 0xFF
+    def code(self, error: Exception) -> str:
+        code = getattr(getattr(error, "orig", error), "sqlite_errorcode", None)
+        return "" if code is None else f"{code & 0xFF:03}"
 
     def is_fault(self, error: Exception) -> bool:
         return super().is_fault(error) or "syntax error" in self.message(error)
-
-    def is_rolled_back(self, error: exc.DBAPIError) -> bool:
-        return True  # A statement has failed. Begin and commit raise errors of the driver.
 
 
 def _set_up(
