@@ -200,6 +200,25 @@ def test_number_of_threads(tmp_path: Path, url: str, number: int) -> None:
         server.wait_for("after 200 OK")
 
 
+# A system that gives a process no more threads, from the first request on.
+NO_THREAD = """
+import threading
+
+def pre_request(worker, request):
+    def start(thread):
+        raise RuntimeError("can't start new thread")
+    threading.Thread.start = start
+"""
+
+
+def test_system_without_threads(tmp_path: Path) -> None:
+    """After its start, the service needs no more threads of the system."""
+    with configured(tmp_path, NO_THREAD) as server:
+        for _ in range(20):
+            assert promptly(server, post(new_rose())).status == 200
+        assert server.log.count("Booting worker") == 1
+
+
 def test_main_process_that_ends(tmp_path: Path) -> None:
     """A worker ends when its main process has been killed."""
     with configured(tmp_path) as server:
