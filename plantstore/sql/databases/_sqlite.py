@@ -157,7 +157,8 @@ class SQLite(Database):
         :raises StoreUnavailable: if it is unknown whether it was committed.
         """
         driver, is_complete = driver_of(connection), False
-        connection.exec_driver_sql("SELECT 1").close()
+        if not connection.in_transaction():
+            connection.begin()
         if not driver.in_transaction:  # An event listener of a site may have begun one before that.
             driver.execute("BEGIN IMMEDIATE").close()
         try:
