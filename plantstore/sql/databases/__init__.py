@@ -12,8 +12,20 @@ from ._options import shown
 from ._postgresql import PostgreSQL
 from ._sqlite import SQLite, file_of
 
-__all__ = ["Added", "Database", "close", "copy_engine", "database_of", "driver_of", "dropped"]
-__all__ += ["file_of", "is_new", "make_engine", "misconfigured", "public_url"]
+__all__ = [
+    "Added",
+    "Database",
+    "close",
+    "copy_engine",
+    "database_of",
+    "driver_of",
+    "dropped",
+    "file_of",
+    "is_new",
+    "make_engine",
+    "misconfigured",
+    "public_url",
+]
 
 # What may follow the scheme in the URL of a server with credentials. The password may contain
 # separators. But in me:1234/db@host, 1234 may be a password or a port: such a URL is refused.
