@@ -7,8 +7,8 @@ worker class.
 
 __all__ = ["Worker", "missing"]
 
-missing = ""
+missing: str = ""
 try:
     from ._worker import Worker
-except ImportError as error:
-    missing = str(error)
+except ImportError as _error:
+    missing = str(_error)
