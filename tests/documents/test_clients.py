@@ -97,6 +97,14 @@ def lost(site: Any, environ: Any) -> Response:
     return response
 
 
+def cut(site: Any, environ: Any) -> Response:
+    """Execute the request, and end the connection in the middle of the response."""
+    response = Response.from_app(site, environ)
+    response.set_data(response.get_data()[:5])
+    response.content_length = 50
+    return response
+
+
 # What happens to a request of a client. A bad gateway has lost the response of the service.
 FAULTS: dict[str, Callable[[Any, Any], Response]] = {
     "served": Response.from_app,
@@ -105,6 +113,7 @@ FAULTS: dict[str, Callable[[Any, Any], Response]] = {
     "other page": lambda *_: Response("{}", content_type="application/json"),
     "bad gateway": lambda *request: Response.from_app(*request) and Response("<h1>Bad", 502),
     "lost": lost,
+    "cut": cut,
 }
 
 
@@ -160,6 +169,8 @@ def client(store: MemoryStore, *faults: str, httpx: bool = False) -> Iterator[di
         ([], "created", [[], []]),
         (["unavailable"], "created", [[7], [7]]),
         (["bad gateway"], "exists", [[], [1]]),
+        (["cut"], "exists", [[], [1]]),
+        (["cut"] * 6, "IncompleteRead|peer closed", [[], [1, 2, 4, 8, 16]]),
         (MANY, "exists", [[7, 2, 4, 8, 7], [7, 2, 4, 8, 7]]),
         (["unavailable"] * 6, "503", [[7] * 5, [7] * 5]),
         (["lost"] * 6, "[Cc]onnect", [[2, 4, 8, 16], [1, 2, 4, 8, 16]]),
