@@ -44,7 +44,7 @@ TWO_SLASHES = f"{ERRORS[40401][0]} It begins with two slashes."
 
 
 def check_operations(names: Collection[str]) -> list[str]:
-    """Return the names of the operations to serve, without repetitions.
+    """Return the names of the operations to serve, without duplicates.
 
     :raises ValueError: if there is no name, or an unknown one. The message does not show it.
     """

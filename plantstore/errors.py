@@ -20,7 +20,7 @@ from .responses import JSONResponse, dump_json, request_id
 from .stores.base import PlantExists, StoreMisconfigured, StoreUnavailable
 from .text import one_line
 
-#: The URL of the page docs/errors.md, or an empty text until the documents are published.
+#: The URL of the published page docs/errors.md. It is empty until the documents are published.
 ERRORS_PAGE = ""
 #: The message and the headers of each error. Its number is the HTTP status times 100, plus a
 #: counter. The errors of requests that the server refuses are in ``server/worker/_refusals.py``.

@@ -117,11 +117,11 @@ class PlantSchema(Schema):
     )
 
     def loads(self, json_data: str | bytes | bytearray, /, **kwargs: Any) -> Any:
-        """Load JSON text, without rounding an id.
+        """Load JSON text. An id is never rounded.
 
         :param json_data: the JSON text; bytes are UTF-8.
         :param kwargs: options of :meth:`marshmallow.Schema.load`.
-        :returns: a dict of the fields. A field that the text does not have is absent.
+        :returns: a dict of the fields that the JSON text has.
         :raises json.JSONDecodeError: if ``json_data`` is not one JSON text (RFC 8259), or is nested
             too deeply. Its ``pos`` is -1 if the position is unknown.
         :raises marshmallow.ValidationError: if the JSON text is not what the schema describes.
@@ -277,7 +277,7 @@ def _describe(field: str, messages: Any) -> str:
 new_plant_schema: NewPlantSchema = NewPlantSchema()
 #: Loads the parameters of a list.
 page_schema: PageSchema = PageSchema()
-#: Loads the body of an update, and dumps the body of a response.
+#: Loads the body of an update, and dumps the plant in a response.
 plant_schema: PlantSchema = PlantSchema()
 #: Validates the body of an error response.
 error_schema: ErrorSchema = ErrorSchema()

@@ -117,7 +117,7 @@ class Settings:
         return "all names are known"
 
     def findings(self) -> Iterator[str | SettingsError]:
-        """Yield a line, or an error, for each check before the start. It opens no connection."""
+        """Yield a line or an error of each check before the start. No connection is opened."""
         checks = {"Settings": self.check_names, "Tokens": self.describe_tokens}
         others = [entry for entry in SETTINGS if entry not in {TOKENS, TOKENS_FILE, STORE}]
         checks |= {entry.name: partial(self._describe, entry) for entry in others}
@@ -162,8 +162,8 @@ class Settings:
             raise SettingsError(f"{TOKENS_FILE.name}: {describe_fault(error)}") from None
 
     def open_store(self) -> Store:
-        """Open the store, or raise :exc:`SettingsError` if it is wrong, or cannot update."""
-        operations = words(self._source[SERVED_OPERATIONS.name])  # Checked by its own entry.
+        """Open the store, or raise :exc:`SettingsError`: a wrong URL, or a missing method."""
+        operations = words(self._source[SERVED_OPERATIONS.name])  # Their own entry checks them.
         try:
             return check_store(open_store(self[STORE]), operations)
         except ValueError as error:

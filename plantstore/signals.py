@@ -18,7 +18,7 @@ _signals = Namespace()
 plant_added: NamedSignal = _signals.signal("plant-added")
 
 #: The signal that is sent after a request has changed a plant, with the same arguments as
-#: :data:`plant_added`. ``plant`` is the new plant.
+#: :data:`plant_added`. ``plant`` has the new content.
 plant_changed: NamedSignal = _signals.signal("plant-changed")
 
 #: The signal that is sent after a request has removed a plant. The sender is the Flask

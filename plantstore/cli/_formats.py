@@ -109,7 +109,7 @@ def _header(number: int, cells: list[str]) -> list[str]:
 
 
 def _shown(cells: list[str]) -> str:
-    """Return the first characters of a row, for a message. Invisible ones are escaped."""
+    """Return the beginning of a row for a message, with invisible characters escaped."""
     text = printable(",".join(cells))
     return f"'{text[:60]}…'" if len(text) > 60 else f"'{text}'"
 

@@ -104,7 +104,8 @@ def opened(url: str) -> Iterator[Store]:
 def refuse_database(file: str, copied: str = "") -> None:
     """Refuse to replace an SQLite database, or a file that belongs to one.
 
-    :param copied: the database that is copied to the file, whose earlier copy may be replaced.
+    :param copied: the database of which the file becomes a copy. An earlier copy of it may be
+        replaced. By default, there is none.
     """
     target = os.path.realpath(file)
     base = re.sub("-(wal|shm|journal)$", "", target)

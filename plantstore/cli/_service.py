@@ -72,7 +72,7 @@ def check(url: str) -> None:
 def _usable(url: str, name: str) -> str | SettingsError:
     """Return the line of the report about a store, or the error if it cannot be used.
 
-    :param name: the beginning of the line.
+    :param name: the text with which the line begins.
     """
     if url.startswith("sqlite:") and _is_new(url):
         return f"{name} can be used (the first plant creates the file)"

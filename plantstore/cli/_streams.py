@@ -1,4 +1,4 @@
-"""The standard streams of a command: write errors, text for a terminal, and progress bars."""
+"""How commands use the standard streams: failed writes, text for a terminal, progress bars."""
 
 import os
 import sys

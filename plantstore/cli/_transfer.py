@@ -105,7 +105,7 @@ def import_(store: Store, file: str, format: Format, skip_existing: bool) -> Non
                 recent.append((line, plant.id))
                 yield plant
 
-    # Without a size, there is no bar: it would hide the bar of an export in the same pipe.
+    # If the input is a pipe, no bar is shown: the export that writes into it may show one.
     size = os.path.getsize(file) if os.path.isfile(file) else 0
     try:
         with (

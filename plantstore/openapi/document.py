@@ -8,7 +8,7 @@ from typing import Any
 from ..blueprint import OPERATIONS
 from ..errors import ERRORS_PAGE
 
-# The statuses of the responses that all operations have.
+# The statuses of the responses that every operation can have.
 _COMMON = ("401", "403", "405", "500", "503", "default")
 
 
@@ -35,7 +35,7 @@ def make_document(operations: Collection[str] = ("create",)) -> dict[str, Any]:
 
 
 def _add_common(paths: dict[str, Any]) -> None:
-    """Add to each operation the responses that all operations have. Those of a create are used."""
+    """Give every operation the common responses, which the document describes for a create."""
     created = paths["/plants"]["post"]["responses"]
     common = {status: created[status] for status in _COMMON}
     for item in paths.values():

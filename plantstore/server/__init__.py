@@ -40,7 +40,7 @@ class _Service(WSGIApplication):
 
         For an address, gunicorn itself would retry for five seconds.
         """
-        _ = self.cfg.worker_class  # An exception if it cannot be imported.
+        _ = self.cfg.worker_class  # It raises an exception if the import fails.
         inherits = {"GUNICORN_FD", "LISTEN_FDS"} & os.environ.keys()
         if not inherits and not self.cfg.reuse_port:
             for address in self.cfg.address:

@@ -61,7 +61,7 @@ def _formatter(cfg: Any) -> logging.Formatter:
 
 
 def _set_prefix(cfg: Any, logger: logging.Logger, name: str) -> None:
-    """Add the syslog prefix of gunicorn to each line: only gunicorn's own formatter adds it."""
+    """Let each line for syslog begin with gunicorn's prefix. gunicorn's formatter is not used."""
     prefix = cfg.syslog_prefix or cfg.proc_name.replace(":", ".")
     for handler in logger.handlers:
         if isinstance(handler, SysLogHandler):

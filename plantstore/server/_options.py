@@ -1,4 +1,4 @@
-"""Checks of gunicorn's options. A wrong value would end the service, also during a reload."""
+"""Checks of gunicorn's options. Without them, a wrong value would end a service at a reload."""
 
 from typing import Any
 

@@ -25,13 +25,15 @@ _WORKER = "plantstore.server._service_worker.ServiceWorker"
 # If something is missing that our worker needs, gunicorn's own worker class serves.
 worker_class = "gthread" if worker.missing else _WORKER
 threads = 8
-http_parser = "python"  # With gunicorn_h1c 0.6.10, 40005 and 50100 would be 40000.
+http_parser = "python"  # gunicorn_h1c 0.6.10 reports 40005 and 50100 as 40000.
 graceful_timeout = 30  # Seconds that requests have to finish after SIGTERM.
 # gunicorn never kills a worker: the plants in its memory would be lost.
 timeout = 0
-forwarder_headers = ""  # A client cannot choose the URL prefix of the service by a header.
-secure_scheme_headers: dict[str, str] = {}  # Nor its scheme.
-forwarded_allow_ips = "*"  # So gunicorn need not compare the address of each client.
+# No header changes the prefix or the scheme of a URL.
+forwarder_headers = ""
+secure_scheme_headers: dict[str, str] = {}
+# These headers are the only use of this list. With "*", gunicorn does not parse each address.
+forwarded_allow_ips = "*"
 logger_class: str = f"{Logger.__module__}.{Logger.__qualname__}"
 # Without the query and the user name: a client may send its token in the wrong place.
 access_log_format = '%(h)s "%(m)s %(U)s %(H)s" %(s)s %(b)s %(L)s "%(a)s" %({x-request-id}o)s'

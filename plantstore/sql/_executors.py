@@ -72,7 +72,7 @@ class OwnConnections:
 
         :raises StoreUnavailable: for every error of the database, and after the deadline.
         """
-        if self.database.one_writer:  # A file always responds, so no lane is needed.
+        if self.database.one_writer:  # SQLite runs in this process: no lane is needed.
             with self._failures.explained(statements, self.engine.connect) as connection:
                 self.database.watch(connection)
                 yield partial(self._failures.step, statements, connection)
@@ -97,8 +97,8 @@ class OwnConnections:
         self._reading.close()
 
     def after_fork(self) -> None:
-        """Begin without lanes. Those of the parent process are not threads of this one."""
-        # Python keeps the stacks of these threads. They refer to the connections: none is closed.
+        """Start without lanes: the threads of the parent process do not exist in this one."""
+        # Python keeps the stacks of those threads, and so their connections: none is closed here.
         if self.database.one_writer:
             # A file that is locked is not one that has failed. And another lane would not help.
             silence = self.timeout - Limits.look

@@ -53,27 +53,47 @@ class SQLStore(BulkStore):
     def add(self, plant: Plant) -> None:
         """Store a new plant.
 
+        :raises PlantExists: if a plant with its id exists.
+        :raises ValueError: if the plant is not valid.
         :raises StoreMisconfigured: also if the plant violates a constraint of the site, or if a
             column of the site is too short.
         """
         self._executor.add(self._statements, check_plant(plant))
 
     def add_all(self, plants: Iterable[Plant], *, skip_existing: bool = False) -> int:
-        """Store all new plants, or none of them, in one transaction."""
+        """Store all new plants, or none of them, in one transaction; return how many were added.
+
+        :param plants: the new plants. An exception that the iterable raises causes a rollback.
+        :param skip_existing: if true, a plant whose id exists or is repeated is skipped. By
+            default, it is an error.
+        :raises PlantExists: if an id exists or is repeated, and ``skip_existing`` is false.
+        :raises ValueError: if a plant is not valid.
+        """
         valid = map(check_plant, plants)
         return add_all(self._executor, self._statements, valid, skip_existing)
 
     def get(self, id: int) -> Plant | None:
+        """Return the plant with this id, or ``None`` if there is none."""
         if int64_fault(id):  # The driver of SQLite would raise OverflowError.
             return None
         return self._execute(partial(self._statements.find, id=id), None)
 
     def replace(self, plant: Plant) -> None:
+        """Replace the plant with the id of this one.
+
+        :raises KeyError: if there is none.
+        :raises ValueError: if the plant is not valid.
+        :raises StoreMisconfigured: as for :meth:`add`.
+        """
         run = partial(self._statements.replace, plant=check_plant(plant))
         if not self._execute(run, False, writes=True):
             raise KeyError(plant.id)
 
     def remove(self, id: int) -> None:
+        """Remove the plant with this id.
+
+        :raises KeyError: if there is none.
+        """
         run = partial(self._statements.remove, id=id)
         if int64_fault(id) or not self._execute(run, False, writes=True):
             raise KeyError(id)
@@ -96,6 +116,7 @@ class SQLStore(BulkStore):
             size = min(PAGE, size * 8) if len(page) == size else len(page)
 
     def __len__(self) -> int:
+        """Return the number of plants."""
         return self._execute(self._statements.count, 0)
 
     def ping(self) -> None:

@@ -34,15 +34,15 @@ class Connection:
         self.client, self.server = client, server
         #: A thread that has this lock is responsible for the connection. Others leave it alone.
         self.lock = Lock()
-        #: The event for which it waits, and until when, by the monotonic clock.
+        #: The event for which the connection waits, and its time limit by the monotonic clock.
         self.event, self.deadline = EPOLLIN, 0.0
-        #: What has arrived of the next requests, and whether the client sends nothing more.
+        #: The bytes that have arrived of the next requests, and whether the client sends no more.
         self.data, self.has_ended = bytearray(), False
         #: What the client has not read yet.
         self.output = bytearray()
-        #: The number of requests that have arrived, and what the PROXY protocol says of the client.
+        #: The number of requests so far, and the client's address from the PROXY protocol.
         self.requests, self.proxied = 0, None
-        #: Whether the response is the last one, and how many bytes are still discarded after it.
+        #: Whether the connection ends after the response, and how many bytes are discarded then.
         self.is_last, self.to_discard = False, 0
         self.begin_request()
 
@@ -50,10 +50,10 @@ class Connection:
         """Wait for the next request."""
         #: The number of bytes of the head that have been looked at.
         self.seen = 0
-        #: The request as gunicorn has parsed its head, and the size of the head in bytes.
+        #: The request that gunicorn has parsed from the head, and the size of the head in bytes.
         self.request: Any = None
         self.head_size = 0
-        #: Returns where the body ends in what has arrived.
+        #: A function that returns the position after the body in the bytes that have arrived.
         self.body_end: Any = None
         #: When the whole request had arrived.
         self.arrived = 0.0

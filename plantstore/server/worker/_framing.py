@@ -64,10 +64,10 @@ def head_end(data: bytearray, start: int, seen: int) -> int | None:
 
 
 def sized_body(start: int, limit: int, size: int) -> Callable[[bytearray], int | None]:
-    """Return a function that returns where a body with a Content-Length ends.
+    """Return a function that finds the end of a body with a Content-Length.
 
-    Its argument is what has arrived, and it returns ``None`` if more must arrive. It raises
-    :exc:`EndlessBody` if more than the limit will arrive.
+    Its argument is the bytes that have arrived. It returns the position after the body, or ``None``
+    if more must arrive. It raises :exc:`EndlessBody` if the body is larger than the limit.
 
     :param start: the position at which the body begins.
     :param limit: its maximum size in bytes.
@@ -98,7 +98,7 @@ class ChunkedBody:
     def end(self, data: bytearray) -> int | None:
         """Return the position after the body, or ``None`` if more must arrive.
 
-        :param data: what has arrived. Each call must have what earlier calls had.
+        :param data: all bytes that have arrived, also those of earlier calls.
         :raises EndlessBody: if more than the limit has arrived, or something that is no chunk.
         :raises RefusedRequest: if the trailers are too large.
         """

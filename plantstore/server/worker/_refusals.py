@@ -41,7 +41,7 @@ class RefusedRequest(Exception):
 
 
 class InvalidTLS(RefusedRequest):
-    """What has arrived is not valid TLS: there can be no response."""
+    """The client has not sent valid TLS, so it can get no response."""
 
     def __init__(self) -> None:
         super().__init__(40000, "The request is not valid TLS.")

@@ -50,7 +50,7 @@ def parse(cfg: Any, conn: Connection, size: int) -> Any:
 
 
 def body_of(request: Any, start: int, limit: int) -> Callable[[bytearray], int | None]:
-    """Return a function that returns where the body of a request ends in what has arrived.
+    """Return a function that finds the end of the body of a request, as :func:`sized_body` does.
 
     :param start: the position at which it begins.
     :param limit: its maximum size in bytes.
@@ -69,7 +69,7 @@ def add_body(request: Any, body: bytes) -> None:
 
 def expects_continue(request: Any) -> bool:
     """Return whether the client sends the body only after the status 100."""
-    # gunicorn refuses another value.
+    # gunicorn has refused every other value.
     return request.version > (1, 0) and "EXPECT" in dict(request.headers)
 
 
