@@ -8,7 +8,8 @@ from contextlib import closing
 from sqlalchemy import exc
 
 from ..stores.base import StoreUnavailable
-from .databases import database_of, driver_of, file_of, make_engine
+from ..text import one_line
+from .databases import driver_of, file_of, make_engine
 
 # The codes of the errors that only the new file has.
 _WRITE_ERRORS = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE}
@@ -44,4 +45,5 @@ def back_up(url: str, file: str) -> None:
         code = getattr(error, "sqlite_errorcode", None)
         if code in _WRITE_ERRORS:
             raise OSError(code, str(error), file) from error
-        raise StoreUnavailable(database_of(engine).describe(error, engine.url)) from error
+        reason = one_line(getattr(error, "orig", error))
+        raise StoreUnavailable(f"{reason}: {file_of(engine.url)}") from error

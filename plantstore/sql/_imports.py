@@ -8,10 +8,8 @@ from typing import Any
 
 from ..stores.base import Plant, PlantExists, StoreUnavailable
 from ..stores.deadline import Limits
-from ._executors import Executor
-from ._failures import Session
-from ._statements import Statements
-from .databases import Database, dropped
+from ._tables import dropped
+from .databases import Database, Session
 
 #: The maximum number of plants in memory.
 PAGE = 100
@@ -26,32 +24,30 @@ _log = logging.getLogger("plantstore")
 
 
 def add_all(
-    executor: Executor, statements: Statements, plants: Iterable[Plant], skip_existing: bool
+    database: Database, execute: Session, plants: Iterable[Plant], skip_existing: bool
 ) -> int:
     """Add plants, all of them or none, and return how many were added.
 
     Each batch of plants has the deadline of an operation.
 
+    :param execute: executes each step with the same connection, which is closed after the import.
     :param skip_existing: whether plants that exist are skipped.
     :raises PlantExists: if an id exists or is repeated, and existing plants are not skipped.
     """
-    database, table = executor.database, statements.table
-    with executor.session(statements) as execute:
-        call, count = partial(_call, database, execute), 0
-        call(partial(statements.prepare, to_add=True))
-        _begin(call, partial(database.begin_import, table=table))
-        for batch in _batches(plants, skip_existing):
-            ordered = [batch[id] for id in sorted(batch)]  # In the order of all transactions.
-            added, existing = call(partial(database.import_batch, table=table, plants=ordered))
-            for id in batch:
-                if id in existing and not skip_existing:
-                    raise PlantExists(id)
-                if id not in added and id not in existing:
-                    raise dropped(table)
-            count += len(added)
-        finish = partial(database.finish_import, table=table, skip_existing=skip_existing)
-        skipped: int = call(finish)
-        return count - skipped
+    call, count = partial(_call, database, execute), 0
+    call(partial(database.prepare, to_add=True))
+    _begin(call, database.begin_import)
+    for batch in _batches(plants, skip_existing):
+        ordered = [batch[id] for id in sorted(batch)]  # In the order of all transactions.
+        added, existing = call(partial(database.import_batch, plants=ordered))
+        for id in batch:
+            if id in existing and not skip_existing:
+                raise PlantExists(id)
+            if id not in added and id not in existing:
+                raise dropped(database.table)
+        count += len(added)
+    skipped: int = call(partial(database.finish_import, skip_existing=skip_existing))
+    return count - skipped
 
 
 def _call(database: Database, execute: Session, step: Callable[..., Any]) -> Any:

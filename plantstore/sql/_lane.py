@@ -1,18 +1,122 @@
-"""A lane: a thread, its connection, and the jobs that it executes."""
+"""A lane: a thread, its connection, and the jobs that it executes. Each job has a caller."""
 
 import os
 import select
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from threading import Thread, current_thread
-from typing import Any
+from functools import partial
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread, current_thread
+from typing import Any, TypeGuard, TypeVar, cast
 
 from sqlalchemy import Connection, Engine
 
-from ._jobs import Job, WaitingJobs
-from .databases import Database, close
+from ..stores.base import Plant, PlantExists
+from ..stores.deadline import Limits
+from ._tables import dropped
+from .databases import Database, Run, close
+
+# The maximum number of adds in one transaction. And that of their characters: with up to four
+# bytes for each, a statement fits into one megabyte, which is the limit of some servers.
+_GROUP_SIZE, _GROUP_WEIGHT = 100, 250_000
+
+_T = TypeVar("_T")
+
+
+class Job:
+    """A function to execute with a connection, or a plant to add.
+
+    :param expires: the time at which its caller gives up, by the monotonic clock.
+    """
+
+    def __init__(self, expires: float, run: Run[Any]) -> None:
+        self.expires, self.run = expires, run
+        self.is_finished = False
+        #: What the function has returned, and why the job has failed.
+        self.result: Any = None
+        self.error: Exception | None = None
+        self._waiting = Lock()
+        self._waiting.acquire()
+
+    def finish(self, error: Exception | None = None) -> None:
+        """Let the caller continue. This must be called once."""
+        self.error = error
+        self.is_finished = True
+        self._waiting.release()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until the job has finished, and return False after some seconds."""
+        return self._waiting.acquire(timeout=max(0, seconds))
+
+
+class Add(Job):
+    """A plant to add. Waiting adds of different ids are executed together."""
+
+    #: Whether it must not be executed with others.
+    is_alone = False
+
+    def __init__(self, expires: float, plant: Plant) -> None:
+        super().__init__(expires, lambda _: None)
+        self.plant = plant
+
+
+class WaitingJobs(SimpleQueue[Job | None]):
+    """The jobs that wait for a lane. ``None`` ends the lanes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._turn = Lock()
+        # The job that did not fit into the last group. It is executed next.
+        self._next: list[Job | None] = []
+        # The number of adds that the next group probably has.
+        self._expected = 1
+
+    def __len__(self) -> int:
+        """Return the approximate number of jobs that wait."""
+        return self.qsize() + len(self._next)
+
+    def take(self) -> list[Job]:
+        """Return the next job, or a group of adds. The list is empty at the end.
+
+        If the last group was large, a lane waits until this one is as large, while more adds
+        arrive: large groups need less processor time. Meanwhile, no other lane takes an add.
+        """
+        with self._turn:
+            first = self._next.pop() if self._next else self.get()
+            if isinstance(first, Add):
+                return self._group(first)
+            return [] if first is None else [first]
+
+    def drain(self) -> Iterator[Job]:
+        """Yield the jobs that wait and whose callers do, without waiting for others."""
+        with suppress(Empty, IndexError):  # A lane may have taken the last one.
+            while True:
+                job = self._next.pop() if self._next else self.get_nowait()
+                if job is not None and job.expires > time.monotonic():
+                    yield job
+
+    def _group(self, first: Add) -> list[Job]:
+        group: dict[int, Job] = {first.plant.id: first}
+        room = _GROUP_WEIGHT - first.plant.characters
+        while len(group) < _GROUP_SIZE and not first.is_alone:
+            try:
+                other = self.get(len(group) < self._expected, Limits.next_add)
+            except Empty:
+                break
+            if not _may_join(other, room) or other.plant.id in group:
+                self._next.append(other)
+                break
+            group[other.plant.id] = other
+            room -= other.plant.characters
+        self._expected = max(len(group), self._expected - 1)
+        return [*group.values()]
+
+
+def _may_join(other: Job | None, room: int) -> TypeGuard[Add]:
+    """Return whether a job is an add that may be in a group, and fits into it."""
+    return isinstance(other, Add) and not other.is_alone and other.plant.characters <= room
 
 
 class Lane(Thread):
@@ -71,22 +175,34 @@ class Lane(Thread):
 
     # The thread of the lane
 
-    def connection(self) -> Connection:
-        """Return the connection. To open it may take any time.
+    def connect(self) -> None:
+        """Open the connection, unless it is open. This may take any time.
 
         :raises Exception: if it cannot be opened.
         """
-        if self._connection is None:
-            try:
-                self._connection = self._engine.connect()
-                self._database.watch(self._connection)
-            except Exception as error:
-                self.close()  # A connection that is not complete must not be used.
-                # The frames of a driver refer to the error: its connection would stay open.
-                for failure in filter(None, (error, error.__cause__)):
-                    failure.__traceback__ = None
-                raise
-        return self._connection
+        self._open()
+        self.proven, self.is_connecting = time.monotonic(), False
+
+    def execute(self, jobs: list[Job]) -> list[Add]:
+        """Execute a job or a group of adds. Return the adds that must be executed alone."""
+        self.began = now = time.monotonic()
+        self.jobs = jobs = [job for job in jobs if job.expires > now]
+        alone = list[Add]()
+        try:
+            if jobs and isinstance(jobs[0], Add):
+                alone = self._add(cast(list[Add], jobs))
+            elif jobs:
+                jobs[0].result = self._run(jobs[0].run, jobs[0].expires)
+                jobs[0].finish()
+            has_responded = bool(jobs)
+        except Exception as error:  # noqa: BLE001  # The callers get it.
+            for job in jobs:
+                job.finish(self._database.explain(error))
+            has_responded = self._database.is_response(error)
+        if has_responded:
+            self.proven = time.monotonic()
+        self.jobs = []
+        return alone
 
     def abandon(self) -> None:
         """Close the connection after an error."""
@@ -110,6 +226,57 @@ class Lane(Thread):
             self._socket = socket.socket(fileno=os.dup(descriptor))
         if self.is_over:
             self.shut_down()
+
+    def _open(self) -> Connection:
+        if self._connection is None:
+            try:
+                self._connection = self._engine.connect()
+                self._database.watch(self._connection)
+            except Exception as error:
+                self.close()  # A connection that is not complete must not be used.
+                # The frames of a driver refer to the error: its connection would stay open.
+                for failure in filter(None, (error, error.__cause__)):
+                    failure.__traceback__ = None
+                raise
+        return self._connection
+
+    def _add(self, adds: list[Add]) -> list[Add]:
+        """Insert the plants of adds, which have different ids. Return those to execute alone."""
+        is_alone = len(adds) == 1
+        # In the order of the ids, so that groups cannot deadlock.
+        insert = partial(self._database.add, plants=sorted([add.plant for add in adds]))
+        try:
+            added, existing = self._run(insert, adds[0].expires if is_alone else 0)
+        except Exception as error:
+            if is_alone or not self._database.is_rolled_back(error):
+                raise
+            added, existing = (), ()
+        others = list[Add]()
+        for add in adds:
+            if add.plant.id in added:
+                add.finish()
+            elif add.plant.id in existing:
+                add.finish(PlantExists(add.plant.id))
+            elif is_alone:
+                add.finish(dropped(self._database.table))
+            else:
+                add.is_alone = True
+                others.append(add)
+        return others
+
+    def _run(self, run: Run[_T], expires: float) -> _T:
+        """Execute a function, again after conflicts."""
+
+        def attempt() -> _T:
+            connection = self._open()
+            try:
+                return self._database.execute(connection, run)
+            except Exception as error:
+                if connection.invalidated or self._database.breaks_connection(error):
+                    self.abandon()  # The server may not respond to a rollback.
+                raise
+
+        return self._database.retry(attempt, expires)
 
 
 #: What the thread of a lane does with it and a queue.

@@ -26,23 +26,25 @@ was connected before the silence is used again only if it responds. After close(
 down as soon as no caller waits for it.
 """
 
+import math
 import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from threading import Lock
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine, event
 
-from ..stores.base import PlantExists, StoreUnavailable
-from ..stores.deadline import Limits
-from ._failures import Failures
-from ._jobs import Add, Job, WaitingJobs
-from ._lane import Lane
-from ._statements import Run
-from .databases import dropped
+from ..stores.base import Plant, StoreUnavailable
+from ..stores.deadline import Limits, remaining
+from ._lane import Add, Job, Lane, WaitingJobs, note_socket
+from .databases import Database, Run, Session, copy_engine
 
+# The number of lanes that read an SQLite file at a time.
+_READING_FILE = 4
+_NO_TIME = "the request has waited too long for a thread of the server"
+_CONNECTION_LOST = "the connection was lost"
 _NO_RESPONSE = "the database does not respond"
 _NOT_IN_TIME = "the database has not responded in time"
 _NO_THREAD = "cannot start a thread: the system has no resources for it"
@@ -63,12 +65,12 @@ class Lanes:
     def __init__(
         self,
         engine: Callable[[bool], Engine],
-        failures: Failures,
+        database: Database,
         usual: int,
         most: int,
         silence: float,
     ) -> None:
-        self._engine, self._failures = engine, failures
+        self._engine, self._database = engine, database
         self._usual, self._most, self._patience = usual, most, silence
         #: The lanes for the other kind of jobs. They help while these cannot connect.
         self.others: Lanes | None = None
@@ -205,7 +207,7 @@ class Lanes:
             return
         if sum(lane.is_free for lane in self._lanes) < len(self._queue) + coming:
             engine = self._engine(any(self._is_stuck(lane, now) for lane in self._lanes))
-            lane = Lane(engine, self._failures.database, self._serve, self._queue)
+            lane = Lane(engine, self._database, self._serve, self._queue)
             with suppress(RuntimeError):  # The system has no resources for another thread.
                 lane.start()
                 self._lanes.append(lane)
@@ -222,7 +224,11 @@ class Lanes:
                 lane.abandon()
                 failure = self._connect(lane)
             else:
-                self._execute(lane, jobs)
+                before = lane.proven
+                if alone := lane.execute(jobs):
+                    self._put(alone)
+                if lane.proven != before:  # The database has responded.
+                    self._responded, self._is_silent = lane.proven, False
             del jobs  # They have their results.
         lane.close()
         self._leave(lane, queue, failure)
@@ -233,12 +239,10 @@ class Lanes:
 
     def _connect(self, lane: Lane) -> Exception | None:
         """Open the connection of a lane, or return why this is not possible."""
-        lane.began, lane.is_connecting = time.monotonic(), True
         try:
-            lane.connection()
+            lane.connect()
         except Exception as error:  # noqa: BLE001  # The callers get it.
             return error
-        lane.proven, lane.is_connecting = time.monotonic(), False
         return None
 
     def _leave(self, lane: Lane, queue: WaitingJobs, failure: Exception | None) -> None:
@@ -256,10 +260,10 @@ class Lanes:
                     self._next_start = now + Limits.attempt
             self._start_lane(now)
         if failed and failure and not (self.others and self.others.take_over(failed)):
-            reason = StoreUnavailable(self._failures.describe(failure))
+            reason = StoreUnavailable(self._database.describe(failure))
             reason.__cause__ = failure
             for job in failed:
-                job.finish(self._failures.explain(reason, job.statements.table))
+                job.finish(self._database.explain(reason))
 
     def take_over(self, jobs: list[Job]) -> bool:
         """Execute jobs of lanes that cannot connect, and return whether this is possible.
@@ -285,60 +289,99 @@ class Lanes:
             self._queue.put(job)
         queue.put(None)
 
-    # What a lane does with its jobs
 
-    def _execute(self, lane: Lane, jobs: list[Job]) -> None:
-        """Execute a job or a group of adds, and note whether the database has responded."""
-        lane.began = now = time.monotonic()
-        lane.jobs = jobs = [job for job in jobs if job.expires > now]
-        try:
-            if jobs and isinstance(jobs[0], Add):
-                self._add(lane, cast(list[Add], jobs))
-            elif jobs:
-                attempt = partial(self._try, lane, jobs[0], jobs[0].run)
-                jobs[0].result = self._failures.retry(attempt, jobs[0].expires)
-                jobs[0].finish()
-            has_responded = bool(jobs)
-        except Exception as error:  # noqa: BLE001  # The callers get it.
-            for job in jobs:
-                job.finish(self._failures.explain(error, job.statements.table))
-            has_responded = self._failures.is_response(error)
-        if has_responded:
-            self._responded = lane.proven = time.monotonic()
-            self._is_silent = False
-        lane.jobs = []
+class OwnConnections:
+    """The connections of a store that has an engine of its own. Lanes hold them.
 
-    def _add(self, lane: Lane, adds: list[Add]) -> None:
-        """Insert the plants of adds, which have different ids."""
-        # In the order of the ids, so that groups cannot deadlock.
-        plants = sorted([add.plant for add in adds])
-        insert = partial(adds[0].statements.insert, plants=plants)
-        attempt, is_alone = partial(self._try, lane, adds[0], insert), len(adds) == 1
-        try:
-            added, existing = self._failures.retry(attempt, adds[0].expires if is_alone else 0)
-        except Exception as error:
-            if is_alone or not self._failures.database.is_rolled_back(error):
-                raise
-            added, existing = (), ()
-        for add in adds:
-            if add.plant.id in added:
-                add.finish()
-            elif add.plant.id in existing:
-                add.finish(PlantExists(add.plant.id))
-            elif is_alone:
-                add.finish(dropped(add.statements.table))
-            else:
-                add.is_alone = True
-                self._put([add])
+    :param timeout: the seconds that a job may take.
+    :param connections: the maximum number of connections to a server.
+    """
 
-    def _try(self, lane: Lane, job: Job, run: Run[_T]) -> _T:
-        """Execute a function, and close the connection after an error that may have broken it."""
-        connection = lane.connection()
+    def __init__(self, database: Database, timeout: float, connections: int) -> None:
+        self.engine = database.engine
+        self.timeout = timeout
+        self._database, self._connections = database, connections
+        event.listen(self.engine, "connect", partial(note_socket, database), insert=True)
+        self.after_fork()
+
+    def add(self, plant: Plant) -> None:
+        """Insert a plant, and return when the database has committed it.
+
+        :raises PlantExists: if a plant with its id exists.
+        :raises StoreUnavailable: for every error of the database, and after the deadline.
+        """
+        self._writing.call(Add(self._expires(), plant))
+
+    def call(self, run: Run[_T], *, writes: bool = False) -> _T:
+        """Execute a function with a connection, and return its result.
+
+        :param writes: whether it changes the database.
+        :raises StoreUnavailable: for every error of the database, and after the deadline.
+        """
+        lanes = self._writing if writes else self._reading
+        return cast(_T, lanes.call(Job(self._expires(), run)))
+
+    @contextmanager
+    def session(self) -> Iterator[Session]:
+        """Provide a function that executes functions with one connection, each of them once.
+
+        :raises StoreUnavailable: for every error of the database, and after the deadline.
+        """
+        database = self._database
+        if database.one_writer:  # SQLite runs in this process: no lane is needed.
+            with database.explained(self.engine.connect) as connection:
+                database.watch(connection)
+                yield partial(database.step, connection)
+            return
+        lanes, used = self._lanes(1, 1, math.inf), list[Connection]()
+
+        def once(run: Run[_T], connection: Connection) -> _T:
+            used.append(connection)
+            if connection is not used[0]:
+                raise StoreUnavailable(_CONNECTION_LOST)
+            # An exception that has been explained is not taken for a conflict, and not repeated.
+            return database.explained(partial(run, connection))
+
         try:
-            return self._failures.checked(connection, run)
-        except Exception as error:
-            if connection.invalidated or self._failures.breaks_connection(error):
-                lane.abandon()  # The server may not respond to a rollback.
-            if not self._failures.database.is_conflict(error):
-                job.statements.is_checked = False
-            raise
+            yield lambda run: lanes.call(Job(self._expires(), partial(once, run)))
+        finally:
+            lanes.close()
+
+    def close(self) -> None:
+        """Close the connections, as :meth:`Lanes.close` does."""
+        self._writing.close()
+        self._reading.close()
+
+    def after_fork(self) -> None:
+        """Start without lanes: the threads of the parent process do not exist in this one."""
+        # Python keeps the stacks of those threads, and so their connections: none is closed here.
+        if self._database.one_writer:
+            # A file that is locked is not one that has failed. And another lane would not help.
+            silence = self.timeout - Limits.look
+            self._writing = self._lanes(1, 1, silence)
+            self._reading = self._lanes(_READING_FILE, _READING_FILE, silence)
+        else:
+            # By default, four write and eight read, and twelve of each kind while some are stuck.
+            most = self._connections // 2
+            self._writing = self._lanes(max(1, most // 3), most, Limits.silence)
+            self._reading = self._lanes(max(1, 2 * most // 3), most, Limits.silence)
+            self._writing.others, self._reading.others = self._reading, self._writing
+
+    def _lanes(self, usual: int, most: int, silence: float) -> Lanes:
+        return Lanes(self._engine_for, self._database, usual, most, silence)
+
+    def _engine_for(self, others_are_stuck: bool) -> Engine:
+        """Return the engine for a new lane.
+
+        With SQLAlchemy, each thread waits until the first connection of an engine is complete. If
+        it hangs, other lanes use another engine.
+        """
+        if others_are_stuck and self.engine.dialect.server_version_info is None:
+            self.engine = copy_engine(self.engine)
+        return self.engine
+
+    def _expires(self) -> float:
+        seconds = remaining(self.timeout)
+        if not seconds:
+            raise StoreUnavailable(_NO_TIME)
+        return time.monotonic() + seconds

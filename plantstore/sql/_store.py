@@ -1,17 +1,20 @@
 """Plants in a SQL database, through SQLAlchemy Core: one store for every engine."""
 
-from collections.abc import Iterable, Iterator
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TypeVar
-from weakref import finalize
+from weakref import finalize, ref
 
 from sqlalchemy import Connection, Engine, MetaData
 
 from ..stores.base import BulkStore, Plant, check_plant, int64_fault
-from ._executors import executor_of
 from ._imports import PAGE, WEIGHT, add_all
-from ._statements import Run, Statements
+from ._lanes import OwnConnections
+from ._site import SiteConnections
 from ._tables import TableMissing, define_table, table_missing
+from .databases import Run, database_of
 
 _T = TypeVar("_T")
 
@@ -43,12 +46,15 @@ class SQLStore(BulkStore):
                 "engine must be an SQLAlchemy Engine, such as db.engine,"
                 f" not {type(engine).__name__}"
             )
-        self._executor = executor_of(engine)
+        kind, own = database_of(engine), engine.get_execution_options().get("plantstore")
+        definition = define_table(table, MetaData() if metadata is None else metadata, engine)
+        self._database = kind(engine, definition, creates_table=metadata is None)
+        self._executor: OwnConnections | SiteConnections = (
+            OwnConnections(self._database, *own) if own else SiteConnections(self._database)
+        )
         # The threads of the executor do not end by themselves.
         finalize(self, self._executor.close)
-        definition = define_table(table, MetaData() if metadata is None else metadata, engine)
-        self._url = engine.url
-        self._statements = Statements(definition, self._executor.database, metadata is None)
+        _stores.add(ref(self, _stores.discard))
 
     def add(self, plant: Plant) -> None:
         """Store a new plant.
@@ -58,7 +64,7 @@ class SQLStore(BulkStore):
         :raises StoreMisconfigured: also if the plant violates a constraint of the site, or if a
             column of the site is too short.
         """
-        self._executor.add(self._statements, check_plant(plant))
+        self._executor.add(check_plant(plant))
 
     def add_all(self, plants: Iterable[Plant], *, skip_existing: bool = False) -> int:
         """Store all new plants, or none of them, in one transaction; return how many were added.
@@ -70,13 +76,14 @@ class SQLStore(BulkStore):
         :raises ValueError: if a plant is not valid.
         """
         valid = map(check_plant, plants)
-        return add_all(self._executor, self._statements, valid, skip_existing)
+        with self._executor.session() as execute:
+            return add_all(self._database, execute, valid, skip_existing)
 
     def get(self, id: int) -> Plant | None:
         """Return the plant with this id, or ``None`` if there is none."""
         if int64_fault(id):  # The driver of SQLite would raise OverflowError.
             return None
-        return self._execute(partial(self._statements.find, id=id), None)
+        return self._execute(partial(self._database.find, id=id), None)
 
     def replace(self, plant: Plant) -> None:
         """Replace the plant with the id of this one.
@@ -85,7 +92,7 @@ class SQLStore(BulkStore):
         :raises ValueError: if the plant is not valid.
         :raises StoreMisconfigured: as for :meth:`add`.
         """
-        run = partial(self._statements.replace, plant=check_plant(plant))
+        run = partial(self._database.replace, plant=check_plant(plant))
         if not self._execute(run, False, writes=True):
             raise KeyError(plant.id)
 
@@ -94,7 +101,7 @@ class SQLStore(BulkStore):
 
         :raises KeyError: if there is none.
         """
-        run = partial(self._statements.remove, id=id)
+        run = partial(self._database.remove, id=id)
         if int64_fault(id) or not self._execute(run, False, writes=True):
             raise KeyError(id)
 
@@ -106,7 +113,7 @@ class SQLStore(BulkStore):
             after = None
         size = PAGE // 8  # Small at first: names may be long.
         while True:
-            find = partial(self._statements.page, after=after, size=size, characters=WEIGHT)
+            find = partial(self._database.page, after=after, size=size, characters=WEIGHT)
             page, has_more = self._execute(find, (list[Plant](), False))
             yield from page
             if not has_more:
@@ -117,7 +124,7 @@ class SQLStore(BulkStore):
 
     def __len__(self) -> int:
         """Return the number of plants."""
-        return self._execute(self._statements.count, 0)
+        return self._execute(self._database.count, 0)
 
     def ping(self) -> None:
         """Check that the database responds and can be written, and the table if it exists.
@@ -125,9 +132,8 @@ class SQLStore(BulkStore):
         Nothing is written. So the permission to write to the table is not checked.
         """
         self.get(0)
-        database = self._executor.database
-        if not database.is_new(self._url):
-            self._executor.call(self._statements, database.check_writable)
+        if not self._is_new():
+            self._executor.call(self._database.check_writable)
 
     def close(self) -> None:
         """Close the idle connections of the store. Those of a site stay open."""
@@ -138,17 +144,47 @@ class SQLStore(BulkStore):
 
         :param without_table: the result if the store has not created its table yet.
         """
-        statements = self._statements
+        database = self._database
 
         def execute(connection: Connection) -> _T:
-            statements.prepare(connection, to_add=False)
+            database.prepare(connection, to_add=False)
             return run(connection)
 
         try:
-            if not statements.is_checked and self._executor.database.is_new(self._url):
-                raise table_missing(statements.table)
-            return self._executor.call(statements, execute, writes=writes)
+            if not database.is_checked and self._is_new():
+                raise table_missing(database.table)
+            return self._executor.call(execute, writes=writes)
         except TableMissing:
-            if statements.creates_table:
+            if database.creates_table:
                 return without_table
             raise
+
+    def _is_new(self) -> bool:
+        return self._database.is_new(self._database.engine.url)
+
+    # A fork
+
+    def _before_fork(self) -> None:
+        # With an inherited connection, SQLite misjudges its locks: a log in use is deleted.
+        if self._database.one_writer:
+            self._executor.close()
+
+    def _after_fork(self) -> None:
+        self._executor.after_fork()
+
+
+# The stores of this process. Each operation on the set is atomic: a fork may occur at any time.
+_stores = set[ref[SQLStore]]()
+
+
+def _for_each(function: Callable[[SQLStore], None]) -> None:
+    for known in [*_stores]:
+        if (store := known()) is not None:
+            function(store)
+
+
+if sys.platform != "win32":  # pragma: no branch
+    os.register_at_fork(
+        before=partial(_for_each, SQLStore._before_fork),  # noqa: SLF001
+        after_in_child=partial(_for_each, SQLStore._after_fork),  # noqa: SLF001
+    )

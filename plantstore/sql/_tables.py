@@ -1,18 +1,53 @@
-"""The table of plants: its definition, and the check that a table is as defined."""
+"""The table of plants: its columns, its definition, and the check that a table is as defined."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Engine, MetaData, Table, Text, exc, inspect, text
+from sqlalchemy import (
+    VARCHAR,
+    BigInteger,
+    Column,
+    Connection,
+    Engine,
+    MetaData,
+    Table,
+    Text,
+    exc,
+    inspect,
+    text,
+)
+from sqlalchemy.dialects.mysql import LONGTEXT
 from sqlalchemy.engine.interfaces import ReflectedColumn
 
 from ..stores.base import Plant, StoreMisconfigured
 from ..text import one_line
-from ._columns import make_columns
-from .databases import Database, misconfigured
+
+# In MySQL and MariaDB, TEXT is limited to 65,535 bytes.
+_TEXT = Text().with_variant(LONGTEXT(charset="utf8mb4"), "mysql", "mariadb")
 
 
 class TableMissing(StoreMisconfigured):
     """The table does not exist. The store may create it, or has no plants."""
+
+
+class Requirements(NamedTuple):
+    """What a kind of database requires of the table."""
+
+    #: The types of the column id, and those of the columns name and tag.
+    id_type: type[Any] = BigInteger
+    text_types: tuple[type[Any], ...] = (Text, VARCHAR)
+    #: What else can be wrong, with a query that returns a row if it is wrong. They are executed
+    #: also if the table is missing.
+    faults: Mapping[str, str] = {}
+
+
+def make_columns() -> list[Column[Any]]:
+    """Return a new column for each field of a plant, the same for every database."""
+    return [
+        Column("id", BigInteger, primary_key=True, autoincrement=False),
+        Column("name", _TEXT, nullable=False),
+        Column("tag", _TEXT),
+    ]
 
 
 def define_table(name: str, metadata: MetaData, engine: Engine) -> Table:
@@ -57,7 +92,7 @@ def create_table(connection: Connection, table: Table) -> None:
         # Another worker has created the table since the check.
 
 
-def check_table(connection: Connection, table: Table, database: Database) -> None:
+def check_table(connection: Connection, table: Table, required: Requirements) -> None:
     """Check that a table loses and changes no plant.
 
     The table may have other columns too. What a constraint or a trigger refuses, the database
@@ -66,9 +101,9 @@ def check_table(connection: Connection, table: Table, database: Database) -> Non
     :raises TableMissing: if it does not exist.
     :raises StoreMisconfigured: if it loses or changes plants. The message says why.
     """
-    problems = [*_database_faults(connection, table, database)]
+    problems = [*_database_faults(connection, table, required.faults)]
     try:
-        problems += _faults(connection, table, database)
+        problems += _faults(connection, table, required)
     except exc.NoSuchTableError:
         if not problems:
             raise table_missing(table) from None
@@ -86,16 +121,27 @@ def table_missing(table: Table) -> TableMissing:
     )
 
 
-def _database_faults(connection: Connection, table: Table, database: Database) -> Iterator[str]:
+def misconfigured(table: Table, problem: str) -> StoreMisconfigured:
+    """Return the exception for a table that cannot store plants."""
+    return StoreMisconfigured(f"table {table.name}: {problem}")
+
+
+def dropped(table: Table) -> StoreMisconfigured:
+    """Return the exception for a table that has not kept a new plant."""
+    return misconfigured(table, "a rule, a trigger or a constraint drops plants")
+
+
+def _database_faults(
+    connection: Connection, table: Table, faults: Mapping[str, str]
+) -> Iterator[str]:
     values = {"schema": connection.schema_for_object(table), "table": table.name}
-    checks = database.table_checks
     # One statement, because each takes a round trip.
-    query = ", ".join(f"EXISTS ({check})" for check in checks.values())
-    found = connection.execute(text(f"SELECT {query}"), values).one()
-    yield from (problem for problem, is_found in zip(checks, found, strict=True) if is_found)
+    queries = ", ".join(f"EXISTS ({query})" for query in faults.values())
+    found = connection.execute(text(f"SELECT {queries}"), values).one()
+    yield from (problem for problem, is_found in zip(faults, found, strict=True) if is_found)
 
 
-def _faults(connection: Connection, table: Table, database: Database) -> Iterator[str]:
+def _faults(connection: Connection, table: Table, required: Requirements) -> Iterator[str]:
     found = _columns(connection, table) or _columns(connection, table)
     columns = {column["name"]: column for column in found}
     missing = {*Plant._fields} - {*columns}
@@ -107,14 +153,14 @@ def _faults(connection: Connection, table: Table, database: Database) -> Iterato
     if key != ["id"]:
         yield "its primary key must be the column id alone"
     id = columns["id"]["type"]
-    if not isinstance(id, database.id_type) or getattr(id, "unsigned", False):
+    if not isinstance(id, required.id_type) or getattr(id, "unsigned", False):
         yield "the column id must be a signed BIGINT"
     for name in Plant._fields[1:]:
         column, definition = columns[name], table.c[name]
-        is_text = isinstance(column["type"], database.text_types)
+        is_text = isinstance(column["type"], required.text_types)
         has_limit = getattr(column["type"], "length", None) is not None
         if isinstance(definition.type, Text) and (has_limit or not is_text):
-            yield f"the column {name} must be {database.text_types[0].__name__.upper()}"
+            yield f"the column {name} must be {required.text_types[0].__name__.upper()}"
         if definition.nullable and not column["nullable"]:
             yield f"the column {name} must be nullable"
 

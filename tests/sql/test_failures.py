@@ -63,7 +63,7 @@ def test_fault_is_a_500_with_its_traceback(
         store.add_all([])
         client = make_site(store=store).test_client()
         with monkeypatch.context() as patch:
-            patch.setattr(_database, "_insert", lambda _, marker, *__: statement.format(marker))
+            patch.setattr(_database, "_insertion", lambda _, marker, *__: statement.format(marker))
             check_error(create(client, ROSE), 50001)
         assert "Traceback" in caplog.text
         store.add(ROSE_PLANT)
@@ -82,7 +82,7 @@ def test_prepared_statements_that_are_outdated(place: Place, opened_by: str, cha
             store.get(id)
         for writes in (False, True):
             run = lambda connection: connection.exec_driver_sql(hidden)  # noqa: E731
-            store._executor.call(store._statements, run, writes=writes)  # noqa: SLF001
+            store._executor.call(run, writes=writes)  # noqa: SLF001
         for id in range(20):
             assert store.get(id) == Plant(id, "Rose")
             store.add(Plant(100 + id, "Lily"))

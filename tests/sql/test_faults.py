@@ -285,8 +285,8 @@ def test_no_thread(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
             with pytest.raises(StoreUnavailable, match="cannot start a thread"):
                 store.add(ROSE_PLANT)
         store.add(ROSE_PLANT)
-        executor, statements = own_connections(store), store._statements  # noqa: SLF001
-        with started(lambda: executor.call(statements, hold)) as (holding,):
+        executor = own_connections(store)
+        with started(lambda: executor.call(hold)) as (holding,):
             assert reading.wait(LIMIT)
             monkeypatch.setattr(Thread, "start", fail)
             Timer(0.2, go_on.set).start()

@@ -111,7 +111,7 @@ def test_new_connection_ends_silence(store: SQLStore, gate: Proxy) -> None:
 def hold(store: SQLStore, go_on: Event, *, writes: bool = False) -> None:
     """Execute an operation that lasts until an event."""
     wait = lambda _: go_on.wait(LIMIT)  # noqa: E731
-    own_connections(store).call(store._statements, wait, writes=writes)  # noqa: SLF001
+    own_connections(store).call(wait, writes=writes)
 
 
 def test_operation_that_takes_longer_is_no_outage(store: SQLStore, limit: Limit) -> None:

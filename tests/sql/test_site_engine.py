@@ -16,7 +16,6 @@ from sqlalchemy import Connection, Engine, MetaData, create_engine, event, inspe
 from sqlalchemy.pool import NullPool, StaticPool
 
 from plantstore import Plant, PlantExists, SQLStore, StoreMisconfigured, StoreUnavailable
-from plantstore.sql import _executors
 from plantstore.stores.deadline import deadline
 from tests.support.databases import MODES, SERVERS, Place, only
 from tests.support.serving import LIMIT
@@ -246,7 +245,7 @@ def test_in_memory_database_of_a_site_is_not_lost(options: dict[str, Any]) -> No
     assert list(store) == [ROSE_PLANT, LILY]
     assert inspect(engine).get_table_names() == ["others", "plants"]
     store.close()
-    _executors._after_fork()  # noqa: SLF001
+    store._after_fork()  # noqa: SLF001
     assert list(store) == [ROSE_PLANT, LILY]
     engine.dispose()
 

@@ -13,7 +13,6 @@ import pytest
 from sqlalchemy import Engine, event, text
 
 from plantstore import Plant, PlantExists, SQLStore, StoreUnavailable
-from plantstore.sql import _executors
 from tests.support.databases import SERVERS, Place, only, postgresql
 from tests.support.serving import LIMIT, ROOT
 from tests.support.sites import LILY, ROSE_PLANT
@@ -139,7 +138,7 @@ from plantstore import Plant, SQLStore, open_store
 store = open_store(url) if engine is None else SQLStore(engine)
 def sessions(query):
     run = lambda connection: {*connection.exec_driver_sql(query).scalars()}
-    call = partial(store._executor.call, store._statements, run)
+    call = partial(store._executor.call, run)
     return call(writes=True) | call(writes=False)
 store.add(Plant(-1, ""))
 before = sessions(own)
@@ -166,13 +165,13 @@ SESSION = {
 def test_fork_shares_no_connection(place: Place, store: SQLStore, opened_by: str) -> None:
     """After a fork, parent and child can use the store. The child ends no session of its parent."""
     url = place.url if opened_by == "url" else place.site_url
-    queries = SESSION[store._url.get_backend_name()]  # noqa: SLF001
+    queries = SESSION[store._database.engine.url.get_backend_name()]  # noqa: SLF001
     command = [sys.executable, "-W", "ignore", "-c", FORK, url, opened_by, *queries]
     subprocess.run(command, cwd=ROOT, check=True, timeout=LIMIT)
     assert len(store) == 202
     # Coverage does not see the child process, so this process becomes the child.
-    _executors._before_fork()  # noqa: SLF001
-    _executors._after_fork()  # noqa: SLF001
+    store._before_fork()  # noqa: SLF001
+    store._after_fork()  # noqa: SLF001
     assert len(store) == 202
 
 
@@ -184,7 +183,9 @@ def test_default_timeout_of_sockets(store: SQLStore) -> None:
     try:
         store.add(ROSE_PLANT)
         # The server responds some time after the store has begun to wait for it.
-        sleep = {"postgresql": "pg_sleep", "mysql": "SLEEP"}[store._url.get_backend_name()]  # noqa: SLF001
+        sleep = {"postgresql": "pg_sleep", "mysql": "SLEEP"}[
+            store._database.engine.url.get_backend_name()
+        ]  # noqa: SLF001
         assert ask(store, f"SELECT {sleep}(0.2)") is not None
     finally:
         socket.setdefaulttimeout(before)

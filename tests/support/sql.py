@@ -11,8 +11,8 @@ import pytest
 from sqlalchemy import Connection, Engine, Text, create_engine, event, exc, make_url, text
 
 from plantstore import Plant, SQLStore, StoreUnavailable, open_store
-from plantstore.sql._columns import make_columns
-from plantstore.sql._executors import OwnConnections
+from plantstore.sql._lanes import OwnConnections
+from plantstore.sql._tables import make_columns
 from tests.support.databases import Place
 from tests.support.serving import LIMIT, Gunicorn, post
 from tests.support.sites import LILY
@@ -141,8 +141,7 @@ def statements_of(store: SQLStore) -> Iterator[list[str]]:
 
 def ask(store: SQLStore, query: str) -> Any:
     """Return the first value of a query that a connection of the store executes."""
-    executor, statements = store._executor, store._statements  # noqa: SLF001
-    return executor.call(statements, lambda it: it.exec_driver_sql(query).scalar())
+    return store._executor.call(lambda it: it.exec_driver_sql(query).scalar())  # noqa: SLF001
 
 
 def call_all(*calls: Callable[[], Any]) -> list[BaseException | None]:

@@ -1,4 +1,4 @@
-"""The kinds of databases: one entry for each, with everything in which it differs."""
+"""The kinds of databases: one class for each, with everything in which it differs."""
 
 import re
 from contextlib import suppress
@@ -6,7 +6,7 @@ from urllib.parse import parse_qsl, unquote
 
 from sqlalchemy import URL, Engine, exc, make_url
 
-from ._database import Added, Database, close, copy_engine, driver_of, dropped, misconfigured
+from ._database import Added, Database, Run, Session, close, copy_engine, driver_of
 from ._mysql import MySQL
 from ._options import shown
 from ._postgresql import PostgreSQL
@@ -15,15 +15,15 @@ from ._sqlite import SQLite, file_of
 __all__ = [
     "Added",
     "Database",
+    "Run",
+    "Session",
     "close",
     "copy_engine",
     "database_of",
     "driver_of",
-    "dropped",
     "file_of",
     "is_new",
     "make_engine",
-    "misconfigured",
     "public_url",
 ]
 
@@ -32,16 +32,16 @@ __all__ = [
 _CREDENTIALS = re.compile(r"[^:/?#@\[\]]*(:(?![0-9]*[/?#])[^@]*)?@[^@]*")
 
 # The databases by their name in a URL, which is also the name of SQLAlchemy's dialect.
-_DATABASES: dict[str, Database] = {
-    "sqlite": SQLite(),
-    "postgresql": PostgreSQL(),
-    "mysql": MySQL(),
+_DATABASES: dict[str, type[Database]] = {
+    "sqlite": SQLite,
+    "postgresql": PostgreSQL,
+    "mysql": MySQL,
 }
 _DATABASES |= {"postgres": _DATABASES["postgresql"], "mariadb": _DATABASES["mysql"]}
 
 
-def database_of(engine: Engine) -> Database:
-    """Return the database of an engine.
+def database_of(engine: Engine) -> type[Database]:
+    """Return the kind of an engine's database.
 
     :raises ValueError: if SQLStore does not know it.
     """

@@ -1,20 +1,34 @@
 """The interface of a database: everything in which one database differs from another."""
 
-import re
-from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+import random
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
-from sqlalchemy import NullPool, Table, Update, create_engine, exc, select, update
-from sqlalchemy.engine import URL, Connection, Engine
-from sqlalchemy.types import VARCHAR, BigInteger, Text
+from sqlalchemy import (
+    URL,
+    Connection,
+    Engine,
+    NullPool,
+    Table,
+    Update,
+    bindparam,
+    create_engine,
+    delete,
+    exc,
+    func,
+    select,
+    update,
+)
 
-from ...stores.base import Plant, StoreMisconfigured
+from ...stores.base import Plant
 from ...stores.deadline import Limits
-from ...text import one_line
+from .._tables import Requirements, check_table, create_table, dropped
+from ._errors import Errors
 
 # The maximum number of connections of a process to a server, by default.
 _CONNECTIONS = 24
@@ -23,45 +37,49 @@ COLUMNS = ", ".join(Plant._fields)
 #: The ids of plants that were inserted, and the ids that exist.
 Added = tuple[Collection[int], Collection[int]]
 
-# The errors of a driver that refuses a statement of ours before the database has it.
-_DRIVER_ERRORS = (exc.DataError, exc.NotSupportedError, exc.ProgrammingError)
+_T = TypeVar("_T")
+#: A function to execute with a connection.
+Run = Callable[[Connection], _T]
+#: Executes functions with one connection.
+Session = Callable[[Run[Any]], Any]
 
 
-class Database(ABC):
-    """What the stores need to know of a database. There is one object for each kind.
+class Database(Errors):
+    """The table of a store, and the statements on it, which are given a connection.
 
     Each statement on a connection is a transaction, unless a method says otherwise.
+
+    :param creates_table: whether an add creates the table if it is missing.
     """
 
     #: Whether only one connection at a time can write.
     one_writer: ClassVar[bool] = False
-    #: The types of the column id, and those of the columns name and tag.
-    id_type: ClassVar[type[Any]] = BigInteger
-    text_types: ClassVar[tuple[type[Any], ...]] = (Text, VARCHAR)
-    #: What else can be wrong with a table, with a query that returns a row if it is wrong. They
-    #: are executed also if the table is missing.
-    table_checks: ClassVar[Mapping[str, str]] = {}
+    requirements: ClassVar[Requirements] = Requirements()
 
-    # How the codes of errors begin: of those after which a job can be repeated, of those of them
-    # after which another server may execute it, of others that end by themselves, or with an
-    # outage, of those that leave it unknown whether a transaction was committed, and of errors in
-    # our own statements.
-    conflicts: ClassVar[tuple[str, ...]] = ()
-    unready: ClassVar[tuple[str, ...]] = ()
-    transient: ClassVar[tuple[str, ...]] = ()
-    unknown: ClassVar[tuple[str, ...]] = ()
-    faults: ClassVar[tuple[str, ...]] = ()
+    def __init__(self, engine: Engine, table: Table, *, creates_table: bool = False) -> None:
+        super().__init__(engine, table)
+        self.creates_table = creates_table
+        #: Whether the table has been checked since the last error.
+        self.is_checked = False
+        # When an add checks it again. Another client may change it.
+        self._next_check = 0.0
+        # Built once, and not for each read.
+        self._select = select(*(table.c[name] for name in Plant._fields))
+        self._select_one = self._select.where(table.c.id == bindparam("id"))
+        self._delete = delete(table).where(table.c.id == bindparam("id"))
 
     # Connections
 
+    @staticmethod
     @abstractmethod
-    def make_engine(self, url: URL) -> Engine:
+    def make_engine(url: URL) -> Engine:
         """Return an engine that commits each statement.
 
         :raises ValueError: if an option of the URL is unknown or invalid. The message names it.
         """
 
-    def is_new(self, url: URL) -> bool:
+    @staticmethod
+    def is_new(url: URL) -> bool:
         """Return whether the first connection would create the database. Only SQLite does that."""
         return False
 
@@ -79,9 +97,103 @@ class Database(ABC):
     def check_writable(self, connection: Connection) -> None:
         """Raise an exception if the database accepts no changes. This changes nothing."""
 
+    # Jobs
+
+    def execute(self, connection: Connection, run: Run[_T]) -> _T:
+        """Execute a function with a connection, and check that its commits are durable.
+
+        After an error that is no conflict, the table is checked again.
+
+        :raises StoreUnavailable: if a commit is not durable.
+        """
+        try:
+            try:
+                return run(connection)
+            finally:
+                if not connection.invalidated:
+                    self.check_commits(connection)
+        except BaseException as error:  # The thread may have been interrupted.
+            if not self.is_conflict(error):
+                self.is_checked = False
+            raise
+
+    def step(self, connection: Connection, run: Run[_T]) -> _T:
+        """Do the same. If it fails, raise the exception that a caller gets."""
+        return self.explained(partial(self.execute, connection, run))
+
+    def retry(self, attempt: Callable[[], _T], expires: float) -> _T:
+        """Call a function, and repeat it after conflicts, as long as there is time.
+
+        If its prepared statements are outdated, it is repeated once, on a new connection.
+        """
+        attempts = 0
+        while True:
+            attempts += 1
+            try:
+                return attempt()
+            except exc.DBAPIError as error:
+                pause = random.uniform(0, Limits.pause * attempts)  # noqa: S311
+                is_late = time.monotonic() + pause + Limits.last_attempt > expires
+                is_outdated = attempts == 1 and self.is_outdated(error)
+                if is_late or not (is_outdated or self.is_conflict(error)):
+                    raise
+            time.sleep(pause)
+
+    def prepare(self, connection: Connection, *, to_add: bool) -> None:
+        """Check the table at the first use, after an error, and each minute by one add.
+
+        :param to_add: whether a missing table may be created.
+        :raises TableMissing: if the table does not exist.
+        :raises StoreMisconfigured: if the table cannot store every plant.
+        """
+        now = time.monotonic()
+        if not self.is_checked or (to_add and now > self._next_check):
+            self._next_check = now + Limits.table_check
+            if to_add and self.creates_table:
+                create_table(connection, self.table)
+            check_table(connection, self.table, self.requirements)
+            self.is_checked = True
+
+    # Reads
+
+    def find(self, connection: Connection, id: int) -> Plant | None:
+        """Return the plant with this id, or ``None`` if there is none."""
+        row = connection.execute(self._select_one, {"id": id}).one_or_none()
+        return None if row is None else Plant(*row)
+
+    def page(
+        self, connection: Connection, after: int | None, size: int, characters: int
+    ) -> tuple[list[Plant], bool]:
+        """Return the first plants in the order of their ids, and whether there may be more.
+
+        :param after: an id. Only plants with a greater id are returned, unless it is ``None``.
+        :param size: the maximum number of plants.
+        :param characters: when the plants have more characters, no other one is read.
+        """
+        ordered = self._select.order_by(self.table.c.id).limit(size)
+        if after is not None:
+            ordered = ordered.where(self.table.c.id > after)
+        plants = []
+        with connection.execute(ordered) as rows:
+            for row in rows:
+                plants.append(Plant(*row))
+                characters -= plants[-1].characters
+                if characters < 0:
+                    return plants, True
+        return plants, len(plants) == size
+
+    def count(self, connection: Connection) -> int:
+        """Return the number of plants."""
+        return connection.execute(select(func.count()).select_from(self.table)).scalar_one()
+
     # Changes
 
-    def insert(self, connection: Connection, table: Table, plants: Sequence[Plant]) -> Added:
+    def add(self, connection: Connection, plants: Sequence[Plant]) -> Added:
+        """Check the table if it is time, and insert plants as :meth:`insert` does."""
+        self.prepare(connection, to_add=True)
+        return self.insert(connection, plants)
+
+    def insert(self, connection: Connection, plants: Sequence[Plant]) -> Added:
         """Insert those of the plants whose ids do not exist, in one transaction.
 
         If the database refuses one of the plants, none is inserted.
@@ -90,13 +202,13 @@ class Database(ABC):
         :returns: the ids. That of a plant that the database has dropped is in none of them.
         """
         try:
-            self._insert_atomically(connection, table, plants)
+            self._insert_atomically(connection, plants)
         except exc.IntegrityError:
             with self.transaction(connection):
-                return self.insert_locked(connection, table, plants)
+                return self.insert_locked(connection, plants)
         return {plant.id for plant in plants}, ()
 
-    def insert_locked(self, connection: Connection, table: Table, plants: Sequence[Plant]) -> Added:
+    def insert_locked(self, connection: Connection, plants: Sequence[Plant]) -> Added:
         """Do the same in the transaction in progress.
 
         The ids that exist are read by a statement that locks them, so no replica answers it, and
@@ -105,12 +217,12 @@ class Database(ABC):
         new: Sequence[Plant] = plants
         refusal: exc.IntegrityError | None = None
         while True:
-            existing = self._existing(connection, table, [plant.id for plant in new])
+            existing = self._existing(connection, new)
             if refusal is not None and not existing:
                 raise refusal  # It has another reason than an id.
             new = [plant for plant in new if plant.id not in existing]
             try:
-                self._insert_all(connection, table, new)
+                self._insert_all(connection, new)
                 break
             except exc.IntegrityError as error:  # Another client has just added one of them.
                 refusal = error
@@ -121,42 +233,52 @@ class Database(ABC):
         """Provide a transaction, and commit it."""
         raise NotImplementedError
 
-    def _insert_atomically(
-        self, connection: Connection, table: Table, plants: Sequence[Plant]
-    ) -> None:
-        self._insert_all(connection, table, plants)  # A statement is a transaction.
+    def _insert_atomically(self, connection: Connection, plants: Sequence[Plant]) -> None:
+        self._insert_all(connection, plants)  # A statement is a transaction.
 
-    def _insert_all(self, connection: Connection, table: Table, plants: Sequence[Plant]) -> None:
+    def _insert_all(self, connection: Connection, plants: Sequence[Plant]) -> None:
         if plants:
-            statement = insert_statement(connection, table, len(plants))
+            statement = self._insertion(connection, len(plants))
             values = tuple(chain(*plants))
             if connection.exec_driver_sql(statement, values).rowcount != len(plants):
-                raise dropped(table)
+                raise dropped(self.table)
 
-    def _existing(self, connection: Connection, table: Table, ids: Collection[int]) -> set[int]:
-        found = select(table.c.id).where(table.c.id.in_(ids)).with_for_update(read=True)
+    def _insertion(self, connection: Connection, rows: int, clause: str = "") -> str:
+        """Return a statement that inserts plants. Their fields are its parameters."""
+        marker = "?" if connection.dialect.paramstyle == "qmark" else "%s"
+        return _insertion(name_of(connection, self.table), marker, rows, clause)
+
+    def _existing(self, connection: Connection, plants: Sequence[Plant]) -> set[int]:
+        id = self.table.c.id
+        found = select(id).where(id.in_([plant.id for plant in plants])).with_for_update(read=True)
         return {*connection.execute(found).scalars()}
 
-    def replace(self, connection: Connection, table: Table, plant: Plant) -> bool:
+    def replace(self, connection: Connection, plant: Plant) -> bool:
         """Replace the plant with the id of this one, and return whether there was one."""
-        return connection.execute(self._replacement(table, plant)).rowcount != 0
+        return connection.execute(self._replacement(plant)).rowcount != 0
 
-    def _replacement(self, table: Table, plant: Plant) -> Update:
+    def _replacement(self, plant: Plant) -> Update:
         fields = plant._asdict()
-        return update(table).where(table.c.id == fields.pop("id")).values(fields)
+        return update(self.table).where(self.table.c.id == fields.pop("id")).values(fields)
+
+    def remove(self, connection: Connection, id: int) -> bool:
+        """Remove the plant with this id, and return whether there was one."""
+        return connection.execute(self._delete, {"id": id}).rowcount != 0
+
+    # Imports
 
     @abstractmethod
-    def begin_import(self, connection: Connection, table: Table) -> bool:
+    def begin_import(self, connection: Connection) -> bool:
         """Begin an import on a connection that nothing else uses until it is closed.
 
         Return False if another import into the table is in progress.
         """
 
-    def import_batch(self, connection: Connection, table: Table, plants: Sequence[Plant]) -> Added:
+    def import_batch(self, connection: Connection, plants: Sequence[Plant]) -> Added:
         """Add plants to an import. The result is that of :meth:`insert`."""
-        return self.insert_locked(connection, table, plants)
+        return self.insert_locked(connection, plants)
 
-    def finish_import(self, connection: Connection, table: Table, skip_existing: bool) -> int:
+    def finish_import(self, connection: Connection, skip_existing: bool) -> int:
         """Commit an import, and return how many of its plants have come to exist meanwhile.
 
         :param skip_existing: whether such plants are skipped.
@@ -164,66 +286,6 @@ class Database(ABC):
         """
         connection.exec_driver_sql("COMMIT")
         return 0
-
-    # Errors
-
-    @abstractmethod
-    def code(self, error: Exception) -> str:
-        """Return the code that the database has given an error, or an empty string."""
-
-    def is_conflict(self, error: BaseException | None) -> bool:
-        """Return whether a job was rolled back because of a concurrent transaction."""
-        return isinstance(error, exc.DBAPIError) and self.code(error).startswith(self.conflicts)
-
-    def is_transient(self, error: Exception) -> bool:
-        """Return whether a job may succeed later, although nobody changes the database."""
-        code = self.code(error)
-        return not code or code.startswith((*self.conflicts, *self.transient))
-
-    def is_rolled_back(self, error: Exception) -> bool:
-        """Return whether a group of adds was certainly rolled back, so that each is added alone."""
-        if isinstance(error, exc.DBAPIError):
-            code = self.code(error)
-            return bool(code) and not (
-                error.connection_invalidated or code.startswith(self.unknown)
-            )
-        return isinstance(error, StoreMisconfigured)
-
-    def is_fault(self, error: Exception) -> bool:
-        """Return whether a statement of ours is wrong. Drivers find some of these errors."""
-        code = self.code(error)
-        return code.startswith(self.faults) or (not code and isinstance(error, _DRIVER_ERRORS))
-
-    def is_outdated(self, error: exc.DBAPIError) -> bool:
-        """Return whether a statement was prepared for a table that has changed since."""
-        return False
-
-    def describe(self, error: Exception, url: URL) -> str:
-        """Return the message of an error in one line, with what an operator needs to know.
-
-        It has no values of a plant.
-        """
-        message = self.message(error)
-        if self.code(error):
-            # PostgreSQL repeats them after the first line, MySQL and MariaDB in "Duplicate entry
-            # '...' for key", and in "Incorrect string value: '...' for column".
-            message = re.sub("(entry|value:) '.*' for ", r"\1 for ", message, flags=re.DOTALL)
-            message = message.partition("\n")[0]
-        return one_line(message)
-
-    def message(self, error: Exception) -> str:
-        """Return the message of the driver."""
-        return str(getattr(error, "orig", None) or error)
-
-
-def misconfigured(table: Table, problem: str) -> StoreMisconfigured:
-    """Return the exception for a table that cannot store plants."""
-    return StoreMisconfigured(f"table {table.name}: {problem}")
-
-
-def dropped(table: Table) -> StoreMisconfigured:
-    """Return the exception for a table that has not kept a new plant."""
-    return misconfigured(table, "a rule, a trigger or a constraint drops plants")
 
 
 def driver_of(connection: Connection) -> Any:
@@ -245,14 +307,8 @@ def name_of(connection: Connection, table: Table) -> str:
     return f"{quote(schema)}.{quote(table.name)}" if schema else quote(table.name)
 
 
-def insert_statement(connection: Connection, table: Table, rows: int, clause: str = "") -> str:
-    """Return a statement that inserts plants, and ends by a clause. The fields are parameters."""
-    marker = "?" if connection.dialect.paramstyle == "qmark" else "%s"
-    return _insert(name_of(connection, table), marker, rows, clause)
-
-
 @lru_cache(1000)
-def _insert(table: str, marker: str, rows: int, clause: str) -> str:
+def _insertion(table: str, marker: str, rows: int, clause: str) -> str:
     # SQLAlchemy would compile a statement with several rows each time.
     row = f"({', '.join([marker] * len(Plant._fields))})"
     values = ", ".join([row] * rows)

@@ -3,10 +3,10 @@
 import os
 import socket
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, Table, event, func, text
 from sqlalchemy.dialects.mysql import LONGTEXT
@@ -14,7 +14,8 @@ from sqlalchemy.util import asbool
 
 from ...stores.base import Plant
 from ...stores.deadline import Limits
-from ._database import Database, misconfigured, name_of, own_engine
+from .._tables import Requirements, misconfigured
+from ._database import Database, name_of, own_engine
 from ._options import between, convert, one_of
 
 # The condition for the table in the tables and columns of information_schema.
@@ -80,31 +81,34 @@ _OPTIONS: dict[str, Callable[[str], Any]] = {
 class MySQL(Database):
     """MariaDB and MySQL, with PyMySQL. The engine of a site may have another driver."""
 
-    text_types = (LONGTEXT,)
     # A lock timeout, a deadlock, and a node of Galera that is not in the cluster, or not yet.
     conflicts = ("1205", "1213", "1047")
     unready = ("1047",)
     transient = tuple(_TRANSIENT.split())
     unknown = ("1180", "1047")  # Other nodes may have the plants.
     faults = ("1064",)  # A syntax error.
-    table_checks: ClassVar[Mapping[str, str]] = {
-        "its storage engine must be InnoDB": (
-            f"SELECT 1 FROM information_schema.tables WHERE {_THIS} AND engine <> 'InnoDB'"  # noqa: S608
-        ),
-        # The server would replace the id 0.
-        "the column id must not be AUTO_INCREMENT": f"{_COLUMNS} extra LIKE '%auto_increment%'",
-        "its character set must be utf8mb4": f"{_COLUMNS} character_set_name <> 'utf8mb4'",
-        "the character set of the connection must be utf8mb4": (
-            "SELECT 1 FROM DUAL WHERE @@character_set_client <> 'utf8mb4'"
-            " OR @@character_set_connection <> 'utf8mb4'"
-        ),
-        # A session of our own does not have it.
-        "the sql_mode of the connection must not have EMPTY_STRING_IS_NULL": (
-            "SELECT 1 FROM DUAL WHERE FIND_IN_SET('EMPTY_STRING_IS_NULL', @@sql_mode)"
-        ),
-    }
+    requirements = Requirements(
+        text_types=(LONGTEXT,),
+        faults={
+            "its storage engine must be InnoDB": (
+                f"SELECT 1 FROM information_schema.tables WHERE {_THIS} AND engine <> 'InnoDB'"  # noqa: S608
+            ),
+            # The server would replace the id 0.
+            "the column id must not be AUTO_INCREMENT": f"{_COLUMNS} extra LIKE '%auto_increment%'",
+            "its character set must be utf8mb4": f"{_COLUMNS} character_set_name <> 'utf8mb4'",
+            "the character set of the connection must be utf8mb4": (
+                "SELECT 1 FROM DUAL WHERE @@character_set_client <> 'utf8mb4'"
+                " OR @@character_set_connection <> 'utf8mb4'"
+            ),
+            # A session of our own does not have it.
+            "the sql_mode of the connection must not have EMPTY_STRING_IS_NULL": (
+                "SELECT 1 FROM DUAL WHERE FIND_IN_SET('EMPTY_STRING_IS_NULL', @@sql_mode)"
+            ),
+        },
+    )
 
-    def make_engine(self, url: URL) -> Engine:
+    @staticmethod
+    def make_engine(url: URL) -> Engine:
         """Return an engine whose sessions depend on no setting of the server."""
         options = convert(url.query, _OPTIONS)
         connections = options.pop("connections", None)
@@ -129,17 +133,17 @@ class MySQL(Database):
     def descriptor(self, driver: Any) -> int:
         return int(driver._sock.fileno())  # noqa: SLF001  # PyMySQL has no public name for it.
 
-    def _insert_all(self, connection: Connection, table: Table, plants: Sequence[Plant]) -> None:
+    def _insert_all(self, connection: Connection, plants: Sequence[Plant]) -> None:
         if len(plants) == 1:
-            _check_size(connection, table, plants[0])
-        super()._insert_all(connection, table, plants)
+            _check_size(connection, self.table, plants[0])
+        super()._insert_all(connection, plants)
 
-    def replace(self, connection: Connection, table: Table, plant: Plant) -> bool:
-        _check_size(connection, table, plant)
+    def replace(self, connection: Connection, plant: Plant) -> bool:
+        _check_size(connection, self.table, plant)
         # The driver of a site may make the server count only rows that it changes. But it calls
         # LAST_INSERT_ID for each row that it finds, and the response has the result.
         name = func.if_(func.last_insert_id(1), plant.name, None)
-        result = connection.execute(self._replacement(table, plant).values(name=name))
+        result = connection.execute(self._replacement(plant).values(name=name))
         return bool(result.rowcount or result.lastrowid)
 
     @contextmanager
@@ -154,9 +158,9 @@ class MySQL(Database):
             connection.invalidate()  # The server rolls back.
             raise
 
-    def begin_import(self, connection: Connection, table: Table) -> bool:
+    def begin_import(self, connection: Connection) -> bool:
         """Take a lock of this connection, and begin a transaction."""
-        name = f"{connection.engine.url.database}.{name_of(connection, table)}"
+        name = f"{connection.engine.url.database}.{name_of(connection, self.table)}"
         key = f"plantstore {zlib.crc32(name.encode())}"  # A name has at most 64 characters.
         if not connection.scalar(text("SELECT GET_LOCK(:key, 0)"), {"key": key}):
             return False

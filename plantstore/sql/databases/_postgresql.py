@@ -5,14 +5,15 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
-from typing import Any, ClassVar
+from typing import Any
 from urllib.parse import unquote
 
-from sqlalchemy import URL, Connection, Engine, Table, exc, text
+from sqlalchemy import URL, Connection, Engine, exc, text
 
 from ...stores.base import Plant, StoreUnavailable
 from ...stores.deadline import Limits
-from ._database import Added, Database, driver_of, insert_statement, name_of, own_engine
+from .._tables import Requirements
+from ._database import Added, Database, driver_of, name_of, own_engine
 from ._options import between, convert, one_of
 
 # What a session needs. A statement ends on the server before the client gives up. A lock timeout
@@ -91,22 +92,25 @@ class PostgreSQL(Database):
     transient = ("08", "25", "40", "53", "57", "58", "72", "55006", "XX000")
     unknown = ("08", "40003")  # A proxy has lost the server.
     faults = ("42601", "42P02")  # A syntax error, and a parameter that is missing.
-    table_checks: ClassVar[Mapping[str, str]] = {
-        # SQL_ASCII stores the bytes of UTF-8 unchanged.
-        "the encoding of the database must be UTF8": (
-            "SELECT 1 WHERE current_setting('server_encoding') NOT IN ('UTF8', 'SQL_ASCII')"
-        ),
-        "the encoding of the connection must be UTF8": (
-            "SELECT 1 WHERE current_setting('client_encoding') <> 'UTF8'"
-        ),
-        "it must not be UNLOGGED: a crash would empty it": _UNLOGGED,
-        # Such a role sees no table, also if there is one.
-        "the role must have the right to use a schema of its search_path": (
-            "SELECT 1 WHERE COALESCE(:schema, current_schema()) IS NULL"
-        ),
-    }
+    requirements = Requirements(
+        faults={
+            # SQL_ASCII stores the bytes of UTF-8 unchanged.
+            "the encoding of the database must be UTF8": (
+                "SELECT 1 WHERE current_setting('server_encoding') NOT IN ('UTF8', 'SQL_ASCII')"
+            ),
+            "the encoding of the connection must be UTF8": (
+                "SELECT 1 WHERE current_setting('client_encoding') <> 'UTF8'"
+            ),
+            "it must not be UNLOGGED: a crash would empty it": _UNLOGGED,
+            # Such a role sees no table, also if there is one.
+            "the role must have the right to use a schema of its search_path": (
+                "SELECT 1 WHERE COALESCE(:schema, current_schema()) IS NULL"
+            ),
+        }
+    )
 
-    def make_engine(self, url: URL) -> Engine:
+    @staticmethod
+    def make_engine(url: URL) -> Engine:
         """Return an engine whose statements have a timeout on the server.
 
         With the option ``pgbouncer=true``, several clients may share a session of the server: no
@@ -143,22 +147,63 @@ class PostgreSQL(Database):
         if connection.info[_CANCELLED]:
             raise StoreUnavailable(_NOT_REPLICATED)
 
-    def insert(self, connection: Connection, table: Table, plants: Sequence[Plant]) -> Added:
+    def insert(self, connection: Connection, plants: Sequence[Plant]) -> Added:
         """Insert those of the plants whose ids do not exist, as long as none has been added.
 
         Those that were added are committed: an error of a later statement must not concern them.
         The others are in no set, and are then added alone.
         """
-        return _insert(connection, table, plants, is_committed=True)
+        return self._insert(connection, plants, is_committed=True)
 
-    def import_batch(self, connection: Connection, table: Table, plants: Sequence[Plant]) -> Added:
-        return _insert(connection, table, plants, is_committed=False)
+    def import_batch(self, connection: Connection, plants: Sequence[Plant]) -> Added:
+        return self._insert(connection, plants, is_committed=False)
 
-    def begin_import(self, connection: Connection, table: Table) -> bool:
+    def _insert(
+        self, connection: Connection, plants: Sequence[Plant], *, is_committed: bool
+    ) -> Added:
+        """Insert those of the plants whose ids do not exist.
+
+        The statement that inserts also says which ids exist. So no other server answers, which may
+        be late: behind Pgpool-II, a query can be executed by a standby.
+
+        :param is_committed: whether each statement is a transaction. Then the first one that adds a
+            plant is the last one.
+        """
+        added, existing = self._insert_new(connection, plants), set[int]()
+        for _ in range(_REMOVALS):
+            known = added | existing
+            missing = [plant for plant in plants if plant.id not in known]
+            if not missing or (added and is_committed):
+                break
+            # A plant that is neither was just removed, or added by another client. Or the database
+            # drops it each time.
+            for id, is_new in self._insert_or_find(connection, missing):
+                (added if is_new else existing).add(id)
+        return added, existing
+
+    def _insert_new(self, connection: Connection, plants: Sequence[Plant]) -> set[int]:
+        clause = _NEW_ONLY if len(plants) == 1 else _RETURNING
+        statement = self._insertion(connection, len(plants), clause)
+        result = connection.exec_driver_sql(statement, tuple(chain(*plants)))
+        if len(plants) == 1:
+            return {plants[0].id} if result.rowcount else set()
+        return {*result.scalars()}
+
+    def _insert_or_find(self, connection: Connection, plants: Sequence[Plant]) -> Sequence[Any]:
+        """Insert new plants; return each id that is new or exists, and whether it is new."""
+        statement = (
+            f"WITH added AS ({self._insertion(connection, len(plants), _RETURNING)})"  # noqa: S608
+            " SELECT id, TRUE FROM added UNION ALL SELECT id, FALSE"
+            f" FROM {name_of(connection, self.table)} WHERE id = ANY(%s::bigint[])"
+        )
+        ids = [plant.id for plant in plants]
+        return connection.exec_driver_sql(statement, (*chain(*plants), ids)).all()
+
+    def begin_import(self, connection: Connection) -> bool:
         """Begin a transaction that holds an advisory lock."""
         for statement in _BEGIN_IMPORT:
             connection.exec_driver_sql(statement)
-        key = zlib.crc32(name_of(connection, table).encode())
+        key = zlib.crc32(name_of(connection, self.table).encode())
         if connection.scalar(text(f"SELECT pg_try_advisory_xact_lock({key})")):
             return True
         connection.exec_driver_sql("ROLLBACK")
@@ -179,54 +224,10 @@ class PostgreSQL(Database):
         found_by = getattr(getattr(error.orig, "diag", None), "source_function", None)
         return found_by == _CHECK_OF_RESULTS or self.code(error) in _OTHER_SESSION
 
-    def describe(self, error: Exception, url: URL) -> str:
+    def describe(self, error: Exception) -> str:
         """Return the message, in which the wrong value of an option is masked."""
-        message = _WRONG_VALUE.sub(r'\1"***"', super().describe(error, url))
+        message = _WRONG_VALUE.sub(r'\1"***"', super().describe(error))
         return f"{message} ({_FOR_PGBOUNCER})" if "startup parameter" in message else message
-
-
-def _insert(
-    connection: Connection, table: Table, plants: Sequence[Plant], *, is_committed: bool
-) -> Added:
-    """Insert those of the plants whose ids do not exist.
-
-    The statement that inserts also says which ids exist. So no other server answers, which may be
-    late: behind Pgpool-II, a query can be executed by a standby.
-
-    :param is_committed: whether each statement is a transaction. Then the first one that adds a
-        plant is the last one.
-    """
-    added, existing = _insert_new(connection, table, plants), set[int]()
-    for _ in range(_REMOVALS):
-        known = added | existing
-        missing = [plant for plant in plants if plant.id not in known]
-        if not missing or (added and is_committed):
-            break
-        # A plant that is neither was just removed, or added by another client. Or the database
-        # drops it each time.
-        for id, is_new in _insert_or_find(connection, table, missing):
-            (added if is_new else existing).add(id)
-    return added, existing
-
-
-def _insert_new(connection: Connection, table: Table, plants: Sequence[Plant]) -> set[int]:
-    clause = _NEW_ONLY if len(plants) == 1 else _RETURNING
-    statement = insert_statement(connection, table, len(plants), clause)
-    result = connection.exec_driver_sql(statement, tuple(chain(*plants)))
-    if len(plants) == 1:
-        return {plants[0].id} if result.rowcount else set()
-    return {*result.scalars()}
-
-
-def _insert_or_find(connection: Connection, table: Table, plants: Sequence[Plant]) -> Sequence[Any]:
-    """Insert new plants; return the id of each that is new or exists, and whether it is new."""
-    insert = insert_statement(connection, table, len(plants), _RETURNING)
-    statement = (
-        f"WITH added AS ({insert}) SELECT id, TRUE FROM added UNION ALL"  # noqa: S608
-        f" SELECT id, FALSE FROM {name_of(connection, table)} WHERE id = ANY(%s::bigint[])"
-    )
-    ids = [plant.id for plant in plants]
-    return connection.exec_driver_sql(statement, (*chain(*plants), ids)).all()
 
 
 def _options(url: URL) -> dict[str, Any]:

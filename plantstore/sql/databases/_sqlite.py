@@ -3,7 +3,7 @@
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -16,8 +16,8 @@ from sqlalchemy.schema import CreateTable
 
 from ...stores.base import Plant, PlantExists, StoreUnavailable
 from ...stores.deadline import Limits
-from .._columns import make_columns
-from ._database import COLUMNS, Added, Database, driver_of, dropped, name_of, own_engine
+from .._tables import Requirements, dropped, make_columns
+from ._database import COLUMNS, Added, Database, driver_of, name_of, own_engine
 from ._options import between, convert, one_of
 
 # What a connection knows of its file, in the dict of SQLAlchemy.
@@ -86,16 +86,21 @@ class SQLite(Database):
     """SQLite, with Python's sqlite3. The engine of a site may have another driver."""
 
     one_writer = True
-    # Every integer has up to 64 bits. Some sites have INTEGER here for BIGINT.
-    id_type = Integer
     transient = tuple(f"{code:03}" for code in _TRANSIENT)
-    table_checks: ClassVar[Mapping[str, str]] = {
-        "its constraints must not have ON CONFLICT": (
-            "SELECT 1 FROM sqlite_master WHERE name = :table AND sql LIKE '%ON CONFLICT%'"
-        ),
-    }
+    # Every integer has up to 64 bits. Some sites have INTEGER here for BIGINT.
+    requirements = Requirements(
+        Integer,
+        faults={
+            "its constraints must not have ON CONFLICT": (
+                "SELECT 1 FROM sqlite_master WHERE name = :table AND sql LIKE '%ON CONFLICT%'"
+            ),
+        },
+    )
+    # The file that an engine has opened, until it is noticed that this was lost.
+    _files: ClassVar[WeakKeyDictionary[Dialect, tuple[int, int] | None]] = WeakKeyDictionary()
 
-    def make_engine(self, url: URL) -> Engine:
+    @staticmethod
+    def make_engine(url: URL) -> Engine:
         """Return an engine that syncs each commit to the disk.
 
         The option ``timeout`` is the number of seconds to wait for a lock. ``journal_mode`` is
@@ -122,10 +127,6 @@ class SQLite(Database):
         event.listen(engine, "connect", partial(_set_up, lock_timeout, new_mode))
         return engine
 
-    def __init__(self) -> None:
-        # The file that an engine has opened, until it is noticed that this was lost.
-        self._files: WeakKeyDictionary[Dialect, tuple[int, int] | None] = WeakKeyDictionary()
-
     def watch(self, connection: Connection) -> None:
         """Note which file the connection should have open: the same as earlier ones."""
         file = file_of(connection.engine.url)
@@ -140,15 +141,13 @@ class SQLite(Database):
             self._files.pop(connection.dialect, None)
             raise StoreUnavailable(f"{_LOST}: {file}")
 
-    def _insert_atomically(
-        self, connection: Connection, table: Table, plants: Sequence[Plant]
-    ) -> None:
+    def _insert_atomically(self, connection: Connection, plants: Sequence[Plant]) -> None:
         if len(plants) == 1:
-            self._insert_all(connection, table, plants)
+            self._insert_all(connection, plants)
             return
         # A trigger can end a statement that is not in a transaction after some of its rows.
         with self.transaction(connection):
-            self._insert_all(connection, table, plants)
+            self._insert_all(connection, plants)
 
     @contextmanager
     def transaction(self, connection: Connection) -> Iterator[None]:
@@ -173,22 +172,22 @@ class SQLite(Database):
                 raise StoreUnavailable(unknown) from error
             raise
 
-    def begin_import(self, connection: Connection, table: Table) -> bool:
+    def begin_import(self, connection: Connection) -> bool:
         """Create a temporary table. So reads and adds go on until the import is complete."""
         connection.exec_driver_sql(f"DROP TABLE IF EXISTS {_NEW}")
         connection.execute(CreateTable(_NEW_TABLE))
         return True
 
-    def import_batch(self, connection: Connection, table: Table, plants: Sequence[Plant]) -> Added:
+    def import_batch(self, connection: Connection, plants: Sequence[Plant]) -> Added:
         """Insert those of the plants whose ids do not exist into the temporary table."""
-        existing = self._existing(connection, table, [plant.id for plant in plants])
+        existing = self._existing(connection, plants)
         new = [plant for plant in plants if plant.id not in existing]
-        added, repeated = self.insert_locked(connection, _NEW_TABLE, new)
+        added, repeated = SQLite(self.engine, _NEW_TABLE).insert_locked(connection, new)
         return added, existing.union(repeated)
 
-    def finish_import(self, connection: Connection, table: Table, skip_existing: bool) -> int:
+    def finish_import(self, connection: Connection, skip_existing: bool) -> int:
         """Copy the temporary table by one transaction."""
-        name = name_of(connection, table)
+        name = name_of(connection, self.table)
         # The file is locked against reads only for the commit itself.
         connection.exec_driver_sql(f"PRAGMA main.cache_size={_CACHE_SIZE}")
         with self.transaction(connection):
@@ -201,10 +200,11 @@ class SQLite(Database):
             copied = connection.exec_driver_sql(f"INSERT INTO {name} ({COLUMNS}) {new}").rowcount
             staged = connection.exec_driver_sql(f"SELECT COUNT(*) FROM {_NEW}").scalar()  # noqa: S608
             if copied + len(existing) != staged:
-                raise dropped(table)
+                raise dropped(self.table)
         return len(existing)
 
-    def is_new(self, url: URL) -> bool:
+    @staticmethod
+    def is_new(url: URL) -> bool:
         """Return whether the file does not exist, and the URL and this user can create it."""
         file = file_of(url)
         can_create = url.query.get("mode") == "rwc" and _folder_is_writable(file)
@@ -216,8 +216,8 @@ class SQLite(Database):
         if os.path.exists(file) and not (os.access(file, os.W_OK) and _folder_is_writable(file)):
             raise StoreUnavailable(f"attempt to write a readonly database: {file}")
 
-    def describe(self, error: Exception, url: URL) -> str:
-        message, file = super().describe(error, url), file_of(url)
+    def describe(self, error: Exception) -> str:
+        message, file = super().describe(error), file_of(self.engine.url)
         if "is locked" in message:
             return f"{message}: {_LOCKED}"
         return f"{message}: {file}" if file else message

@@ -149,7 +149,7 @@ def test_no_message_shows_a_part_of_a_password(password: str, scheme: str, optio
     url = f"{scheme}://me:{password}@127.0.0.1:1/db{options}"
     try:
         with open_sql(url) as store:
-            used = store._url  # noqa: SLF001
+            used = store._database.engine.url  # noqa: SLF001
             assert (used.host, used.password) == ("127.0.0.1", unquote(password))
             store.ping()
     except (ValueError, StoreUnavailable) as error:

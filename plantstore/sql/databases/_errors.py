@@ -1,0 +1,142 @@
+"""What the errors of a database mean."""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import ClassVar, TypeVar
+
+from sqlalchemy import Engine, Table, exc
+
+from ...stores.base import StoreMisconfigured, StoreUnavailable
+from ...text import one_line
+from .._tables import misconfigured
+
+# The errors of a driver that refuses a statement of ours before the database has it.
+_DRIVER_ERRORS = (exc.DataError, exc.NotSupportedError, exc.ProgrammingError)
+# The errors of SQLAlchemy, not of a driver, after which a later job can succeed: no connection of a
+# pool is free, or a connection was lost in a transaction.
+_LOST = (exc.TimeoutError, exc.PendingRollbackError)
+
+_T = TypeVar("_T")
+
+
+class Errors(ABC):
+    """What an error means for a job, and for its caller.
+
+    :param engine: the engine whose errors they are.
+    :param table: the table that a message names.
+    """
+
+    # How the codes of errors begin: of those after which a job can be repeated, of those of them
+    # after which another server may execute it, of others that end by themselves, or with an
+    # outage, of those that leave it unknown whether a transaction was committed, and of errors in
+    # our own statements.
+    conflicts: ClassVar[tuple[str, ...]] = ()
+    unready: ClassVar[tuple[str, ...]] = ()
+    transient: ClassVar[tuple[str, ...]] = ()
+    unknown: ClassVar[tuple[str, ...]] = ()
+    faults: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, engine: Engine, table: Table) -> None:
+        self.engine, self.table = engine, table
+        # SQLAlchemy does not wrap errors of the driver that occur outside of a statement. No driver
+        # wraps the error that a certificate file is missing.
+        driver_error: type[Exception] = engine.dialect.loaded_dbapi.Error
+        self._database_errors = (exc.DBAPIError, driver_error)
+        self._errors = (*self._database_errors, *_LOST, OSError, StoreUnavailable)
+
+    @abstractmethod
+    def code(self, error: Exception) -> str:
+        """Return the code that the database has given an error, or an empty string."""
+
+    def is_conflict(self, error: BaseException | None) -> bool:
+        """Return whether a job was rolled back because of a concurrent transaction."""
+        return isinstance(error, exc.DBAPIError) and self.code(error).startswith(self.conflicts)
+
+    def is_transient(self, error: Exception) -> bool:
+        """Return whether a job may succeed later, although nobody changes the database."""
+        code = self.code(error)
+        return not code or code.startswith((*self.conflicts, *self.transient))
+
+    def is_rolled_back(self, error: Exception) -> bool:
+        """Return whether a group of adds was certainly rolled back, so that each is added alone."""
+        if isinstance(error, exc.DBAPIError):
+            code = self.code(error)
+            return bool(code) and not (
+                error.connection_invalidated or code.startswith(self.unknown)
+            )
+        return isinstance(error, StoreMisconfigured)
+
+    def is_fault(self, error: Exception) -> bool:
+        """Return whether a statement of ours is wrong. Drivers find some of these errors."""
+        code = self.code(error)
+        return code.startswith(self.faults) or (not code and isinstance(error, _DRIVER_ERRORS))
+
+    def is_outdated(self, error: exc.DBAPIError) -> bool:
+        """Return whether a statement was prepared for a table that has changed since."""
+        return False
+
+    def is_response(self, error: BaseException) -> bool:
+        """Return whether the database itself has responded with an error."""
+        if isinstance(error, exc.DBAPIError):
+            return not error.connection_invalidated
+        return isinstance(error, StoreMisconfigured) or not isinstance(error, self._errors)
+
+    def breaks_connection(self, error: BaseException) -> bool:
+        """Return whether a connection must be replaced after an error.
+
+        Its state may be unknown. And a server may remember in it that a permission was missing.
+        """
+        if isinstance(error, exc.DBAPIError) and self.is_conflict(error):
+            return self.code(error).startswith(self.unready)
+        if isinstance(error, exc.IntegrityError | exc.DataError):
+            return False
+        return not isinstance(error, StoreMisconfigured)
+
+    def explain(self, error: Exception) -> Exception:
+        """Return the exception that a caller gets for an error.
+
+        A fault in a statement of ours stays what it is, so that its traceback is in the log.
+        """
+        if isinstance(error, StoreUnavailable):
+            return _caused(type(error)(*error.args), error.__cause__)
+        if not isinstance(error, self._errors):
+            return error
+        is_lost = getattr(error, "connection_invalidated", False)
+        if isinstance(error, self._database_errors) and not is_lost:
+            if self.is_fault(error):
+                return error
+            if not self.is_transient(error):
+                problem = f"it refuses an operation: {self.describe(error)}"
+                return _caused(misconfigured(self.table, problem), error)
+        return _caused(StoreUnavailable(self.describe(error)), error)
+
+    def explained(self, run: Callable[[], _T]) -> _T:
+        """Call a function. If it fails, raise the exception that a caller gets."""
+        try:
+            return run()
+        except Exception as error:  # noqa: BLE001  # The caller gets it.
+            # A variable for the exception would keep the connection in use: it has a traceback.
+            raise self.explain(error)  # noqa: B904  # It has a cause.
+
+    def describe(self, error: Exception) -> str:
+        """Return the message of an error in one line, with what an operator needs to know.
+
+        It has no values of a plant.
+        """
+        message = self.message(error)
+        if self.code(error):
+            # PostgreSQL repeats them after the first line, MySQL and MariaDB in "Duplicate entry
+            # '...' for key", and in "Incorrect string value: '...' for column".
+            message = re.sub("(entry|value:) '.*' for ", r"\1 for ", message, flags=re.DOTALL)
+            message = message.partition("\n")[0]
+        return one_line(message)
+
+    def message(self, error: Exception) -> str:
+        """Return the message of the driver."""
+        return str(getattr(error, "orig", None) or error)
+
+
+def _caused(meaning: Exception, error: BaseException | None) -> Exception:
+    meaning.__cause__ = error
+    return meaning
