@@ -11,12 +11,12 @@ from queue import Empty, SimpleQueue
 from threading import Lock, Thread, current_thread
 from typing import Any, TypeGuard, TypeVar, cast
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 
 from ..stores.base import Plant, PlantExists
 from ..stores.deadline import Limits
 from ._tables import dropped
-from .databases import Database, Run, close
+from .databases import Database, Run, close, copy_engine
 
 # The maximum number of adds in one transaction. And that of their characters: with up to four
 # bytes for each, a statement fits into one megabyte, which is the limit of some servers.
@@ -120,17 +120,12 @@ def _may_join(other: Job | None, room: int) -> TypeGuard[Add]:
 
 
 class Lane(Thread):
-    """A thread, the connection that it holds, and its jobs.
+    """A thread, the connection that it holds, and its jobs."""
 
-    :param engine: an engine without a pool.
-    """
-
-    def __init__(
-        self, engine: Engine, database: Database, serve: "Serve", queue: WaitingJobs
-    ) -> None:
+    def __init__(self, database: Database, serve: "Serve", queue: WaitingJobs) -> None:
         # It does not delay the end of the process.
         super().__init__(target=serve, args=(self, queue), name="plantstore store", daemon=True)
-        self._engine, self._database = engine, database
+        self._database = database
         self._connection: Connection | None = None
         # Another descriptor of the connection's socket, so that another thread can use it.
         self._socket: socket.socket | None = None
@@ -175,13 +170,14 @@ class Lane(Thread):
 
     # The thread of the lane
 
-    def connect(self) -> None:
-        """Open the connection, unless it is open. This may take any time.
-
-        :raises Exception: if it cannot be opened.
-        """
-        self._open()
+    def connect(self) -> Exception | None:
+        """Open the connection, or return why this is not possible. This may take any time."""
+        try:
+            self._open()
+        except Exception as error:  # noqa: BLE001  # The callers get it.
+            return error
         self.proven, self.is_connecting = time.monotonic(), False
+        return None
 
     def execute(self, jobs: list[Job]) -> list[Add]:
         """Execute a job or a group of adds. Return the adds that must be executed alone."""
@@ -230,7 +226,13 @@ class Lane(Thread):
     def _open(self) -> Connection:
         if self._connection is None:
             try:
-                self._connection = self._engine.connect()
+                engine = self._database.engine
+                # With SQLAlchemy, each thread waits for the first connection of an engine. It may
+                # hang: so until a lane has connected, each one uses an engine of its own.
+                if engine.dialect.server_version_info is None:
+                    engine = copy_engine(engine)
+                self._connection = engine.connect()
+                self._database.engine = engine
                 self._database.watch(self._connection)
             except Exception as error:
                 self.close()  # A connection that is not complete must not be used.

@@ -10,8 +10,8 @@ A lane::
     connecting ---> free <---> executing
         |             |            |
     it cannot      close(),    no response for two seconds: it is stuck, and another one takes its
-        |        or too many   place. Later, its connection is shut down: then it connects again
-        v             v
+        |        or too many   place. Each 30 seconds, the oldest one that is stuck for so long is
+        v             v        shut down, and connects again: the server may allow no other one
       ended         ended
 
 All lanes for one kind of jobs::
@@ -28,18 +28,18 @@ down as soon as no caller waits for it.
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from threading import Lock
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import Connection, Engine, event
+from sqlalchemy import Connection, event
 
 from ..stores.base import Plant, StoreUnavailable
 from ..stores.deadline import Limits, remaining
 from ._lane import Add, Job, Lane, WaitingJobs, note_socket
-from .databases import Database, Run, Session, copy_engine
+from .databases import Database, Run, Session
 
 # The number of lanes that read an SQLite file at a time.
 _READING_FILE = 4
@@ -55,22 +55,13 @@ _T = TypeVar("_T")
 class Lanes:
     """The queue for one kind of jobs, and its lanes, which are started when they are needed.
 
-    :param engine: returns the engine for a new lane. Its parameter is whether other lanes are
-        stuck.
     :param usual: the maximum number of lanes.
     :param most: the maximum number of lanes while some of them are stuck.
     :param silence: the seconds without a response after which a lane is stuck.
     """
 
-    def __init__(
-        self,
-        engine: Callable[[bool], Engine],
-        database: Database,
-        usual: int,
-        most: int,
-        silence: float,
-    ) -> None:
-        self._engine, self._database = engine, database
+    def __init__(self, database: Database, usual: int, most: int, silence: float) -> None:
+        self._database = database
         self._usual, self._most, self._patience = usual, most, silence
         #: The lanes for the other kind of jobs. They help while these cannot connect.
         self.others: Lanes | None = None
@@ -89,7 +80,7 @@ class Lanes:
         # The job that was let through last, and when another one may be.
         self._attempt: Job | None = None
         self._next_attempt = 0.0
-        self._next_room = 0.0  # When another lane may make room.
+        self._next_shutdown = 0.0  # When another lane may be shut down.
 
     # The thread of a caller
 
@@ -167,26 +158,18 @@ class Lanes:
     # The caller that looks after the lanes
 
     def _look(self, now: float) -> None:
-        """Notice silence, replace the lanes that are stuck, and shut down those that are lost."""
+        """Notice silence, replace the lanes that are stuck, and shut down the oldest of them."""
         self._next_look = now + Limits.look
         stuck = [lane for lane in self._lanes if self._is_stuck(lane, now)]
         self._allowed = min(self._usual + len(stuck), self._most)
         if not self._is_silent and any(map(self._shows_silence, stuck)):
             self._is_silent, self._silence_began, self._attempt = True, now, None
-        for lane in stuck:
-            if self._is_lost(lane, now):
-                lane.shut_down()
-        if self._is_silent:
-            self._make_room(stuck, now)
-        else:
+        lost = [lane for lane in stuck if lane.began < now - Limits.lost]
+        if lost and now >= self._next_shutdown:
+            self._next_shutdown = now + Limits.lost
+            min(lost, key=lambda lane: lane.began).shut_down()
+        if not self._is_silent:
             self._start_lane(now)
-
-    def _make_room(self, stuck: list[Lane], now: float) -> None:
-        """Shut down the oldest lane if it is lost: the server may allow no other connection."""
-        old = [lane for lane in stuck if lane.jobs and lane.began < now - Limits.lost]
-        if old and now >= self._next_room:
-            self._next_room = now + Limits.lost
-            min(old, key=lambda lane: lane.began).shut_down()
 
     def _is_stuck(self, lane: Lane, now: float) -> bool:
         return bool(lane.is_connecting or lane.jobs) and lane.began <= now - self._patience
@@ -195,19 +178,12 @@ class Lanes:
         # A lane that connects matters only if a job waits for it.
         return self._responded < stuck.began and bool(stuck.jobs or self._queue)
 
-    def _is_lost(self, stuck: Lane, now: float) -> bool:
-        """Return whether a lane has had no response for too long, although others have had one."""
-        if stuck.is_connecting:
-            return stuck.began < now - Limits.connecting
-        return stuck.began < min(now - Limits.lost, self._responded)
-
     def _start_lane(self, now: float, coming: int = 0) -> None:
         """Start a lane if more jobs wait than lanes are free, and if there may be another one."""
         if len(self._lanes) >= self._allowed or (self._lanes and now < self._next_start):
             return
         if sum(lane.is_free for lane in self._lanes) < len(self._queue) + coming:
-            engine = self._engine(any(self._is_stuck(lane, now) for lane in self._lanes))
-            lane = Lane(engine, self._database, self._serve, self._queue)
+            lane = Lane(self._database, self._serve, self._queue)
             with suppress(RuntimeError):  # The system has no resources for another thread.
                 lane.start()
                 self._lanes.append(lane)
@@ -216,13 +192,13 @@ class Lanes:
 
     def _serve(self, lane: Lane, queue: WaitingJobs) -> None:
         """Execute jobs, until the store is closed, or as long as the lane can connect."""
-        failure = self._connect(lane)
+        failure = lane.connect()
         while failure is None and self._is_needed(lane) and (jobs := queue.take()):
             if lane.proven < self._silence_began or lane.is_lost:
                 lane.began, lane.is_connecting = time.monotonic(), True
                 self._put(jobs)
                 lane.abandon()
-                failure = self._connect(lane)
+                failure = lane.connect()
             else:
                 before = lane.proven
                 if alone := lane.execute(jobs):
@@ -236,14 +212,6 @@ class Lanes:
     def _is_needed(self, lane: Lane) -> bool:
         lanes, allowed = self._lanes, self._allowed
         return not lane.is_over and (len(lanes) <= allowed or lane in lanes[:allowed])
-
-    def _connect(self, lane: Lane) -> Exception | None:
-        """Open the connection of a lane, or return why this is not possible."""
-        try:
-            lane.connect()
-        except Exception as error:  # noqa: BLE001  # The callers get it.
-            return error
-        return None
 
     def _leave(self, lane: Lane, queue: WaitingJobs, failure: Exception | None) -> None:
         """End a lane. If no other one can connect either, the jobs that wait have failed."""
@@ -293,22 +261,22 @@ class Lanes:
 class OwnConnections:
     """The connections of a store that has an engine of its own. Lanes hold them.
 
+    For every error of the database, and after the deadline, each method raises StoreUnavailable.
+
     :param timeout: the seconds that a job may take.
     :param connections: the maximum number of connections to a server.
     """
 
     def __init__(self, database: Database, timeout: float, connections: int) -> None:
-        self.engine = database.engine
         self.timeout = timeout
         self._database, self._connections = database, connections
-        event.listen(self.engine, "connect", partial(note_socket, database), insert=True)
+        event.listen(database.engine, "connect", partial(note_socket, database), insert=True)
         self.after_fork()
 
     def add(self, plant: Plant) -> None:
         """Insert a plant, and return when the database has committed it.
 
         :raises PlantExists: if a plant with its id exists.
-        :raises StoreUnavailable: for every error of the database, and after the deadline.
         """
         self._writing.call(Add(self._expires(), plant))
 
@@ -316,24 +284,20 @@ class OwnConnections:
         """Execute a function with a connection, and return its result.
 
         :param writes: whether it changes the database.
-        :raises StoreUnavailable: for every error of the database, and after the deadline.
         """
         lanes = self._writing if writes else self._reading
         return cast(_T, lanes.call(Job(self._expires(), run)))
 
     @contextmanager
     def session(self) -> Iterator[Session]:
-        """Provide a function that executes functions with one connection, each of them once.
-
-        :raises StoreUnavailable: for every error of the database, and after the deadline.
-        """
+        """Provide a function that executes functions with one connection, each of them once."""
         database = self._database
         if database.one_writer:  # SQLite runs in this process: no lane is needed.
-            with database.explained(self.engine.connect) as connection:
+            with database.explained(database.engine.connect) as connection:
                 database.watch(connection)
                 yield partial(database.step, connection)
             return
-        lanes, used = self._lanes(1, 1, math.inf), list[Connection]()
+        lanes, used = Lanes(database, 1, 1, math.inf), list[Connection]()
 
         def once(run: Run[_T], connection: Connection) -> _T:
             used.append(connection)
@@ -355,30 +319,18 @@ class OwnConnections:
     def after_fork(self) -> None:
         """Start without lanes: the threads of the parent process do not exist in this one."""
         # Python keeps the stacks of those threads, and so their connections: none is closed here.
-        if self._database.one_writer:
+        database = self._database
+        if database.one_writer:
             # A file that is locked is not one that has failed. And another lane would not help.
             silence = self.timeout - Limits.look
-            self._writing = self._lanes(1, 1, silence)
-            self._reading = self._lanes(_READING_FILE, _READING_FILE, silence)
+            self._writing = Lanes(database, 1, 1, silence)
+            self._reading = Lanes(database, _READING_FILE, _READING_FILE, silence)
         else:
             # By default, four write and eight read, and twelve of each kind while some are stuck.
             most = self._connections // 2
-            self._writing = self._lanes(max(1, most // 3), most, Limits.silence)
-            self._reading = self._lanes(max(1, 2 * most // 3), most, Limits.silence)
+            self._writing = Lanes(database, max(1, most // 3), most, Limits.silence)
+            self._reading = Lanes(database, max(1, 2 * most // 3), most, Limits.silence)
             self._writing.others, self._reading.others = self._reading, self._writing
-
-    def _lanes(self, usual: int, most: int, silence: float) -> Lanes:
-        return Lanes(self._engine_for, self._database, usual, most, silence)
-
-    def _engine_for(self, others_are_stuck: bool) -> Engine:
-        """Return the engine for a new lane.
-
-        With SQLAlchemy, each thread waits until the first connection of an engine is complete. If
-        it hangs, other lanes use another engine.
-        """
-        if others_are_stuck and self.engine.dialect.server_version_info is None:
-            self.engine = copy_engine(self.engine)
-        return self.engine
 
     def _expires(self) -> float:
         seconds = remaining(self.timeout)

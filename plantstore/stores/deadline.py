@@ -44,11 +44,7 @@ class Limits:
     silence: float = 2.0
     #: Between two jobs that may try to end a silence, or two attempts to connect that have failed.
     attempt: float = 1.0
-    #: An attempt to connect is given up. A network may be slow: the first one of a process takes
-    #: a dozen round trips. The driver itself ends its part of it earlier.
-    connecting: float = 30.0
-    #: A lane is shut down if others have had a response since. During silence, the oldest one is:
-    #: the server may allow no other connection. The next one follows after the same time.
+    #: The oldest lane that is stuck for so long is shut down, and the next one after the same time.
     lost: float = 30.0
     close: float = 1.0  # close() waits so long until the idle connections are closed.
     look: float = 0.25  # How often a caller looks after the lanes.

@@ -12,7 +12,7 @@ from tests.support.sql import (
     create_trigger,
     execute,
     open_sql,
-    own_connections,
+    own_engine,
     raise_conflicts,
     statements_of,
 )
@@ -100,7 +100,7 @@ def test_duplicates_in_a_table_of_the_site(place: Place, engine: Engine) -> None
 def test_refused_plants_keep_the_connection(store: SQLStore, engine: Engine) -> None:
     """Neither a duplicate nor a plant that a constraint refuses costs a new connection."""
     opened: list[object] = []
-    event.listen(own_connections(store).engine, "connect", lambda *_: opened.append(1))
+    event.listen(own_engine(store), "connect", lambda *_: opened.append(1))
     unique_names(engine)
     store.add(ROSE_PLANT)
     opened.clear()
@@ -179,7 +179,7 @@ def test_node_that_is_not_ready_is_left(place: Place, engine: Engine) -> None:
     opened: list[object] = []
     with open_sql(place.url) as store:
         store.add(LILY)  # Its connection has also checked the table.
-        event.listen(own_connections(store).engine, "connect", lambda *_: opened.append(1))
+        event.listen(own_engine(store), "connect", lambda *_: opened.append(1))
         raise_conflicts(engine, "1047", "n < 2")
         store.add(ROSE_PLANT)
     assert len(opened) == 1

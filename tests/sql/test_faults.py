@@ -25,6 +25,7 @@ from tests.support.sql import (
     execute,
     open_sql,
     own_connections,
+    own_engine,
     started,
 )
 from tests.support.waiting import wait_until
@@ -261,7 +262,7 @@ def test_reads_until_the_commit_of_an_import(url: str, tmp_path: Path, mode: str
 
     with open_sql(f"{url}?journal_mode={mode}") as store:
         store.add(ROSE_PLANT)
-        event.listen(own_connections(store).engine, "after_cursor_execute", read)
+        event.listen(own_engine(store), "after_cursor_execute", read)
         assert store.add_all(Plant(id, "x" * 100_000) for id in range(100, 200)) == 100
     assert counts == [1]
 

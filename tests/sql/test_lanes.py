@@ -23,6 +23,7 @@ from tests.support.sql import (
     call_in_one_group,
     open_sql,
     own_connections,
+    own_engine,
     started,
 )
 from tests.support.waiting import wait_until
@@ -47,7 +48,7 @@ def other(store: SQLStore, tmp_path: Path) -> Iterator[sqlite3.Connection]:
 
 def listen(store: SQLStore, name: str, listener: Callable[..., Any]) -> None:
     """Listen to an event of the store's engine, also on the connections that it opens later."""
-    event.listen(own_connections(store).engine, name, listener)
+    event.listen(own_engine(store), name, listener)
 
 
 @pytest.fixture
@@ -219,7 +220,7 @@ def test_deadline_in_the_queue(store: SQLStore) -> None:
 
 def test_close_while_adds_wait(store: SQLStore) -> None:
     """Adds that wait while their store is closed succeed, also those into two tables."""
-    other = SQLStore(own_connections(store).engine, table="garden_plants")
+    other = SQLStore(own_engine(store), table="garden_plants")
     other.add_all([])
     adds = [partial(store.add, GROUP[0]), partial(other.add, GROUP[1])]
     assert call_in_one_group(store, *adds, store.close) == [None] * 3

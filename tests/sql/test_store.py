@@ -24,7 +24,7 @@ from tests.support.sql import (
     lock_waits,
     make_store,
     open_sql,
-    own_connections,
+    own_engine,
     started,
 )
 from tests.support.waiting import wait_until
@@ -39,7 +39,7 @@ def test_iteration_reads_no_plants_before_its_start(store: SQLStore) -> None:
         is_dict = isinstance(parameters, dict)
         read.append((statement, [*parameters.values()] if is_dict else parameters))
 
-    event.listen(own_connections(store).engine, "before_cursor_execute", note)
+    event.listen(own_engine(store), "before_cursor_execute", note)
     first = [plant.id for plant, _ in zip(store.iterate(899), range(101), strict=False)]
     assert first == [*range(900, 1000)]
     assert len(read) == 2
@@ -165,7 +165,7 @@ SESSION = {
 def test_fork_shares_no_connection(place: Place, store: SQLStore, opened_by: str) -> None:
     """After a fork, parent and child can use the store. The child ends no session of its parent."""
     url = place.url if opened_by == "url" else place.site_url
-    queries = SESSION[store._database.engine.url.get_backend_name()]  # noqa: SLF001
+    queries = SESSION[own_engine(store).dialect.name]
     command = [sys.executable, "-W", "ignore", "-c", FORK, url, opened_by, *queries]
     subprocess.run(command, cwd=ROOT, check=True, timeout=LIMIT)
     assert len(store) == 202
@@ -183,9 +183,7 @@ def test_default_timeout_of_sockets(store: SQLStore) -> None:
     try:
         store.add(ROSE_PLANT)
         # The server responds some time after the store has begun to wait for it.
-        sleep = {"postgresql": "pg_sleep", "mysql": "SLEEP"}[
-            store._database.engine.url.get_backend_name()
-        ]  # noqa: SLF001
+        sleep = {"postgresql": "pg_sleep", "mysql": "SLEEP"}[own_engine(store).dialect.name]
         assert ask(store, f"SELECT {sleep}(0.2)") is not None
     finally:
         socket.setdefaulttimeout(before)

@@ -21,7 +21,7 @@ from tests.support.sql import (
     execute,
     make_store,
     open_sql,
-    own_connections,
+    own_engine,
 )
 from tests.support.waiting import wait_until
 
@@ -442,7 +442,7 @@ def test_one_add_checks_the_table(store: SQLStore) -> None:
     """When it is time to check the table again, one add does so, and the others only insert."""
     store.add(ROSE_PLANT)
     store._database._next_check = 0.0  # noqa: SLF001
-    checks, engine = list[bool](), own_connections(store).engine
+    checks, engine = list[bool](), own_engine(store)
     event.listen(engine, "before_cursor_execute", lambda *it: checks.append("EXISTS (" in it[2]))
     call_all(*[lambda id=id: store.add(Plant(id, "")) for id in range(10, 18)])
     assert checks.count(True) == 1

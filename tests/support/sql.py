@@ -41,6 +41,11 @@ def own_connections(store: SQLStore) -> OwnConnections:
     return executor
 
 
+def own_engine(store: SQLStore) -> Engine:
+    """Return the engine of a store that was opened by URL. Its first connection replaces it."""
+    return store._database.engine  # noqa: SLF001
+
+
 def call_in_one_group(store: SQLStore, *calls: Callable[[], object]) -> list[BaseException | None]:
     """Call functions, whose jobs wait until the last one does; return their exceptions, or None."""
     store.close()
@@ -129,7 +134,7 @@ def check_outage(place: Place, outage: AbstractContextManager[object]) -> None:
 @contextmanager
 def statements_of(store: SQLStore) -> Iterator[list[str]]:
     """Provide the first words of the statements that a store executes in the block."""
-    engine, words = own_connections(store).engine, list[str]()
+    engine, words = own_engine(store), list[str]()
 
     def record(*arguments: Any) -> None:
         words.append(arguments[2].split()[0])

@@ -18,7 +18,7 @@ from tests.support.commands import invoke
 from tests.support.databases import MODES
 from tests.support.serving import LIMIT, ROOT
 from tests.support.sites import LILY, ROSE_PLANT
-from tests.support.sql import COLUMNS, ask, call_all, check_refused, open_sql, own_connections
+from tests.support.sql import COLUMNS, ask, call_all, check_refused, open_sql, own_engine
 from tests.support.users import ordinary_user
 
 # Versions of SQLite: those that are safe with a write-ahead log, and others.
@@ -138,7 +138,7 @@ def test_full_disk_is_store_unavailable(url: str, file_engine: Engine, mode: str
     store, engine = SQLStore(file_engine), file_engine
     if mode in MODES:
         store = open_sql(f"{url}?journal_mode={mode}")
-        engine = own_connections(store).engine
+        engine = own_engine(store)
     # As if the disk had room for twenty pages.
     event.listen(engine, "connect", lambda it, _: it.execute("PRAGMA max_page_count=20").close())
     store.add(ROSE_PLANT)
