@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread, current_thread
-from typing import Any, TypeGuard, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from sqlalchemy import Connection
 
@@ -105,7 +105,12 @@ class WaitingJobs(SimpleQueue[Job | None]):
                 other = self.get(len(group) < self._expected, Limits.next_add)
             except Empty:
                 break
-            if not _may_join(other, room) or other.plant.id in group:
+            if (
+                not isinstance(other, Add)
+                or other.is_alone
+                or other.plant.id in group
+                or other.plant.characters > room
+            ):
                 self._next.append(other)
                 break
             group[other.plant.id] = other
@@ -114,15 +119,10 @@ class WaitingJobs(SimpleQueue[Job | None]):
         return [*group.values()]
 
 
-def _may_join(other: Job | None, room: int) -> TypeGuard[Add]:
-    """Return whether a job is an add that may be in a group, and fits into it."""
-    return isinstance(other, Add) and not other.is_alone and other.plant.characters <= room
-
-
 class Lane(Thread):
     """A thread, the connection that it holds, and its jobs."""
 
-    def __init__(self, database: Database, serve: "Serve", queue: WaitingJobs) -> None:
+    def __init__(self, database: Database, serve: Callable[..., None], queue: WaitingJobs) -> None:
         # It does not delay the end of the process.
         super().__init__(target=serve, args=(self, queue), name="plantstore store", daemon=True)
         self._database = database
@@ -279,10 +279,6 @@ class Lane(Thread):
                 raise
 
         return self._database.retry(attempt, expires)
-
-
-#: What the thread of a lane does with it and a queue.
-Serve = Callable[[Lane, WaitingJobs], None]
 
 
 def note_socket(database: Database, driver: Any, _record: object) -> None:

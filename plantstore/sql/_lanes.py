@@ -162,7 +162,9 @@ class Lanes:
         self._next_look = now + Limits.look
         stuck = [lane for lane in self._lanes if self._is_stuck(lane, now)]
         self._allowed = min(self._usual + len(stuck), self._most)
-        if not self._is_silent and any(map(self._shows_silence, stuck)):
+        # A lane that connects matters only if a job waits for it.
+        waits = [lane for lane in stuck if lane.jobs or self._queue]
+        if not self._is_silent and any(self._responded < lane.began for lane in waits):
             self._is_silent, self._silence_began, self._attempt = True, now, None
         lost = [lane for lane in stuck if lane.began < now - Limits.lost]
         if lost and now >= self._next_shutdown:
@@ -173,10 +175,6 @@ class Lanes:
 
     def _is_stuck(self, lane: Lane, now: float) -> bool:
         return bool(lane.is_connecting or lane.jobs) and lane.began <= now - self._patience
-
-    def _shows_silence(self, stuck: Lane) -> bool:
-        # A lane that connects matters only if a job waits for it.
-        return self._responded < stuck.began and bool(stuck.jobs or self._queue)
 
     def _start_lane(self, now: float, coming: int = 0) -> None:
         """Start a lane if more jobs wait than lanes are free, and if there may be another one."""
@@ -234,10 +232,7 @@ class Lanes:
                 job.finish(self._database.explain(reason))
 
     def take_over(self, jobs: list[Job]) -> bool:
-        """Execute jobs of lanes that cannot connect, and return whether this is possible.
-
-        For example, the role has a limit of connections, and these lanes have all of them.
-        """
+        """Execute jobs of lanes that cannot connect, if these can: all share a server's limit."""
         now = time.monotonic()
         with self._lock:
             works = not all(it.is_connecting or self._is_stuck(it, now) for it in self._lanes)

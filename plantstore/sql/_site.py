@@ -27,21 +27,18 @@ _T = TypeVar("_T")
 
 
 class SiteConnections:
-    """The connections of a store on the engine of a site."""
+    """The connections of a store on the engine of a site, as :class:`OwnConnections`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._pool = _pool_of(database.engine)
 
     def add(self, plant: Plant) -> None:
-        """Insert a plant, as :meth:`OwnConnections.add` does."""
         added, existing = self.call(partial(self._database.add, plants=[plant]))
         if not added:
             raise PlantExists(plant.id) if existing else dropped(self._database.table)
 
     def call(self, run: Run[_T], *, writes: bool = False) -> _T:
-        """Execute a function, as :meth:`OwnConnections.call` does."""
-
         def attempt() -> _T:
             with self._pool.connect(self._database) as connection:
                 return self._database.execute(connection, partial(_commit, run))
@@ -51,16 +48,11 @@ class SiteConnections:
 
     @contextmanager
     def session(self) -> Iterator[Session]:
-        """Provide a connection, as :meth:`OwnConnections.session` does."""
         with self._pool.connect(self._database) as connection:
             # Until its last step, an import into SQLite changes only a temporary table.
-            commits = self._database.one_writer
-
-            def step(run: Run[_T]) -> _T:
-                return self._database.step(connection, partial(_commit, run) if commits else run)
-
+            commits, step = self._database.one_writer, partial(self._database.step, connection)
             try:
-                yield step
+                yield lambda run: step(partial(_commit, run) if commits else run)
             finally:
                 if not self._pool.is_shared:
                     connection.invalidate()  # The server rolls back what is not committed.
@@ -70,7 +62,7 @@ class SiteConnections:
         self._pool.close()
 
     def after_fork(self) -> None:
-        """Replace connections and locks in a child process: those of the parent are not safe."""
+        """Replace connections and locks: those of the parent process are not safe in this one."""
         self._pool.close()
         self._pool.reset()
 

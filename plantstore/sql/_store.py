@@ -162,8 +162,6 @@ class SQLStore(BulkStore):
     def _is_new(self) -> bool:
         return self._database.is_new(self._database.engine.url)
 
-    # A fork
-
     def _before_fork(self) -> None:
         # With an inherited connection, SQLite misjudges its locks: a log in use is deleted.
         if self._database.one_writer:
@@ -178,9 +176,8 @@ _stores = set[ref[SQLStore]]()
 
 
 def _for_each(function: Callable[[SQLStore], None]) -> None:
-    for known in [*_stores]:
-        if (store := known()) is not None:
-            function(store)
+    for store in filter(None, [known() for known in [*_stores]]):
+        function(store)
 
 
 if sys.platform != "win32":  # pragma: no branch

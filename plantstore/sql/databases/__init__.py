@@ -6,14 +6,13 @@ from urllib.parse import parse_qsl, unquote
 
 from sqlalchemy import URL, Engine, exc, make_url
 
-from ._database import Added, Database, Run, Session, close, copy_engine, driver_of
+from ._database import Database, Run, Session, close, copy_engine, driver_of
 from ._mysql import MySQL
 from ._options import shown
 from ._postgresql import PostgreSQL
 from ._sqlite import SQLite, file_of
 
 __all__ = [
-    "Added",
     "Database",
     "Run",
     "Session",
@@ -41,10 +40,7 @@ _DATABASES |= {"postgres": _DATABASES["postgresql"], "mariadb": _DATABASES["mysq
 
 
 def database_of(engine: Engine) -> type[Database]:
-    """Return the kind of an engine's database.
-
-    :raises ValueError: if SQLStore does not know it.
-    """
+    """Return the kind of an engine's database, or raise ValueError if SQLStore has none for it."""
     try:
         return _DATABASES[engine.dialect.name]
     except KeyError:
@@ -57,8 +53,6 @@ def database_of(engine: Engine) -> type[Database]:
 def make_engine(url: str) -> Engine:
     """Return the engine of a database. The engine opens its first connection on first use.
 
-    Each statement is a transaction by default. All steps of a job have one deadline.
-
     :raises ValueError: if it is not the URL of a database, or if an option is unknown or invalid.
         The message does not show the URL.
     :raises ImportError: if the driver is not installed.
@@ -68,25 +62,18 @@ def make_engine(url: str) -> Engine:
     options = parse_qsl(url.rpartition("@")[2].partition("?")[2], keep_blank_values=True)
     for name, value in options:
         if not value:
-            named = shown(name, dict(options))
-            raise ValueError(f"the URL has an option without a value: {named}")
+            raise ValueError(f"the URL has an option without a value: {shown(name, dict(options))}")
     return _DATABASES[parsed.get_backend_name()].make_engine(parsed)
 
 
 def is_new(url: str) -> bool:
-    """Return whether the first plant creates the database: an SQLite file that does not exist.
-
-    :raises ValueError: as for :func:`make_engine`.
-    """
+    """Return whether the first plant creates the database: an SQLite file that does not exist."""
     engine = make_engine(url)
     return database_of(engine).is_new(engine.url)
 
 
 def public_url(url: str) -> str:
-    """Return the URL of a database without its password and its options.
-
-    :raises ValueError: if it is not the URL of a database.
-    """
+    """Return the URL of a database without its password and its options."""
     if _parse(url).drivername == "sqlite":
         return url.partition("?")[0]
     scheme, _, rest = url.partition("://")

@@ -1,4 +1,4 @@
-"""The interface of a database: everything in which one database differs from another."""
+"""A table in a database: the statements on it, and in what one database differs from another."""
 
 import random
 import time
@@ -73,10 +73,7 @@ class Database(Errors):
     @staticmethod
     @abstractmethod
     def make_engine(url: URL) -> Engine:
-        """Return an engine that commits each statement.
-
-        :raises ValueError: if an option of the URL is unknown or invalid. The message names it.
-        """
+        """Return an engine, or raise ValueError if an option of the URL is unknown or invalid."""
 
     @staticmethod
     def is_new(url: URL) -> bool:
@@ -103,8 +100,6 @@ class Database(Errors):
         """Execute a function with a connection, and check that its commits are durable.
 
         After an error that is no conflict, the table is checked again.
-
-        :raises StoreUnavailable: if a commit is not durable.
         """
         try:
             try:
@@ -167,7 +162,6 @@ class Database(Errors):
         """Return the first plants in the order of their ids, and whether there may be more.
 
         :param after: an id. Only plants with a greater id are returned, unless it is ``None``.
-        :param size: the maximum number of plants.
         :param characters: when the plants have more characters, no other one is read.
         """
         ordered = self._select.order_by(self.table.c.id).limit(size)
@@ -189,7 +183,7 @@ class Database(Errors):
     # Changes
 
     def add(self, connection: Connection, plants: Sequence[Plant]) -> Added:
-        """Check the table if it is time, and insert plants as :meth:`insert` does."""
+        """Check the table if it is time, and :meth:`insert` plants."""
         self.prepare(connection, to_add=True)
         return self.insert(connection, plants)
 
@@ -268,14 +262,11 @@ class Database(Errors):
     # Imports
 
     @abstractmethod
-    def begin_import(self, connection: Connection) -> bool:
-        """Begin an import on a connection that nothing else uses until it is closed.
-
-        Return False if another import into the table is in progress.
-        """
+    def begin_import(self, connection: Connection) -> None:
+        """Begin an import on a connection that nothing else uses until it is closed."""
 
     def import_batch(self, connection: Connection, plants: Sequence[Plant]) -> Added:
-        """Add plants to an import. The result is that of :meth:`insert`."""
+        """Add plants to an import, as :meth:`insert` does."""
         return self.insert_locked(connection, plants)
 
     def finish_import(self, connection: Connection, skip_existing: bool) -> int:
@@ -324,7 +315,7 @@ def own_engine(
     """Return an engine of our own: each statement is a transaction, and there is no pool.
 
     :param connect_args: arguments of the driver, which override the options of the URL.
-    :param timeout: the seconds that a job of the engine may wait.
+    :param timeout: the seconds that a job may take.
     :param connections: the maximum number of connections of a process to a server.
     """
     return create_engine(

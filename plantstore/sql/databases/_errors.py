@@ -49,7 +49,7 @@ class Errors(ABC):
     def code(self, error: Exception) -> str:
         """Return the code that the database has given an error, or an empty string."""
 
-    def is_conflict(self, error: BaseException | None) -> bool:
+    def is_conflict(self, error: BaseException) -> bool:
         """Return whether a job was rolled back because of a concurrent transaction."""
         return isinstance(error, exc.DBAPIError) and self.code(error).startswith(self.conflicts)
 

@@ -2,20 +2,19 @@
 
 import os
 import socket
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, Table, event, func, text
+from sqlalchemy import URL, Connection, Engine, Table, event, func
 from sqlalchemy.dialects.mysql import LONGTEXT
 from sqlalchemy.util import asbool
 
 from ...stores.base import Plant
 from ...stores.deadline import Limits
 from .._tables import Requirements, misconfigured
-from ._database import Database, name_of, own_engine
+from ._database import Database, own_engine
 from ._options import between, convert, one_of
 
 # The condition for the table in the tables and columns of information_schema.
@@ -158,15 +157,9 @@ class MySQL(Database):
             connection.invalidate()  # The server rolls back.
             raise
 
-    def begin_import(self, connection: Connection) -> bool:
-        """Take a lock of this connection, and begin a transaction."""
-        name = f"{connection.engine.url.database}.{name_of(connection, self.table)}"
-        key = f"plantstore {zlib.crc32(name.encode())}"  # A name has at most 64 characters.
-        if not connection.scalar(text("SELECT GET_LOCK(:key, 0)"), {"key": key}):
-            return False
+    def begin_import(self, connection: Connection) -> None:
         for statement in (_LONGER_LOCK_TIMEOUT, *_BEGIN):
             connection.exec_driver_sql(statement)
-        return True
 
     def check_writable(self, connection: Connection) -> None:
         """Check that the server allows this user to begin a transaction that writes."""
@@ -198,26 +191,15 @@ def _check_size(connection: Connection, table: Table, plant: Plant) -> None:
 
 
 def _open(dialect: Any, record: object, arguments: object, options: dict[str, Any]) -> Any:
-    """Open a connection to a server. Each response must arrive within the timeout to connect.
-
-    :raises pymysql.err.Error: if this fails.
-    """
+    """Open a connection. Each response of the server must arrive within the timeout to connect."""
     driver = dialect.loaded_dbapi
-    limited = {**options, "read_timeout": options["connect_timeout"]}
     try:
-        connection = driver.connect(**limited, defer_connect=True)
-    except Exception as error:
-        reason = str(error).partition("\n")[0]  # Other lines are those of a file.
-        wrong = f"an option of the URL has a wrong value: {reason}"
-        raise driver.OperationalError(_NO_SERVER, wrong) from error
-    try:
-        connection.connect()
+        connection = driver.connect(**{**options, "read_timeout": options["connect_timeout"]})
     except (driver.Error, OSError):
         raise
-    except RuntimeError as error:  # A package for an authentication plugin is missing.
-        raise driver.OperationalError(_NO_SERVER, str(error)) from error
-    except Exception as error:
-        raise driver.OperationalError(_NO_SERVER, f"not a database server: {error}") from error
+    except Exception as error:  # A wrong option, a missing package, or another kind of server.
+        reason = str(error).partition("\n")[0]  # Other lines are those of a file.
+        raise driver.OperationalError(_NO_SERVER, f"cannot connect: {reason}") from error
     # A thread of the store may wait for longer. PyMySQL has no public name to change the timeout.
     connection._read_timeout = options.get("read_timeout")  # noqa: SLF001
     _keep_alive(connection._sock.fileno())  # noqa: SLF001

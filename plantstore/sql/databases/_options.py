@@ -1,15 +1,13 @@
 """The options in the URL of a database."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
-
-_Number = TypeVar("_Number", int, float)
+from typing import Any
 
 
-def between(lowest: _Number, highest: _Number) -> Callable[[str], _Number]:
+def between(lowest: float, highest: float) -> Callable[[str], Any]:
     """Return a function that converts an option to a number of the type of the limits."""
 
-    def convert_number(value: str) -> _Number:
+    def convert_number(value: str) -> float:
         number = type(lowest)(value)
         if not lowest <= number <= highest:
             raise ValueError

@@ -1,14 +1,13 @@
 """PostgreSQL."""
 
 import re
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import Any
 from urllib.parse import unquote
 
-from sqlalchemy import URL, Connection, Engine, exc, text
+from sqlalchemy import URL, Connection, Engine, exc
 
 from ...stores.base import Plant, StoreUnavailable
 from ...stores.deadline import Limits
@@ -199,15 +198,9 @@ class PostgreSQL(Database):
         ids = [plant.id for plant in plants]
         return connection.exec_driver_sql(statement, (*chain(*plants), ids)).all()
 
-    def begin_import(self, connection: Connection) -> bool:
-        """Begin a transaction that holds an advisory lock."""
+    def begin_import(self, connection: Connection) -> None:
         for statement in _BEGIN_IMPORT:
             connection.exec_driver_sql(statement)
-        key = zlib.crc32(name_of(connection, self.table).encode())
-        if connection.scalar(text(f"SELECT pg_try_advisory_xact_lock({key})")):
-            return True
-        connection.exec_driver_sql("ROLLBACK")
-        return False
 
     def check_writable(self, connection: Connection) -> None:
         if connection.exec_driver_sql(_STATE).scalar() == "on":

@@ -73,7 +73,7 @@ WRONG = {
     "Connection refused": [MYSQL + "read_timeout=-1&connect_timeout=2"],
     "No such file": [MYSQL + "ssl_ca=hunter2", MYSQL + "ssl_cert=hunter2&ssl_key=hunter2"],
     "No cipher can be selected": [MYSQL + "ssl_cipher=hunter2"],
-    "option of the URL has a wrong value: ": [MYSQL + f"ssl_ca={__file__}"],
+    "no certificate or crl found": [MYSQL + f"ssl_ca={__file__}"],
     "File contains no section headers": [MYSQL + "read_default_file=my.cnf"],
 }
 
