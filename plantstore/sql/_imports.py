@@ -21,8 +21,6 @@ def add_all(
 ) -> int:
     """Add plants, all of them or none, and return how many were added.
 
-    Each batch of plants has the deadline of an operation.
-
     :param execute: executes each step with the same connection, which is closed after the import.
     :param skip_existing: whether plants that exist are skipped.
     :raises PlantExists: if an id exists or is repeated, and existing plants are not skipped.

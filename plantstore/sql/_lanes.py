@@ -133,10 +133,7 @@ class Lanes:
         return job is self._attempt or self._next_attempt - now > Limits.attempt - Limits.look
 
     def close(self) -> None:
-        """Close the connections for which no caller waits. The others are closed after their jobs.
-
-        So no thread stays here, also if the server does not respond.
-        """
+        """Close the connections for which no caller waits. The others are closed after their jobs."""
         with self._lock:
             lanes, self._lanes = self._lanes, []
             self._ending += lanes
@@ -269,17 +266,11 @@ class OwnConnections:
         self.after_fork()
 
     def add(self, plant: Plant) -> None:
-        """Insert a plant, and return when the database has committed it.
-
-        :raises PlantExists: if a plant with its id exists.
-        """
+        """Insert a plant, and return when the database has committed it, or raise PlantExists."""
         self._writing.call(Add(self._expires(), plant))
 
     def call(self, run: Run[_T], *, writes: bool = False) -> _T:
-        """Execute a function with a connection, and return its result.
-
-        :param writes: whether it changes the database.
-        """
+        """Return the result of a function that is called with a connection."""
         lanes = self._writing if writes else self._reading
         return cast(_T, lanes.call(Job(self._expires(), run)))
 

@@ -1,6 +1,7 @@
 """The table of plants: its columns, its definition, and the check that a table is as defined."""
 
 from collections.abc import Iterator, Mapping
+from itertools import compress
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -17,7 +18,6 @@ from sqlalchemy import (
     text,
 )
 from sqlalchemy.dialects.mysql import LONGTEXT
-from sqlalchemy.engine.interfaces import ReflectedColumn
 
 from ..stores.base import Plant, StoreMisconfigured
 from ..text import one_line
@@ -31,13 +31,14 @@ class TableMissing(StoreMisconfigured):
 
 
 class Requirements(NamedTuple):
-    """What a kind of database requires of the table."""
+    """What a kind of database requires of the table.
 
-    #: The types of the column id, and those of the columns name and tag.
+    :param faults: what else can be wrong, with a query that returns a row if it is wrong. They are
+        executed also if the table is missing.
+    """
+
     id_type: type[Any] = BigInteger
     text_types: tuple[type[Any], ...] = (Text, VARCHAR)
-    #: What else can be wrong, with a query that returns a row if it is wrong. They are executed
-    #: also if the table is missing.
     faults: Mapping[str, str] = {}
 
 
@@ -93,10 +94,7 @@ def create_table(connection: Connection, table: Table) -> None:
 
 
 def check_table(connection: Connection, table: Table, required: Requirements) -> None:
-    """Check that a table loses and changes no plant.
-
-    The table may have other columns too. What a constraint or a trigger refuses, the database
-    reports when it does so.
+    """Check that a table loses and changes no plant. It may have other columns, too.
 
     :raises TableMissing: if it does not exist.
     :raises StoreMisconfigured: if it loses or changes plants. The message says why.
@@ -138,17 +136,19 @@ def _database_faults(
     # One statement, because each takes a round trip.
     queries = ", ".join(f"EXISTS ({query})" for query in faults.values())
     found = connection.execute(text(f"SELECT {queries}"), values).one()
-    yield from (problem for problem, is_found in zip(faults, found, strict=True) if is_found)
+    return compress(faults, found)
 
 
 def _faults(connection: Connection, table: Table, required: Requirements) -> Iterator[str]:
-    found = _columns(connection, table) or _columns(connection, table)
+    schema = connection.schema_for_object(table)
+    # SQLAlchemy finds no columns if the table is created meanwhile. An inspector would keep that.
+    found = inspect(connection).get_columns(table.name, schema)
+    found = found or inspect(connection).get_columns(table.name, schema)
     columns = {column["name"]: column for column in found}
     missing = {*Plant._fields} - {*columns}
     if missing:
         yield f"it has no column {' and no column '.join(sorted(missing))}"
         return
-    schema = connection.schema_for_object(table)
     key = inspect(connection).get_pk_constraint(table.name, schema)["constrained_columns"]
     if key != ["id"]:
         yield "its primary key must be the column id alone"
@@ -163,11 +163,3 @@ def _faults(connection: Connection, table: Table, required: Requirements) -> Ite
             yield f"the column {name} must be {required.text_types[0].__name__.upper()}"
         if definition.nullable and not column["nullable"]:
             yield f"the column {name} must be nullable"
-
-
-def _columns(connection: Connection, table: Table) -> list[ReflectedColumn]:
-    """Return the columns, or none if the table is created between the queries of SQLAlchemy.
-
-    Nothing is kept for a later query: an inspector would keep that there are none.
-    """
-    return inspect(connection).get_columns(table.name, connection.schema_for_object(table))

@@ -13,9 +13,9 @@ from tests.support.sql import make_store, open_sql, raise_conflicts
 # The codes of errors by their meaning: what ends by itself, or with an outage, and what does not.
 CODES: list[tuple[OpenPlace, type[StoreUnavailable], str]] = [
     (postgresql, StoreUnavailable, "08006 25006 25P03 40003 53100 53300 55006 57014 58030"),
-    (mariadb, StoreUnavailable, "1021 1053 1114 1156 1180 1203 1317 1412 1969 9001"),
+    (mariadb, StoreUnavailable, "1021 1053 1114 1156 1180 1203 1290 1317 1412 1969 9001"),
     (postgresql, StoreMisconfigured, "0A000 22001 23514 42501 42703 42P01 54000 55000 P0001"),
-    (mariadb, StoreMisconfigured, "1054 1062 1142 1146 1290 1364 1406 1644 4025"),
+    (mariadb, StoreMisconfigured, "1054 1062 1142 1146 1364 1406 1644 4025"),
 ]
 
 

@@ -314,7 +314,6 @@ def own_engine(
 ) -> Engine:
     """Return an engine of our own: each statement is a transaction, and there is no pool.
 
-    :param connect_args: arguments of the driver, which override the options of the URL.
     :param timeout: the seconds that a job may take.
     :param connections: the maximum number of connections of a process to a server.
     """

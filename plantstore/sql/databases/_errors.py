@@ -21,11 +21,7 @@ _T = TypeVar("_T")
 
 
 class Errors(ABC):
-    """What an error means for a job, and for its caller.
-
-    :param engine: the engine whose errors they are.
-    :param table: the table that a message names.
-    """
+    """What an error means for a job, and for its caller."""
 
     # How the codes of errors begin: of those after which a job can be repeated, of those of them
     # after which another server may execute it, of others that end by themselves, or with an
@@ -120,10 +116,7 @@ class Errors(ABC):
             raise self.explain(error)  # noqa: B904  # It has a cause.
 
     def describe(self, error: Exception) -> str:
-        """Return the message of an error in one line, with what an operator needs to know.
-
-        It has no values of a plant.
-        """
+        """Return the message of an error in one line. It has no values of a plant."""
         message = self.message(error)
         if self.code(error):
             # PostgreSQL repeats them after the first line, MySQL and MariaDB in "Duplicate entry

@@ -31,7 +31,6 @@ _KEEPALIVE = {
     "TCP_USER_TIMEOUT": Limits.keepalive_end * 1000,
 }
 _NO_SERVER = 2003
-_OPTION = "1290"  # An option of the server forbids a statement, such as --read-only.
 # Errors that end by themselves, or with an outage.
 _TRANSIENT = (
     "1021 1023 1024 1026 1030 1114"  # The disk is full, or fails.
@@ -39,7 +38,7 @@ _TRANSIENT = (
     " 1040 1129 1203 1226"  # Too many connections.
     " 1042 1043 1152 1156 1157 1158 1159 1160 1161 1184"  # The network.
     " 1053 1077 1079 1317 1927 1969 3024 3168 3169"  # The server or a statement ends.
-    " 1792 1836 1874"  # The server is read-only.
+    " 1290 1792 1836 1874"  # The server is read-only.
     " 1020 1412 1615 1637 3100 3101 3572"  # Concurrent transactions.
     " 1180"  # A commit has failed.
     " 8 9"  # A proxy, such as ProxySQL, has no connection to a server.
@@ -170,10 +169,6 @@ class MySQL(Database):
         original: Any = getattr(error, "orig", error)
         code = getattr(original, "errno", None) or (original.args or [None])[0]
         return str(code) if isinstance(code, int) and not 2000 <= code < 3000 and code else ""
-
-    def is_transient(self, error: Exception) -> bool:
-        is_read_only = self.code(error) == _OPTION and "read-only" in self.message(error)
-        return is_read_only or super().is_transient(error)
 
     def message(self, error: Exception) -> str:
         original: Any = getattr(error, "orig", error)

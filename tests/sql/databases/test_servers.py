@@ -58,7 +58,7 @@ def test_no_server_can_be_reached() -> None:
 
 @only(mariadb)
 def test_missing_package_for_a_login(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a package for a kind of login is missing, the message says so, and gives no other reason."""
+    """If a package for a kind of login is missing, the message says so, without another reason."""
 
     def fail(*_: object) -> None:
         raise RuntimeError("'pynacl' package is required for ed25519_password auth method")
