@@ -1,7 +1,8 @@
 """The health of the service, for load balancers, containers and monitoring."""
 
 from concurrent.futures import Future
-from threading import Lock
+from contextvars import copy_context
+from threading import Lock, Thread
 from typing import Any
 
 from flask import Blueprint, request
@@ -10,7 +11,7 @@ from ..blueprint import OperationsBlueprint
 from ..errors import Refused
 from ..responses import JSONResponse
 from ..stores.base import Store, StoreMisconfigured, StoreUnavailable
-from ..stores.deadline import Limits, deadline, remaining, start
+from ..stores.deadline import Limits, deadline, remaining, set_waited
 
 
 def create_health_blueprint(*, store: Store, name: str = "plantstore_health") -> Blueprint:
@@ -70,7 +71,7 @@ class _Ping:
         with self._lock:
             is_free = self._running is None or self._running.done()
             if is_free:
-                self._running = start(self._ping)
+                self._running = self._start()
             running: Any = self._running
         if is_free or not self._is_known:
             self._error, self._is_known = _error_of(running), True
@@ -78,9 +79,28 @@ class _Ping:
         if error is not None:
             raise type(error)(*error.args)  # Each thread needs an exception of its own.
 
-    def _ping(self) -> None:
-        with deadline(Limits.ping):
-            self._store.ping()
+    def _start(self) -> Future[None]:
+        """Ping the store in a new thread, which does not delay the end of the process.
+
+        The thread has the context variables of this one. A store of a site may need them.
+        """
+        future: Future[None] = Future()
+        call = copy_context().run
+        try:
+            Thread(
+                target=call, args=(self._ping, future), name="plantstore ping", daemon=True
+            ).start()
+        except RuntimeError as error:
+            raise StoreUnavailable(f"cannot start a thread: {error}") from error
+        return future
+
+    def _ping(self, future: Future[None]) -> None:
+        set_waited(0.0)
+        try:
+            with deadline(Limits.ping):
+                future.set_result(self._store.ping())
+        except BaseException as error:  # noqa: BLE001  # The caller gets it.
+            future.set_exception(error)
 
 
 def _error_of(ping: Future[None]) -> StoreUnavailable | None:

@@ -133,7 +133,7 @@ class Lanes:
         return job is self._attempt or self._next_attempt - now > Limits.attempt - Limits.look
 
     def close(self) -> None:
-        """Close the connections for which no caller waits. The others are closed after their jobs."""
+        """Close the connections for which no caller waits, and the others after their jobs."""
         with self._lock:
             lanes, self._lanes = self._lanes, []
             self._ending += lanes

@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from operator import attrgetter
 from typing import Any, ClassVar, NamedTuple, Self, get_type_hints
 
 #: The ids that a plant can have: the signed 64-bit integers (interface section 2).
@@ -30,7 +29,7 @@ class Plant(NamedTuple):
     @property
     def characters(self) -> int:
         """The number of characters of all texts."""
-        return sum(map(len, filter(None, _texts(self))))
+        return sum([len(value) for value in self if isinstance(value, str)])
 
 
 def check_plant(plant: Plant) -> Plant:
@@ -79,11 +78,8 @@ _FAULTS_OF_TYPES: dict[Any, Callable[[object], str | None]] = {
     int | None: _unless_none(int64_fault),
     str | None: _unless_none(text_fault),
 }
-_TYPES = get_type_hints(Plant)
 # The same for each field of a plant, in their order.
-_FAULTS = [_FAULTS_OF_TYPES[type] for type in _TYPES.values()]
-# Returns the texts of a plant, and None for each that it does not have.
-_texts = attrgetter(*[name for name, type in _TYPES.items() if type in {str, str | None}])
+_FAULTS = [_FAULTS_OF_TYPES[type] for type in get_type_hints(Plant).values()]
 
 
 class PlantExists(Exception):

@@ -4,16 +4,10 @@ Only one place waits for a store with threads of its own, and it waits until the
 """
 
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar, copy_context
-from threading import TIMEOUT_MAX, Thread
-from typing import Any, TypeVar
-
-from .base import StoreUnavailable
-
-_T = TypeVar("_T")
+from contextvars import ContextVar
+from threading import TIMEOUT_MAX
 
 _deadline: ContextVar[float] = ContextVar("deadline", default=TIMEOUT_MAX)
 _waited: ContextVar[float] = ContextVar("waited", default=0.0)
@@ -101,29 +95,3 @@ def remaining(most: float) -> float:
     :param most: the seconds without an earlier deadline, and if its request has not waited.
     """
     return max(0.0, min(most - _waited.get(), _deadline.get() - time.monotonic()))
-
-
-def start(function: Callable[..., _T], *arguments: Any) -> Future[_T]:
-    """Call a function in a new thread, and return its future result.
-
-    The thread has the context variables of this one, but neither its deadline nor the time that it
-    has waited. It does not delay the end of the process, unlike those of a ThreadPoolExecutor.
-
-    :raises StoreUnavailable: if no thread can be started.
-    """
-    future: Future[_T] = Future()
-
-    def run() -> None:
-        _waited.set(0.0)
-        _deadline.set(TIMEOUT_MAX)
-        try:
-            future.set_result(function(*arguments))
-        except BaseException as error:  # noqa: BLE001  # The caller gets it.
-            future.set_exception(error)
-
-    try:
-        name = f"plantstore {function.__name__}"
-        Thread(target=copy_context().run, args=(run,), name=name, daemon=True).start()
-    except RuntimeError as error:
-        raise StoreUnavailable(f"cannot start a thread: {error}") from error
-    return future

@@ -62,25 +62,25 @@ def open_store(url: str) -> Store:
 
 
 def existing(url: str) -> str:
-    """Return the URL of a store that never creates a database: SQLite then needs an existing file.
+    """Return the URL of a store that never creates a database: of an SQLite file, with mode=rw.
 
-    In the URL of an SQLite file, mode=rw replaces mode=rwc, and is added if there is no mode.
+    It replaces mode=rwc, which is also the default.
     """
     if not url.startswith("sqlite:") or not _is_text(url):
         return url  # A URL that is wrong is refused when it is opened.
     file, _, query = url.partition("?")
-    others = [part for part in query.split("&") if unquote_plus(part) not in {"", "mode=rwc"}]
-    has_mode = any(unquote_plus(part).partition("=")[0] == "mode" for part in others)
-    options = others if has_mode else [*others, "mode=rw"]
-    return f"{file}?{'&'.join(options)}"
+    options = {part: unquote_plus(part) for part in query.split("&")}
+    others = [part for part, option in options.items() if option not in {"", "mode=rwc"}]
+    if not any(options[part].partition("=")[0] == "mode" for part in others):
+        others.append("mode=rw")
+    return f"{file}?{'&'.join(others)}"
 
 
 def public_url(url: str) -> str:
-    """Return the URL of a store without anything secret, for a message.
+    """Return the URL of a store without its password and its options, for a message.
 
-    :param url: a URL that :func:`open_store` accepts.
-    :returns: the URL without its password and its options. Of the URL for a store of another
-        package, only the scheme is known to be public, such as ``shelf://…``.
+    Of the URL for a store of another package, only the scheme is public, such as ``shelf://…``.
+
     :raises ValueError: if it is not the URL of a database. The message does not show it.
     """
     scheme = url.partition("://")[0]
@@ -96,7 +96,7 @@ def _is_text(url: str) -> bool:
 
 
 def _open_sql(url: str, driver: str, extra: str) -> Store:
-    """Import a driver and the SQL stores, as a store of another package, and open one.
+    """Import a driver and the SQL stores, and open one.
 
     :raises ValueError: if this fails. The message says whether a module is missing or broken.
     """
@@ -104,10 +104,9 @@ def _open_sql(url: str, driver: str, extra: str) -> Store:
         try:
             package: Any = import_module(module)
         except ImportError as error:
+            problem = f"is installed, but {name} cannot be imported: {one_line(error)}"
             if isinstance(error, ModuleNotFoundError) and error.name == name:
                 problem = f"is missing: pip install 'plantstore[{extra}]'"
-            else:
-                problem = f"is installed, but {name} cannot be imported: {one_line(error)}"
             raise ValueError(f"the driver for this URL {problem}") from error
     return cast(Store, package.SQLStore(package.make_engine(url)))
 
@@ -118,27 +117,17 @@ def _open_installed(entry: EntryPoint, url: str) -> Store:
     :raises ValueError: if the function cannot be imported, or returns no store.
     """
     try:
-        opener = _load(entry)
+        opener = entry.load()
         store = opener(url) if callable(opener) else None
-    except ImportError as error:
-        if isinstance(error, ModuleNotFoundError) and error.name:
-            problem = f"needs the module {error.name}, which is not installed"
-        else:
-            problem = f"cannot be imported: {one_line(error)}"
-        raise ValueError(f"the package {_package(entry)} {problem}") from error
+    except (AttributeError, ImportError) as error:
+        problem = f"the package {_package(entry)} cannot be used: {one_line(error)}"
+        raise ValueError(problem) from error
     if not isinstance(store, Store):
         raise ValueError(
             f"the entry point {entry.name} of the package {_package(entry)} must be a function"
             " that takes a URL and returns a Store"
         )
     return store
-
-
-def _load(entry: EntryPoint) -> object:
-    try:
-        return entry.load()
-    except AttributeError as error:
-        raise ImportError(str(error)) from error  # The module has no such function.
 
 
 def _package(entry: EntryPoint) -> str:

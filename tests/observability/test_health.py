@@ -8,7 +8,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from flask import Flask
+from flask import Flask, request
 from flask.testing import FlaskClient
 
 from plantstore import (
@@ -19,7 +19,7 @@ from plantstore import (
     create_app,
     create_health_blueprint,
 )
-from plantstore.stores.deadline import remaining
+from plantstore.stores.deadline import remaining, set_waited
 from tests.support.responses import check_error
 from tests.support.serving import LIMIT, PATIENCE
 from tests.support.sites import TOKEN
@@ -83,6 +83,28 @@ def test_store_that_does_not_respond_is_not_ready(caplog: pytest.LogCaptureFixtu
     assert caplog.text.count("it has not responded within two seconds") == 8
     released.set()
     wait_until(lambda: client.get("/readyz").status_code == 200)
+
+
+def test_ping_of_a_request_that_has_waited() -> None:
+    """A ping has two seconds, however long its request has waited, and the request's context."""
+    found = list[tuple[float, str]]()
+    site = Flask("site")
+    site.before_request(lambda: set_waited(1.5))
+    site.teardown_request(lambda _: set_waited(0))
+    store = pinged(lambda: found.append((remaining(60), request.path)))
+    site.register_blueprint(create_health_blueprint(store=store))
+    assert site.test_client().get("/readyz").status_code == 200
+    ((seconds, path),) = found
+    assert (1.9 < seconds <= 2, path) == (True, "/readyz")
+
+
+def test_ping_without_a_thread(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """If the system has no resources for a thread, the store is unavailable."""
+    monkeypatch.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError("no thread")))
+    check_error(client_of(None).get("/readyz"), 50301)
+    assert "cannot start a thread: no thread" in caplog.text
 
 
 def test_concurrent_callers_get_the_last_result() -> None:

@@ -1,13 +1,10 @@
-"""The deadline of an operation, and the threads of its steps."""
+"""The deadline of an operation."""
 
-import threading
 from collections.abc import Iterator
 
 import pytest
 
-from plantstore import StoreUnavailable
-from plantstore.stores.deadline import deadline, remaining, set_waited, start
-from tests.support.serving import LIMIT
+from plantstore.stores.deadline import deadline, remaining, set_waited
 
 
 @pytest.fixture(autouse=True)
@@ -38,25 +35,3 @@ def test_time_that_a_request_has_waited_counts(waited: float, most: float) -> No
     assert remaining(50) == most
     with deadline(50):
         assert most - 1 < remaining(1000) <= most
-
-
-def test_thread() -> None:
-    """A function in a daemon thread has its own time, and its exception is that of the future."""
-    set_waited(1000)
-    with deadline(0.1):
-        assert start(remaining, 60).result(LIMIT) == 60
-    thread = start(threading.current_thread).result(LIMIT)
-    assert (thread.daemon, thread.name) == (True, "plantstore current_thread")
-    with pytest.raises(ZeroDivisionError):
-        start(divmod, 1, 0).result(LIMIT)
-
-
-def test_thread_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the system has no resources for a thread, the store is unavailable."""
-
-    def refuse(_: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-    with pytest.raises(StoreUnavailable, match="cannot start a thread"):
-        start(remaining, 1)

@@ -171,11 +171,10 @@ def test_entry_point_that_returns_no_store_is_refused(other: Install, source: st
 @pytest.mark.parametrize(
     ("source", "reason"),
     [
-        ("import lacking.client", "needs the module lacking, which is not installed"),
-        ("def open(url): import lacking", "needs the module lacking, which is not installed"),
-        (None, "needs the module {module}, which is not installed"),  # The module was deleted.
-        ("raise ImportError('no\\n library')", "cannot be imported: no library"),
-        ("raise ModuleNotFoundError('lacking')", "cannot be imported: lacking"),
+        ("import lacking.client", "No module named 'lacking'"),
+        ("def open(url): import lacking", "No module named 'lacking'"),
+        (None, "No module named '{module}'"),  # The module was deleted.
+        ("raise ImportError('no\\n library')", "no library"),
         ("opens = 5", "has no attribute 'open'"),
     ],
 )
@@ -186,10 +185,12 @@ def test_package_that_cannot_be_imported(
     module = other("plantstore-shelf", "shelf", source or "")
     if source is None:
         (tmp_path / f"{module}.py").unlink()
-    with pytest.raises(ValueError, match="^the package plantstore-shelf ") as caught:
+    with pytest.raises(
+        ValueError, match="^the package plantstore-shelf cannot be used: "
+    ) as caught:
         open_store("shelf://me:hunter2@host")
     assert str(caught.value).endswith(reason.format(module=module))
-    assert isinstance(caught.value.__cause__, ImportError)  # For the traceback.
+    assert caught.value.__cause__ is not None  # For the traceback.
 
 
 BULK = """
