@@ -22,9 +22,8 @@ class Plant(NamedTuple):
 
     def members(self) -> dict[str, int | str]:
         """Return the fields by name. A field that the plant does not have is left out."""
-        return {
-            name: value for name, value in zip(self._fields, self, strict=True) if value is not None
-        }
+        named = zip(self._fields, self, strict=True)
+        return {name: value for name, value in named if value is not None}
 
     @property
     def characters(self) -> int:
@@ -37,11 +36,10 @@ def check_plant(plant: Plant) -> Plant:
 
     :raises ValueError: if it is not valid. The message says what is wrong with each field.
     """
-    for value, fault in zip(plant, _FAULTS, strict=True):
-        if fault(value):
-            faults = [fault(value) for value, fault in zip(plant, _FAULTS, strict=True)]
-            named = zip(Plant._fields, faults, strict=True)
-            raise ValueError(" ".join(f"{name}: {fault}" for name, fault in named if fault))
+    faults = [fault(value) for value, fault in zip(plant, _FAULTS, strict=True)]
+    if any(faults):
+        named = zip(Plant._fields, faults, strict=True)
+        raise ValueError(" ".join(f"{name}: {fault}" for name, fault in named if fault))
     return plant
 
 
