@@ -127,8 +127,9 @@ class Lane(Thread):
         super().__init__(target=serve, args=(self, queue), name="plantstore store", daemon=True)
         self._database = database
         self._connection: Connection | None = None
-        # Another descriptor of the connection's socket, so that another thread can use it.
-        self._socket: socket.socket | None = None
+        #: Another descriptor of the connection's socket, which stays open when the driver closes
+        #: its own. So another thread can use it.
+        self.socket: socket.socket | None = None
         self.jobs: list[Job] = []
         self.is_connecting = True
         #: Whether it has been ended: it does not connect again.
@@ -148,12 +149,12 @@ class Lane(Thread):
         """Whether there is no connection, or the server has closed it."""
         if self._connection is None or self._connection.invalidated:
             return True
-        if self._socket is None:
+        if self.socket is None:
             return False
         # If there is data between two statements, it is normally the end of the connection.
         # This poll never waits. A read from the socket could: a process may set a default timeout.
         poll = select.poll()
-        poll.register(self._socket, select.POLLIN)
+        poll.register(self.socket, select.POLLIN)
         return bool(poll.poll(0))
 
     def end(self) -> None:
@@ -163,7 +164,7 @@ class Lane(Thread):
 
     def shut_down(self) -> None:
         """Let the thread that waits for the server continue, with an error."""
-        other = self._socket
+        other = self.socket
         if other is not None:
             with suppress(OSError):
                 other.shutdown(socket.SHUT_RDWR)
@@ -211,17 +212,9 @@ class Lane(Thread):
         if connection is not None:
             connection.invalidate()  # Otherwise, the server would have to respond to a rollback.
             close(connection)
-        other, self._socket = self._socket, None
+        other, self.socket = self.socket, None
         if other is not None:
             other.close()
-
-    def note_socket(self, descriptor: int) -> None:
-        """Keep the socket of the connection that is being opened."""
-        if self._socket is None:
-            # It stays open when the driver closes its own.
-            self._socket = socket.socket(fileno=os.dup(descriptor))
-        if self.is_over:
-            self.shut_down()
 
     def _open(self) -> Connection:
         if self._connection is None:
@@ -284,9 +277,11 @@ class Lane(Thread):
 def note_socket(database: Database, driver: Any, _record: object) -> None:
     """Let a lane that connects know its socket before SQLAlchemy sends its first statement."""
     lane, descriptor = current_thread(), database.descriptor(driver)
-    if isinstance(lane, Lane) and descriptor is not None:
+    if isinstance(lane, Lane) and lane.socket is None and descriptor is not None:
         try:
-            lane.note_socket(descriptor)
+            lane.socket = socket.socket(fileno=os.dup(descriptor))
         except OSError:  # There are too many open files. SQLAlchemy would leave it open.
             driver.close()
             raise
+        if lane.is_over:
+            lane.shut_down()

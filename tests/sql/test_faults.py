@@ -146,7 +146,7 @@ def test_connections_have_keepalive(store: SQLStore) -> None:
     store.add(ROSE_PLANT)
     lanes = own_connections(store)._writing._lanes  # noqa: SLF001
     # A second one has no connection if the first one was free again.
-    other = next(filter(None, (lane._socket for lane in lanes)))  # noqa: SLF001
+    other = next(filter(None, (lane.socket for lane in lanes)))
     assert other.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
     for option, value in (
         (socket.TCP_KEEPIDLE, 4),
