@@ -45,5 +45,5 @@ def back_up(url: str, file: str) -> None:
         code = getattr(error, "sqlite_errorcode", None)
         if code in _WRITE_ERRORS:
             raise OSError(code, str(error), file) from error
-        reason = one_line(getattr(error, "orig", error))
+        reason = one_line(error.orig if isinstance(error, exc.DBAPIError) else error)
         raise StoreUnavailable(f"{reason}: {file_of(engine.url)}") from error

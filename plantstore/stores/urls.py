@@ -69,11 +69,10 @@ def existing(url: str) -> str:
     if not url.startswith("sqlite:") or not _is_text(url):
         return url  # A URL that is wrong is refused when it is opened.
     file, _, query = url.partition("?")
-    options = {part: unquote_plus(part) for part in query.split("&")}
-    others = [part for part, option in options.items() if option not in {"", "mode=rwc"}]
-    if not any(options[part].partition("=")[0] == "mode" for part in others):
-        others.append("mode=rw")
-    return f"{file}?{'&'.join(others)}"
+    options = [part for part in query.split("&") if unquote_plus(part) not in {"", "mode=rwc"}]
+    if not any(unquote_plus(part).partition("=")[0] == "mode" for part in options):
+        options.append("mode=rw")
+    return f"{file}?{'&'.join(options)}"
 
 
 def public_url(url: str) -> str:

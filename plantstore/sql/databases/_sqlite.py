@@ -30,6 +30,11 @@ _NEW_TABLE = Table(
 )
 # In SQLite, a negative size is in kibibytes. An import with more data locks the file for longer.
 _CACHE_SIZE = -(256 << 10)
+# What usually locks the file for too long.
+_LOCKED = (
+    "another connection has an open transaction in this SQLite file, such as an import. If a hook"
+    " or the token check of the site uses the file in the same request, it must commit or roll back"
+)
 # Errors that end by themselves, or with an outage.
 _TRANSIENT = (
     *(sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL),  # A lock.
@@ -211,6 +216,8 @@ class SQLite(Database):
 
     def describe(self, error: Exception) -> str:
         message, file = super().describe(error), file_of(self.engine.url)
+        if "is locked" in message:
+            return f"{message}: {_LOCKED}"
         return f"{message}: {file}" if file else message
 
     def code(self, error: Exception) -> str:
