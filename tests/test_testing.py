@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from plantstore import BulkStore, MemoryStore, Plant, PlantExists, open_store
+from plantstore import BulkStore, MemoryStore, Plant, PlantExists, StoreUnavailable, open_store
 from plantstore.stores.base import check_plant
 from plantstore.testing import BulkStoreContract, SharedStoreContract
 from tests.support.installing import install
@@ -180,6 +180,8 @@ HAS_ONE, HAS_MANY = wrong(__len__=lambda it: 1), wrong(__len__=lambda it: 51)
 FORGETS = wrong(close=lambda it: it.__init__())
 ITERATES_NOTHING = wrong(__iter__=lambda it: iter(()))
 ADDS_AT_PING = wrong(ping=lambda it: it.get(3) or it.add(Plant(3, "ping")))
+FAILS_IF_EMPTY = wrong(ping=lambda it: len(it) or throw(StoreUnavailable("no plants")))
+FAILS_WITH_PLANTS = wrong(ping=lambda it: len(it) and throw(StoreUnavailable("a plant")))
 ENTERS_ANOTHER = wrong(__enter__=lambda it: Correct())
 SWALLOWS = wrong(__exit__=lambda it, *exception: True)
 # Of add_all.
@@ -223,7 +225,7 @@ FAULTS: dict[Callable[..., None], list[type[Correct]]] = {
     SUITE.test_concurrent_adds_of_one_id_succeed_once: [CHECKS_FIRST, STORES_FIRST, REFUSES_SEVEN],
     SUITE.test_concurrent_add_and_remove: [REMOVES_TWICE],
     SUITE.test_concurrent_adds_and_reads: [GETS_NOTHING, HAS_MANY, RENAMES],
-    SUITE.test_ping_of_a_usable_store_returns: [ADDS_AT_PING],
+    SUITE.test_ping_of_a_usable_store_returns: [ADDS_AT_PING, FAILS_IF_EMPTY, FAILS_WITH_PLANTS],
     SUITE.test_closed_store_can_be_used_again: [FORGETS],
     SUITE.test_with_block: [FORGETS, ENTERS_ANOTHER, SWALLOWS],
     SUITE.test_add_all_is_undone_after_a_duplicate: DUPLICATE_FAULTS,
