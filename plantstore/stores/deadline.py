@@ -62,8 +62,8 @@ class Limits:
 
     # The servers.
     postgresql_statement: float = 3.5
-    #: Shorter than PostgreSQL's ``deadlock_timeout``. An import waits for longer than adds, so that
-    #: it is never the victim of a deadlock.
+    #: Shorter than PostgreSQL's ``deadlock_timeout``, and than the time that an import waits. So a
+    #: deadlock of an add and an import ends the add, which is repeated, and not the import.
     postgresql_lock: float = 0.5
     postgresql_import_lock: int = 3
     mysql_lock: int = 1

@@ -15,9 +15,9 @@ from .._tables import Requirements
 from ._database import Added, Database, driver_of, name_of, own_engine
 from ._options import between, convert, one_of
 
-# What a session needs. A statement ends on the server before the client gives up. A lock timeout
-# that is shorter than deadlock_timeout (one second) ends the wait of a group of adds, so that an
-# import never is the victim of a deadlock. The options of the user may change them.
+# What a session needs. A statement ends on the server before the client gives up. If adds and an
+# import wait for each other, the lock timeout ends the adds. Later, after its deadlock_timeout of
+# one second, the server would end either of them. The options of the user may change both timeouts.
 _TIMEOUTS = (
     f"-c statement_timeout={round(Limits.postgresql_statement * 1000)}"
     f" -c lock_timeout={round(Limits.postgresql_lock * 1000)}"
