@@ -4,20 +4,9 @@ from collections.abc import Iterator, Mapping
 from itertools import compress
 from typing import Any, NamedTuple
 
-from sqlalchemy import (
-    VARCHAR,
-    BigInteger,
-    Column,
-    Connection,
-    Engine,
-    MetaData,
-    Table,
-    Text,
-    exc,
-    inspect,
-    text,
-)
+from sqlalchemy import Column, Connection, Engine, MetaData, Table, exc, inspect, text
 from sqlalchemy.dialects.mysql import LONGTEXT
+from sqlalchemy.types import VARCHAR, BigInteger, Text
 
 from ..stores.base import Plant, StoreMisconfigured
 from ..text import one_line

@@ -33,10 +33,9 @@ _CREDENTIALS = re.compile(r"[^:/?#@\[\]]*(:(?![0-9]*[/?#])[^@]*)?@[^@]*")
 # The databases by their name in a URL, which is also the name of SQLAlchemy's dialect.
 _DATABASES: dict[str, type[Database]] = {
     "sqlite": SQLite,
-    "postgresql": PostgreSQL,
-    "mysql": MySQL,
+    **dict.fromkeys(("postgresql", "postgres"), PostgreSQL),
+    **dict.fromkeys(("mysql", "mariadb"), MySQL),
 }
-_DATABASES |= {"postgres": _DATABASES["postgresql"], "mariadb": _DATABASES["mysql"]}
 
 
 def database_of(engine: Engine) -> type[Database]:

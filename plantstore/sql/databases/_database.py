@@ -9,21 +9,9 @@ from functools import lru_cache, partial
 from itertools import chain
 from typing import Any, ClassVar, TypeVar
 
-from sqlalchemy import (
-    URL,
-    Connection,
-    Engine,
-    NullPool,
-    Table,
-    Update,
-    bindparam,
-    create_engine,
-    delete,
-    exc,
-    func,
-    select,
-    update,
-)
+from sqlalchemy import NullPool, Table, bindparam, create_engine, exc
+from sqlalchemy.engine import URL, Connection, Engine
+from sqlalchemy.sql import Update, delete, func, select, update
 
 from ...stores.base import Plant
 from ...stores.deadline import Limits
