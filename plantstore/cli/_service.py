@@ -86,9 +86,9 @@ def _usable(url: str, name: str) -> str | SettingsError:
 
 
 def _is_new(url: str) -> bool:
-    from ..sql import is_new
+    from ..sql import is_new, make_engine
 
-    return is_new(url)
+    return is_new(make_engine(url).url)
 
 
 @click.command(epilog=examples("plantstore openapi"))

@@ -14,7 +14,7 @@ from ._imports import PAGE, WEIGHT, add_all
 from ._lanes import OwnConnections
 from ._site import SiteConnections
 from ._tables import TableMissing, define_table, table_missing
-from .databases import Run, database_of
+from .databases import Run, database_of, is_new
 
 _T = TypeVar("_T")
 
@@ -132,7 +132,7 @@ class SQLStore(BulkStore):
         Nothing is written. So the permission to write to the table is not checked.
         """
         self.get(0)
-        if not self._is_new():
+        if not is_new(self._database.engine.url):
             self._executor.call(self._database.check_writable)
 
     def close(self) -> None:
@@ -151,16 +151,13 @@ class SQLStore(BulkStore):
             return run(connection)
 
         try:
-            if not database.is_checked and self._is_new():
+            if not database.is_checked and is_new(database.engine.url):
                 raise table_missing(database.table)
             return self._executor.call(execute, writes=writes)
         except TableMissing:
             if database.creates_table:
                 return without_table
             raise
-
-    def _is_new(self) -> bool:
-        return self._database.is_new(self._database.engine.url)
 
     def _before_fork(self) -> None:
         # With an inherited connection, SQLite misjudges its locks: a log in use is deleted.

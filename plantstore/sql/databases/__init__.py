@@ -10,7 +10,7 @@ from ._database import Database, Run, Session, close, copy_engine, driver_of
 from ._mysql import MySQL
 from ._options import shown
 from ._postgresql import PostgreSQL
-from ._sqlite import SQLite, file_of
+from ._sqlite import SQLite, file_of, is_new
 
 __all__ = [
     "Database",
@@ -63,12 +63,6 @@ def make_engine(url: str) -> Engine:
         if not value:
             raise ValueError(f"the URL has an option without a value: {shown(name, dict(options))}")
     return _DATABASES[parsed.get_backend_name()].make_engine(parsed)
-
-
-def is_new(url: str) -> bool:
-    """Return whether the first plant creates the database: an SQLite file that does not exist."""
-    engine = make_engine(url)
-    return database_of(engine).is_new(engine.url)
 
 
 def public_url(url: str) -> str:

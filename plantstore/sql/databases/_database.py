@@ -63,11 +63,6 @@ class Database(Errors):
     def make_engine(url: URL) -> Engine:
         """Return an engine, or raise ValueError if an option of the URL is unknown or invalid."""
 
-    @staticmethod
-    def is_new(url: URL) -> bool:
-        """Return whether the first connection would create the database. Only SQLite does that."""
-        return False
-
     def descriptor(self, driver: Any) -> int | None:
         """Return the file descriptor of the socket of a driver's connection to a server."""
         return None

@@ -59,6 +59,13 @@ def file_of(url: URL) -> str:
     return unquote(urlsplit(database).path) if database.startswith("file:") else database
 
 
+def is_new(url: URL) -> bool:
+    """Return whether the first plant creates the database: an SQLite file that does not exist."""
+    file = file_of(url)
+    can_create = url.query.get("mode") == "rwc" and _folder_is_writable(file)
+    return can_create and not os.path.exists(file)
+
+
 def _identity(file: str) -> tuple[int, int] | None:
     try:
         status = os.stat(file)
@@ -200,13 +207,6 @@ class SQLite(Database):
             if copied + len(existing) != staged:
                 raise dropped(self.table)
         return len(existing)
-
-    @staticmethod
-    def is_new(url: URL) -> bool:
-        """Return whether the file does not exist, and the URL and this user can create it."""
-        file = file_of(url)
-        can_create = url.query.get("mode") == "rwc" and _folder_is_writable(file)
-        return can_create and not os.path.exists(file)
 
     def check_writable(self, connection: Connection) -> None:
         """Check that this user can write to the file, if it is one, and to its folder."""
