@@ -49,11 +49,6 @@ class Errors(ABC):
         """Return whether a job was rolled back because of a concurrent transaction."""
         return isinstance(error, exc.DBAPIError) and self.code(error).startswith(self.conflicts)
 
-    def is_transient(self, error: Exception) -> bool:
-        """Return whether a job may succeed later, although nobody changes the database."""
-        code = self.code(error)
-        return not code or code.startswith((*self.conflicts, *self.transient))
-
     def is_rolled_back(self, error: Exception) -> bool:
         """Return whether a group of adds was certainly rolled back, so that each is added alone."""
         if isinstance(error, exc.DBAPIError):
@@ -102,7 +97,8 @@ class Errors(ABC):
         if isinstance(error, self._database_errors) and not is_lost:
             if self.is_fault(error):
                 return error
-            if not self.is_transient(error):
+            code = self.code(error)
+            if code and not code.startswith((*self.conflicts, *self.transient)):
                 problem = f"it refuses an operation: {self.describe(error)}"
                 return _caused(misconfigured(self.table, problem), error)
         return _caused(StoreUnavailable(self.describe(error)), error)
