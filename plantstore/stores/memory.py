@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from .base import Plant, PlantExists, Store, check_plant
 
-# The number of plants that an iteration looks up first, and at most. It doubles each time.
-_FIRST, _MOST = 128, 1024
+# The number of plants that an iteration looks up at a time.
+_PAGE = 128
 # The number of new ids that are inserted one by one.
 _FEW = 100
 
@@ -76,16 +76,15 @@ class MemoryStore(Store):
 
         The first iteration sorts the ids. From then on, they take 8 bytes of memory for each plant.
         """
-        count = _FIRST
-        while plants := self._plants_after(after, count):
+        while plants := self._plants_after(after):
             yield from plants
-            after, count = plants[-1].id, min(count * 2, _MOST)
+            after = plants[-1].id
 
-    def _plants_after(self, after: int | None, count: int) -> list[Plant]:
+    def _plants_after(self, after: int | None) -> list[Plant]:
         with self._lock:
             self._sort_ids()
             start = 0 if after is None else bisect_right(self._ids, after)
-            return [*self._plants(self._ids[start : start + count])]
+            return [*self._plants(self._ids[start : start + _PAGE])]
 
     def _plants(self, ids: list[int]) -> Iterator[Plant]:
         """Return the plants with these ids, which exist."""
