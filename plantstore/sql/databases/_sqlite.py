@@ -24,10 +24,7 @@ from ._options import between, convert, one_of
 _IDENTITY = "plantstore_file"
 _LOST = "the SQLite file was deleted or replaced while it was in use; what was added may be lost"
 # The temporary table of an import.
-_NEW = "temp.plantstore_import"
-_NEW_TABLE = Table(
-    "plantstore_import", MetaData(schema="temp"), *make_columns(), sqlite_with_rowid=False
-)
+_NEW = Table("plantstore_import", MetaData(schema="temp"), *make_columns(), sqlite_with_rowid=False)
 # In SQLite, a negative size is in kibibytes. An import with more data locks the file for longer.
 _CACHE_SIZE = -(256 << 10)
 # What usually locks the file for too long.
@@ -181,13 +178,13 @@ class SQLite(Database):
     def begin_import(self, connection: Connection) -> None:
         """Create a temporary table. So reads and adds go on until the import is complete."""
         connection.exec_driver_sql(f"DROP TABLE IF EXISTS {_NEW}")
-        connection.execute(CreateTable(_NEW_TABLE))
+        connection.execute(CreateTable(_NEW))
 
     def import_batch(self, connection: Connection, plants: Sequence[Plant]) -> Added:
         """Insert those of the plants whose ids do not exist into the temporary table."""
         existing = self._existing(connection, plants)
         new = [plant for plant in plants if plant.id not in existing]
-        added, repeated = SQLite(self.engine, _NEW_TABLE).insert_locked(connection, new)
+        added, repeated = SQLite(self.engine, _NEW).insert_locked(connection, new)
         return added, existing.union(repeated)
 
     def finish_import(self, connection: Connection, skip_existing: bool) -> int:
