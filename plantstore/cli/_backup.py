@@ -33,11 +33,11 @@ def backup(url: str, file: str) -> None:
     with opened(url):  # It checks the URL, and reports the errors of the store.
         if not url.startswith("sqlite:"):
             raise wrong_url(_ONLY_SQLITE)
-        from ..sql import back_up, database_file
+        from ..sql import back_up, file_of, make_engine
 
         if file in {"", "-"} or (os.path.exists(file) and not os.path.isfile(file)):
             raise click.BadParameter("must be the name of a file.", param_hint="FILE")
-        refuse_database(file, database_file(url))
+        refuse_database(file, file_of(make_engine(url).url))
         with replacing(file) as copy:
             back_up(url, copy.name)
 

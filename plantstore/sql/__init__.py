@@ -8,8 +8,8 @@ if sqlalchemy.__version__.startswith("1."):
         f" {sqlalchemy.__version__}."
     )
 
-from ._backup import back_up, database_file
+from ._backup import back_up
 from ._store import SQLStore
-from .databases import is_new, make_engine, public_url
+from .databases import file_of, is_new, make_engine, public_url
 
-__all__ = ["SQLStore", "back_up", "database_file", "is_new", "make_engine", "public_url"]
+__all__ = ["SQLStore", "back_up", "file_of", "is_new", "make_engine", "public_url"]

@@ -15,11 +15,6 @@ from .databases import driver_of, file_of, make_engine
 _WRITE_ERRORS = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE}
 
 
-def database_file(url: str) -> str:
-    """Return the path of the SQLite file that a URL names."""
-    return file_of(make_engine(url).url)
-
-
 def back_up(url: str, file: str) -> None:
     """Copy a whole SQLite file, as it is at one moment, while others read it.
 

@@ -8,7 +8,7 @@ from threading import Event
 import pytest
 
 from plantstore import Plant, open_store
-from plantstore.sql import back_up, database_file
+from plantstore.sql import back_up, file_of, make_engine
 from tests.support.databases import MODES
 from tests.support.sites import ROSE_PLANT
 from tests.support.sql import started
@@ -32,7 +32,7 @@ def test_writers_go_on_with_a_write_ahead_log(url: str, tmp_path: Path) -> None:
     """With a write-ahead log, a copy waits for no writer, and has the plants from its begin."""
     with open_store(f"{url}?journal_mode=wal") as store:
         store.add(ROSE_PLANT)
-    with closing(sqlite3.connect(database_file(url), isolation_level=None)) as other:
+    with closing(sqlite3.connect(file_of(make_engine(url).url), isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         other.execute("INSERT INTO plants (id, name) VALUES (2, 'Lily')")
         assert copy(url, tmp_path / "copy.db") == [ROSE_PLANT]
