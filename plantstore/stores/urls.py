@@ -115,10 +115,13 @@ def _open_installed(entry: EntryPoint, url: str) -> Store:
 
     :raises ValueError: if the function cannot be imported, or returns no store.
     """
+    opener: Any = None
     try:
         opener = entry.load()
         store = opener(url) if callable(opener) else None
     except (AttributeError, ImportError) as error:
+        if opener and isinstance(error, AttributeError):
+            raise  # A fault of the function. Its traceback says where.
         problem = f"the package {_package(entry)} cannot be used: {one_line(error)}"
         raise ValueError(problem) from error
     if not isinstance(store, Store):

@@ -193,6 +193,13 @@ def test_package_that_cannot_be_imported(
     assert caught.value.__cause__ is not None  # For the traceback.
 
 
+def test_fault_of_a_package_has_its_traceback(other: Install) -> None:
+    """An error in the function of a package, which is no missing module, is not replaced."""
+    other("plantstore-shelf", "shelf", "def open(url): return url.shelf")
+    with pytest.raises(AttributeError, match="'shelf'"):
+        open_store("shelf://plants")
+
+
 BULK = """
 from plantstore import BulkStore, MemoryStore, PlantExists
 class Bulk(MemoryStore, BulkStore):
