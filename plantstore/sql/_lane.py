@@ -141,7 +141,7 @@ class Lane(Thread):
 
     @property
     def is_free(self) -> bool:
-        """Whether it waits for jobs, or does so at once."""
+        """Whether it waits for jobs, or is about to do so."""
         return not self.is_connecting and (not self.jobs or self.jobs[-1].is_finished)
 
     @property

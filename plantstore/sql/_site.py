@@ -138,7 +138,8 @@ class _Pool:
         return copy_engine(self._site)
 
 
-# The pool of each engine. It refers to the engine: a reference to it would keep both in memory.
+# The pool of each engine, by a weak reference: a pool refers to its engine, and both would stay in
+# memory.
 _pools: WeakKeyDictionary[Engine, ref[_Pool]] = WeakKeyDictionary()
 
 

@@ -22,8 +22,10 @@ class TableMissing(StoreMisconfigured):
 class Requirements(NamedTuple):
     """What a kind of database requires of the table.
 
-    :param faults: what else can be wrong, with a query that returns a row if it is wrong. They are
-        executed also if the table is missing.
+    :param id_type: the type of the column of the ids.
+    :param text_types: the types that a column of texts may have. Messages name the first one.
+    :param faults: messages about other faults. The query of each one returns a row if the table has
+        this fault. All queries are executed, also if the table is missing.
     """
 
     id_type: type[Any] = BigInteger

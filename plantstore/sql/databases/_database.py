@@ -96,7 +96,7 @@ class Database(Errors):
             raise
 
     def step(self, connection: Connection, run: Run[_T]) -> _T:
-        """Do the same. If it fails, raise the exception that a caller gets."""
+        """Execute a function, as above. If it fails, raise the exception that a caller gets."""
         return self.explained(partial(self.execute, connection, run))
 
     def retry(self, attempt: Callable[[], _T], expires: float) -> _T:
@@ -186,10 +186,10 @@ class Database(Errors):
         return {plant.id for plant in plants}, ()
 
     def insert_locked(self, connection: Connection, plants: Sequence[Plant]) -> Added:
-        """Do the same in the transaction in progress.
+        """Insert plants, as :meth:`insert` does, in the transaction in progress.
 
-        The ids that exist are read by a statement that locks them, so no replica answers it, and
-        they are not removed meanwhile.
+        A statement reads the ids that exist, and locks them. So no replica answers it, and nobody
+        removes these plants before the end of the transaction.
         """
         new: Sequence[Plant] = plants
         refusal: exc.IntegrityError | None = None

@@ -23,14 +23,16 @@ _T = TypeVar("_T")
 class Errors(ABC):
     """What an error means for a job, and for its caller."""
 
-    # How the codes of errors begin: of those after which a job can be repeated, of those of them
-    # after which another server may execute it, of others that end by themselves, or with an
-    # outage, of those that leave it unknown whether a transaction was committed, and of errors in
-    # our own statements.
+    # How the codes of some errors begin.
+    #: The job was rolled back because of a concurrent transaction, and can be repeated.
     conflicts: ClassVar[tuple[str, ...]] = ()
+    #: Those conflicts after which it needs a new connection: another server may execute it.
     unready: ClassVar[tuple[str, ...]] = ()
+    #: Errors that end by themselves, or with an outage.
     transient: ClassVar[tuple[str, ...]] = ()
+    #: It is not known whether a transaction was committed.
     unknown: ClassVar[tuple[str, ...]] = ()
+    #: A statement of ours is wrong.
     faults: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, engine: Engine, table: Table) -> None:
@@ -76,7 +78,7 @@ class Errors(ABC):
     def breaks_connection(self, error: BaseException) -> bool:
         """Return whether a connection must be replaced after an error.
 
-        Its state may be unknown. And a server may remember in it that a permission was missing.
+        Its state may be unknown. And a server may apply a new permission only to new connections.
         """
         if isinstance(error, exc.DBAPIError) and self.is_conflict(error):
             return self.code(error).startswith(self.unready)
@@ -108,7 +110,7 @@ class Errors(ABC):
         try:
             return run()
         except Exception as error:  # noqa: BLE001  # The caller gets it.
-            # A variable for the exception would keep the connection in use: it has a traceback.
+            # No variable for the new exception: its traceback would keep the connection in use.
             raise self.explain(error)  # noqa: B904  # It has a cause.
 
     def describe(self, error: Exception) -> str:

@@ -147,10 +147,10 @@ class PostgreSQL(Database):
             raise StoreUnavailable(_NOT_REPLICATED)
 
     def insert(self, connection: Connection, plants: Sequence[Plant]) -> Added:
-        """Insert those of the plants whose ids do not exist, as long as none has been added.
+        """Insert those of the plants whose ids do not exist, until a statement adds some of them.
 
-        Those that were added are committed: an error of a later statement must not concern them.
-        The others are in no set, and are then added alone.
+        These are then committed, and the error of another statement would be reported for them,
+        too. So plants that are in neither set are left: each of them is then added alone.
         """
         return self._insert(connection, plants, is_committed=True)
 

@@ -99,7 +99,7 @@ class SQLite(Database):
             ),
         },
     )
-    # The file that an engine has opened, until it is noticed that this was lost.
+    # The file that each engine has opened. After the report that it was lost, it is forgotten.
     _files: ClassVar[WeakKeyDictionary[Dialect, tuple[int, int] | None]] = WeakKeyDictionary()
 
     @staticmethod
@@ -131,7 +131,7 @@ class SQLite(Database):
         return engine
 
     def watch(self, connection: Connection) -> None:
-        """Note which file the connection should have open: the same as earlier ones."""
+        """Note which file the connection must have: that of earlier connections of the engine."""
         file = file_of(connection.engine.url)
         if file not in {"", ":memory:"} and _IDENTITY not in connection.info:
             identity = self._files.setdefault(connection.dialect, _identity(file))
