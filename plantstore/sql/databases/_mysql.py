@@ -45,7 +45,6 @@ _TRANSIENT = (
 )
 # The number of characters that usual limits allow for certain.
 _MANY_CHARACTERS = 1_000_000
-_LONGER_LOCK_TIMEOUT = f"SET innodb_lock_wait_timeout={Limits.mysql_import_lock}"
 _BEGIN = ("SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "START TRANSACTION READ WRITE")
 # What a session needs, by one statement. An administrator may have set other values for all
 # sessions. Each variable that changes what a statement, a text or a commit means has a fixed value.
@@ -105,6 +104,8 @@ class MySQL(Database):
         },
     )
 
+    import_begins = (f"SET innodb_lock_wait_timeout={Limits.mysql_import_lock}", *_BEGIN)
+
     @staticmethod
     def make_engine(url: URL) -> Engine:
         """Return an engine whose sessions depend on no setting of the server."""
@@ -155,10 +156,6 @@ class MySQL(Database):
         except BaseException:
             connection.invalidate()  # The server rolls back.
             raise
-
-    def begin_import(self, connection: Connection) -> None:
-        for statement in (_LONGER_LOCK_TIMEOUT, *_BEGIN):
-            connection.exec_driver_sql(statement)
 
     def check_writable(self, connection: Connection) -> None:
         """Check that the server allows this user to begin a transaction that writes."""

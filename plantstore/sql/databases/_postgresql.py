@@ -30,10 +30,6 @@ _FIXED = (
     r" -c default_transaction_isolation=read\ committed -c exit_on_error=off"
     " -c quote_all_identifiers=off -c standard_conforming_strings=on"
 )
-_BEGIN_IMPORT = (
-    "BEGIN ISOLATION LEVEL READ COMMITTED",
-    f"SET LOCAL lock_timeout = {Limits.postgresql_import_lock * 1000}",
-)
 # The key of the notices about cancelled waits in the attribute ``info`` of a connection.
 _CANCELLED = "plantstore_cancelled"
 # The function of the server that sends a warning if its wait for a standby was cancelled: the
@@ -106,6 +102,10 @@ class PostgreSQL(Database):
                 "SELECT 1 WHERE COALESCE(:schema, current_schema()) IS NULL"
             ),
         }
+    )
+    import_begins = (
+        "BEGIN ISOLATION LEVEL READ COMMITTED",
+        f"SET LOCAL lock_timeout = {Limits.postgresql_import_lock * 1000}",
     )
 
     @staticmethod
@@ -197,10 +197,6 @@ class PostgreSQL(Database):
         )
         ids = [plant.id for plant in plants]
         return connection.exec_driver_sql(statement, (*chain(*plants), ids)).all()
-
-    def begin_import(self, connection: Connection) -> None:
-        for statement in _BEGIN_IMPORT:
-            connection.exec_driver_sql(statement)
 
     def check_writable(self, connection: Connection) -> None:
         if connection.exec_driver_sql(_STATE).scalar() == "on":
