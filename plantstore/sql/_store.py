@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import TypeVar
 from weakref import finalize, ref
@@ -70,9 +70,8 @@ class SQLStore(BulkStore):
         """Store all new plants, or none of them, in one transaction; return how many were added.
 
         :param plants: the new plants. An exception that the iterable raises causes a rollback.
-        :param skip_existing: if true, a plant whose id exists or is repeated is skipped. By
-            default, it is an error.
-        :raises PlantExists: if an id exists or is repeated, and ``skip_existing`` is false.
+        :param skip_existing: if true, a plant whose id exists or is repeated is skipped.
+        :raises PlantExists: otherwise, if an id exists or is repeated.
         :raises ValueError: if a plant is not valid.
         """
         valid = map(check_plant, plants)
@@ -159,26 +158,23 @@ class SQLStore(BulkStore):
                 return without_table
             raise
 
-    def _before_fork(self) -> None:
+    def _fork(self, *, in_child: bool) -> None:
+        if in_child:
+            self._executor.after_fork()
         # With an inherited connection, SQLite misjudges its locks: a log in use is deleted.
-        if self._database.one_writer:
+        elif self._database.one_writer:
             self._executor.close()
-
-    def _after_fork(self) -> None:
-        self._executor.after_fork()
 
 
 # The stores of this process. Each operation on the set is atomic: a fork may occur at any time.
 _stores = set[ref[SQLStore]]()
 
 
-def _for_each(function: Callable[[SQLStore], None]) -> None:
+def _fork(*, in_child: bool) -> None:
     for store in filter(None, [known() for known in [*_stores]]):
-        function(store)
+        store._fork(in_child=in_child)  # noqa: SLF001
 
 
 if sys.platform != "win32":  # pragma: no branch
-    os.register_at_fork(
-        before=partial(_for_each, SQLStore._before_fork),  # noqa: SLF001
-        after_in_child=partial(_for_each, SQLStore._after_fork),  # noqa: SLF001
-    )
+    before, after = partial(_fork, in_child=False), partial(_fork, in_child=True)
+    os.register_at_fork(before=before, after_in_child=after)

@@ -170,8 +170,8 @@ def test_fork_shares_no_connection(place: Place, store: SQLStore, opened_by: str
     subprocess.run(command, cwd=ROOT, check=True, timeout=LIMIT)
     assert len(store) == 202
     # Coverage does not see the child process, so this process becomes the child.
-    store._before_fork()  # noqa: SLF001
-    store._after_fork()  # noqa: SLF001
+    store._fork(in_child=False)  # noqa: SLF001
+    store._fork(in_child=True)  # noqa: SLF001
     assert len(store) == 202
 
 
