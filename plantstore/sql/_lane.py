@@ -157,11 +157,6 @@ class Lane(Thread):
         poll.register(self.socket, select.POLLIN)
         return bool(poll.poll(0))
 
-    def end(self) -> None:
-        """Let the thread end soon, whatever it does."""
-        self.is_over = True
-        self.shut_down()
-
     def shut_down(self) -> None:
         """Let the thread that waits for the server continue, with an error."""
         other = self.socket

@@ -41,10 +41,6 @@ from ..stores.deadline import Limits, remaining
 from ._lane import Add, Job, Lane, WaitingJobs, note_socket
 from .databases import Database, Run, Session
 
-# The number of lanes that read an SQLite file at a time.
-_READING_FILE = 4
-_NO_TIME = "the request has waited too long for a thread of the server"
-_CONNECTION_LOST = "the connection was lost"
 _NO_RESPONSE = "the database does not respond"
 _NOT_IN_TIME = "the database has not responded in time"
 _NO_THREAD = "cannot start a thread: the system has no resources for it"
@@ -150,7 +146,8 @@ class Lanes:
         now = time.monotonic()
         for lane in [*self._ending]:
             if not any(job.expires > now and not job.is_finished for job in lane.jobs):
-                lane.end()
+                lane.is_over = True
+                lane.shut_down()
 
     # The caller that looks after the lanes
 
@@ -288,7 +285,7 @@ class OwnConnections:
         def once(run: Run[_T], connection: Connection) -> _T:
             used.append(connection)
             if connection is not used[0]:
-                raise StoreUnavailable(_CONNECTION_LOST)
+                raise StoreUnavailable("the connection was lost")
             # An exception that has been explained is not taken for a conflict, and not repeated.
             return database.explained(partial(run, connection))
 
@@ -310,7 +307,7 @@ class OwnConnections:
             # A file that is locked is not one that has failed. And another lane would not help.
             silence = self.timeout - Limits.look
             self._writing = Lanes(database, 1, 1, silence)
-            self._reading = Lanes(database, _READING_FILE, _READING_FILE, silence)
+            self._reading = Lanes(database, 4, 4, silence)
         else:
             # By default, four write and eight read, and twelve of each kind while some are stuck.
             most = self._connections // 2
@@ -321,5 +318,5 @@ class OwnConnections:
     def _expires(self) -> float:
         seconds = remaining(self.timeout)
         if not seconds:
-            raise StoreUnavailable(_NO_TIME)
+            raise StoreUnavailable("the request has waited too long for a thread of the server")
         return time.monotonic() + seconds

@@ -21,7 +21,6 @@ from .databases import Database, Run, Session, close, copy_engine
 CONNECTIONS = 5
 _ALL_IN_USE = f"all {CONNECTIONS} connections of the store are in use"
 _SHARED_IN_USE = "the connection of the database in memory is in use"
-_FIRST_USE = "the first use of the database has not finished yet"
 
 _T = TypeVar("_T")
 
@@ -63,7 +62,6 @@ class SiteConnections:
 
     def after_fork(self) -> None:
         """Replace connections and locks: those of the parent process are not safe in this one."""
-        self._pool.close()
         self._pool.reset()
 
 
@@ -75,6 +73,8 @@ class _Pool:
     only one connection, which is shared.
     """
 
+    _own: Engine | None = None
+
     def __init__(self, engine: Engine) -> None:
         self._site = engine
         # An SQLite database in memory would be lost with its only connection.
@@ -83,8 +83,8 @@ class _Pool:
         self.reset()
 
     def reset(self) -> None:
+        self.close()
         self._pid = os.getpid()
-        self._own: Engine | None = None
         # Two threads must not use one connection. One may, for an import that reads.
         self._free = RLock() if self.is_shared else BoundedSemaphore(CONNECTIONS)
         self._first_use = RLock()  # An event listener of the site may use another store.
@@ -119,7 +119,7 @@ class _Pool:
             return own.connect()
         # SQLAlchemy initializes an engine with its first connection, and others must wait.
         if not self._first_use.acquire(timeout=remaining(Limits.operation)):
-            raise StoreUnavailable(_FIRST_USE)
+            raise StoreUnavailable("the first use of the database has not finished yet")
         try:
             if not self.is_shared and self._site.dialect.server_version_info is None:
                 with self._site.connect() as connection:

@@ -9,12 +9,17 @@ from weakref import finalize, ref
 
 from sqlalchemy import Connection, Engine, MetaData
 
-from ..stores.base import BulkStore, Plant, check_plant, int64_fault
-from ._imports import PAGE, WEIGHT, add_all
+from ..stores.base import BulkStore, Plant, PlantExists, check_plant, int64_fault
 from ._lanes import OwnConnections
 from ._site import SiteConnections
-from ._tables import TableMissing, define_table, table_missing
-from .databases import Run, database_of, is_new
+from ._tables import TableMissing, define_table, dropped, table_missing
+from .databases import Database, Run, Session, database_of, is_new
+
+#: The maximum number of plants in memory, and the approximate number of their characters.
+_PAGE, _WEIGHT = 100, 1_000_000
+# The number of characters in a statement, unless one plant has more. They take up to 250,000 bytes,
+# some of them twice as many in a statement. MariaDB may refuse more than a mebibyte.
+_ROOM = 60_000
 
 _T = TypeVar("_T")
 
@@ -76,7 +81,7 @@ class SQLStore(BulkStore):
         """
         valid = map(check_plant, plants)
         with self._executor.session() as execute:
-            return add_all(self._database, execute, valid, skip_existing)
+            return _add_all(self._database, execute, valid, skip_existing)
 
     def get(self, id: int) -> Plant | None:
         """Return the plant with this id, or ``None`` if there is none."""
@@ -110,16 +115,16 @@ class SQLStore(BulkStore):
             if after > 0:
                 return
             after = None
-        size = PAGE // 8  # Small at first: names may be long.
+        size = _PAGE // 8  # Small at first: names may be long.
         while True:
-            find = partial(self._database.page, after=after, size=size, characters=WEIGHT)
+            find = partial(self._database.page, after=after, size=size, characters=_WEIGHT)
             page, has_more = self._execute(find, (list[Plant](), False))
             yield from page
             if not has_more:
                 return
             after = page[-1].id
             # Some drivers read all rows: ask for as many as were used.
-            size = min(PAGE, size * 8) if len(page) == size else len(page)
+            size = min(_PAGE, size * 8) if len(page) == size else len(page)
 
     def __len__(self) -> int:
         """Return the number of plants."""
@@ -164,6 +169,46 @@ class SQLStore(BulkStore):
         # With an inherited connection, SQLite misjudges its locks: a log in use is deleted.
         elif self._database.one_writer:
             self._executor.close()
+
+
+def _add_all(
+    database: Database, execute: Session, plants: Iterable[Plant], skip_existing: bool
+) -> int:
+    """Add plants, all of them or none, and return how many were added.
+
+    :param execute: executes each step with the same connection, which is closed after the import.
+    :param skip_existing: whether plants that exist are skipped.
+    :raises PlantExists: if an id exists or is repeated, and existing plants are not skipped.
+    """
+    count = 0
+    execute(partial(database.prepare, to_add=True))
+    execute(database.begin_import)
+    for batch in _batches(plants, skip_existing):
+        ordered = [batch[id] for id in sorted(batch)]  # In the order of all transactions.
+        added, existing = execute(partial(database.import_batch, plants=ordered))
+        for id in batch:
+            if id in existing and not skip_existing:
+                raise PlantExists(id)
+            if id not in added and id not in existing:
+                raise dropped(database.table)
+        count += len(added)
+    skipped: int = execute(partial(database.finish_import, skip_existing=skip_existing))
+    return count - skipped
+
+
+def _batches(plants: Iterable[Plant], skip_existing: bool) -> Iterator[dict[int, Plant]]:
+    batch: dict[int, Plant] = {}
+    room = _ROOM
+    for plant in plants:
+        if plant.id in batch and not skip_existing:
+            raise PlantExists(plant.id)
+        if batch and (len(batch) == _PAGE or plant.characters > room):
+            yield batch
+            batch, room = {}, _ROOM
+        batch.setdefault(plant.id, plant)
+        room -= plant.characters
+    if batch:
+        yield batch
 
 
 # The stores of this process. Each operation on the set is atomic: a fork may occur at any time.
