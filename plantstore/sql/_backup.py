@@ -21,7 +21,6 @@ def back_up(url: str, file: str) -> None:
     With a write-ahead log, others also write to it meanwhile. Without, they wait for the copy. The
     copy needs no other file, and is not more readable than the file. The caller must sync it.
 
-    :param url: the URL of the SQLite file.
     :param file: the path of the copy. It is an empty file.
     :raises StoreUnavailable: if the database cannot be read.
     :raises OSError: if the copy cannot be written. ``filename`` is its path.

@@ -81,10 +81,7 @@ class Lanes:
     # The thread of a caller
 
     def call(self, job: Job) -> Any:
-        """Let a lane execute a job, wait for it, and return its result.
-
-        :raises StoreUnavailable: after the deadline, or if the database does not respond to others.
-        """
+        """Let a lane execute a job, and return its result, or raise the reason why it has none."""
         self._enter(job, time.monotonic())
         try:
             while not job.wait(min(Limits.look, job.expires - time.monotonic())):

@@ -138,8 +138,7 @@ class _Pool:
         return copy_engine(self._site)
 
 
-# The pool of each engine, by a weak reference: a pool refers to its engine, and both would stay in
-# memory.
+# The pool of each engine. The reference is weak: a pool refers to its engine, and would keep both.
 _pools: WeakKeyDictionary[Engine, ref[_Pool]] = WeakKeyDictionary()
 
 

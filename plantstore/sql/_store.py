@@ -144,10 +144,7 @@ class SQLStore(BulkStore):
         self._executor.close()
 
     def _execute(self, run: Run[_T], without_table: _T, *, writes: bool = False) -> _T:
-        """Execute a function that creates nothing.
-
-        :param without_table: the result if the store has not created its table yet.
-        """
+        """Execute a function that creates nothing, or return a value if there is no table yet."""
         database = self._database
 
         def execute(connection: Connection) -> _T:

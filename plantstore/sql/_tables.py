@@ -20,10 +20,8 @@ class TableMissing(StoreMisconfigured):
 
 
 class Requirements(NamedTuple):
-    """What a kind of database requires of the table.
+    """What a kind of database requires of the table: the types of its columns.
 
-    :param id_type: the type of the column of the ids.
-    :param text_types: the types that a column of texts may have. Messages name the first one.
     :param faults: messages about other faults. The query of each one returns a row if the table has
         this fault. All queries are executed, also if the table is missing.
     """

@@ -298,11 +298,7 @@ def own_engine(
     timeout: float = Limits.operation,
     connections: int | None = None,
 ) -> Engine:
-    """Return an engine of our own: each statement is a transaction, and there is no pool.
-
-    :param timeout: the seconds that a job may take.
-    :param connections: the maximum number of connections of a process to a server.
-    """
+    """Return an engine of our own: each statement is a transaction, and there is no pool."""
     return create_engine(
         url,
         connect_args=connect_args,

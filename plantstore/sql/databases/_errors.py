@@ -55,9 +55,8 @@ class Errors(ABC):
         """Return whether a group of adds was certainly rolled back, so that each is added alone."""
         if isinstance(error, exc.DBAPIError):
             code = self.code(error)
-            return bool(code) and not (
-                error.connection_invalidated or code.startswith(self.unknown)
-            )
+            is_unknown = error.connection_invalidated or code.startswith(self.unknown)
+            return bool(code) and not is_unknown
         return isinstance(error, StoreMisconfigured)
 
     def is_fault(self, error: Exception) -> bool:

@@ -103,7 +103,6 @@ class MySQL(Database):
             ),
         },
     )
-
     import_begins = (f"SET innodb_lock_wait_timeout={Limits.mysql_import_lock}", *_BEGIN)
 
     @staticmethod

@@ -146,27 +146,17 @@ class PostgreSQL(Database):
         if connection.info[_CANCELLED]:
             raise StoreUnavailable(_NOT_REPLICATED)
 
-    def insert(self, connection: Connection, plants: Sequence[Plant]) -> Added:
-        """Insert those of the plants whose ids do not exist, until a statement adds some of them.
-
-        These are then committed, and the error of another statement would be reported for them,
-        too. So plants that are in neither set are left: each of them is then added alone.
-        """
-        return self._insert(connection, plants, is_committed=True)
-
-    def import_batch(self, connection: Connection, plants: Sequence[Plant]) -> Added:
-        return self._insert(connection, plants, is_committed=False)
-
-    def _insert(
-        self, connection: Connection, plants: Sequence[Plant], *, is_committed: bool
+    def insert(
+        self, connection: Connection, plants: Sequence[Plant], *, is_committed: bool = True
     ) -> Added:
         """Insert those of the plants whose ids do not exist.
 
         The statement that inserts also says which ids exist. So no other server answers, which may
         be late: behind Pgpool-II, a query can be executed by a standby.
 
-        :param is_committed: whether each statement is a transaction. Then the first one that adds a
-            plant is the last one.
+        :param is_committed: whether each statement is a transaction. Then the first one that adds
+            plants is the last one, because the error of another one would be reported for them,
+            too. Plants that are in neither set are then added alone.
         """
         added, existing = self._insert_new(connection, plants), set[int]()
         for _ in range(_REMOVALS):
@@ -179,6 +169,9 @@ class PostgreSQL(Database):
             for id, is_new in self._insert_or_find(connection, missing):
                 (added if is_new else existing).add(id)
         return added, existing
+
+    def import_batch(self, connection: Connection, plants: Sequence[Plant]) -> Added:
+        return self.insert(connection, plants, is_committed=False)
 
     def _insert_new(self, connection: Connection, plants: Sequence[Plant]) -> set[int]:
         clause = _NEW_ONLY if len(plants) == 1 else _RETURNING

@@ -4,7 +4,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -25,8 +25,6 @@ _IDENTITY = "plantstore_file"
 _LOST = "the SQLite file was deleted or replaced while it was in use; what was added may be lost"
 # The temporary table of an import.
 _NEW = Table("plantstore_import", MetaData(schema="temp"), *make_columns(), sqlite_with_rowid=False)
-# In SQLite, a negative size is in kibibytes. An import with more data locks the file for longer.
-_CACHE_SIZE = -(256 << 10)
 # What usually locks the file for too long.
 _LOCKED = (
     "another connection has an open transaction in this SQLite file, such as an import. If a hook"
@@ -145,11 +143,8 @@ class SQLite(Database):
             raise StoreUnavailable(f"{_LOST}: {file}")
 
     def _insert_atomically(self, connection: Connection, plants: Sequence[Plant]) -> None:
-        if len(plants) == 1:
-            self._insert_all(connection, plants)
-            return
         # A trigger can end a statement that is not in a transaction after some of its rows.
-        with self.transaction(connection):
+        with self.transaction(connection) if len(plants) > 1 else nullcontext():
             self._insert_all(connection, plants)
 
     @contextmanager
@@ -190,8 +185,8 @@ class SQLite(Database):
     def finish_import(self, connection: Connection, skip_existing: bool) -> int:
         """Copy the temporary table by one transaction."""
         name = name_of(connection, self.table)
-        # The file is locked against reads only for the commit itself.
-        connection.exec_driver_sql(f"PRAGMA main.cache_size={_CACHE_SIZE}")
+        # Up to 256 MiB, the file is locked against reads only for the commit itself.
+        connection.exec_driver_sql(f"PRAGMA main.cache_size=-{256 << 10}")
         with self.transaction(connection):
             taken = f"id IN (SELECT id FROM {name})"  # noqa: S608
             query = f"SELECT id FROM {_NEW} WHERE {taken}"  # noqa: S608
