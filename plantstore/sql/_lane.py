@@ -11,7 +11,7 @@ from queue import Empty, SimpleQueue
 from threading import Lock, Thread, current_thread
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Engine, event
 
 from ..stores.base import Plant, PlantExists
 from ..stores.deadline import Limits
@@ -214,13 +214,9 @@ class Lane(Thread):
     def _open(self) -> Connection:
         if self._connection is None:
             try:
-                engine = self._database.engine
-                # With SQLAlchemy, each thread waits for the first connection of an engine. It may
-                # hang: so until a lane has connected, each one uses an engine of its own.
-                if engine.dialect.server_version_info is None:
-                    engine = copy_engine(engine)
+                engine = self._database.connected or self._new_engine()
                 self._connection = engine.connect()
-                self._database.engine = engine
+                self._database.connected = engine
                 self._database.watch(self._connection)
             except Exception as error:
                 self.close()  # A connection that is not complete must not be used.
@@ -229,6 +225,15 @@ class Lane(Thread):
                     failure.__traceback__ = None
                 raise
         return self._connection
+
+    def _new_engine(self) -> Engine:
+        """Return an engine for this lane alone, until it has connected.
+
+        With SQLAlchemy, each thread waits for the first connection of an engine, which may hang.
+        """
+        engine = copy_engine(self._database.engine)
+        event.listen(engine, "connect", partial(_note_socket, self._database), insert=True)
+        return engine
 
     def _add(self, adds: list[Add]) -> list[Add]:
         """Insert the plants of adds, which have different ids. Return those to execute alone."""
@@ -269,7 +274,7 @@ class Lane(Thread):
         return self._database.retry(attempt, expires)
 
 
-def note_socket(database: Database, driver: Any, _record: object) -> None:
+def _note_socket(database: Database, driver: Any, _record: object) -> None:
     """Let a lane that connects know its socket before SQLAlchemy sends its first statement."""
     lane, descriptor = current_thread(), database.descriptor(driver)
     if isinstance(lane, Lane) and lane.socket is None and descriptor is not None:

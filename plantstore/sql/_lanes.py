@@ -10,8 +10,8 @@ A lane::
     connecting ---> free <---> executing
         |             |            |
     it cannot      close(),    no response for two seconds: it is stuck, and another one takes its
-        |        or too many   place. Each 30 seconds, the oldest one that is stuck for so long is
-        v             v        shut down, and connects again: the server may allow no other one
+        |        or too many   place. After 30 seconds, it is shut down: then it connects again.
+        v             v        During silence, only one is, each 30 seconds
       ended         ended
 
 All lanes for one kind of jobs::
@@ -34,16 +34,18 @@ from functools import partial
 from threading import Lock
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import Connection, event
+from sqlalchemy import Connection
 
-from ..stores.base import Plant, StoreUnavailable
+from ..stores.base import Plant, StoreMisconfigured, StoreUnavailable
 from ..stores.deadline import Limits, remaining
-from ._lane import Add, Job, Lane, WaitingJobs, note_socket
+from ._lane import Add, Job, Lane, WaitingJobs
 from .databases import Database, Run, Session
 
 _NO_RESPONSE = "the database does not respond"
 _NOT_IN_TIME = "the database has not responded in time"
 _NO_THREAD = "cannot start a thread: the system has no resources for it"
+
+_INHERITED = "this process was forked while its parent used the SQLite file: start another one"
 
 _T = TypeVar("_T")
 
@@ -64,10 +66,12 @@ class Lanes:
         self._lock = Lock()  # For everything below.
         self._queue = WaitingJobs()
         self._lanes: list[Lane] = []
-        # The lanes that end when their jobs are done, because the store was closed.
-        self._ending: list[Lane] = []
+        #: The lanes that end when their jobs are done, because the store was closed.
+        self.ending: list[Lane] = []
         # The number of lanes that there may be at the moment.
         self._allowed = usual
+        #: Whether no lane is started.
+        self.is_paused = False
         # When a caller looks again, and when a lane may connect after another one has failed.
         self._next_look = self._next_start = 0.0
         # When a lane has had a response last, and when the last silence began.
@@ -102,7 +106,7 @@ class Lanes:
                 raise StoreUnavailable(_NO_RESPONSE)
             if not self._is_silent:
                 self._start_lane(now, coming=1)
-            if not self._lanes:
+            if not self._lanes and not self.is_paused:
                 raise StoreUnavailable(_NO_RESPONSE if self._is_silent else _NO_THREAD)
             self._queue.put(job)
 
@@ -129,7 +133,7 @@ class Lanes:
         """Close the connections for which no caller waits, and the others after their jobs."""
         with self._lock:
             lanes, self._lanes = self._lanes, []
-            self._ending += lanes
+            self.ending += lanes
             queue, self._queue = self._queue, WaitingJobs()
             self._move(queue)
         end = time.monotonic() + Limits.close
@@ -138,10 +142,18 @@ class Lanes:
                 lane.join(max(0, end - time.monotonic()))
         self._end_unused()
 
+    def pause(self) -> None:
+        """Let jobs wait, and close all connections, if this is possible in time."""
+        self.is_paused = True
+        self.close()
+        end = time.monotonic() + Limits.close
+        for lane in [*self.ending]:
+            lane.join(max(0, end - time.monotonic()))
+
     def _end_unused(self) -> None:
         """End the lanes of a closed store for which no caller waits."""
         now = time.monotonic()
-        for lane in [*self._ending]:
+        for lane in [*self.ending]:
             if not any(job.expires > now and not job.is_finished for job in lane.jobs):
                 lane.is_over = True
                 lane.shut_down()
@@ -149,7 +161,7 @@ class Lanes:
     # The caller that looks after the lanes
 
     def _look(self, now: float) -> None:
-        """Notice silence, replace the lanes that are stuck, and shut down the oldest of them."""
+        """Notice silence, replace the lanes that are stuck, and shut down those that are lost."""
         self._next_look = now + Limits.look
         stuck = [lane for lane in self._lanes if self._is_stuck(lane, now)]
         self._allowed = min(self._usual + len(stuck), self._most)
@@ -157,10 +169,13 @@ class Lanes:
         waits = [lane for lane in stuck if lane.jobs or self._queue]
         if not self._is_silent and any(self._responded < lane.began for lane in waits):
             self._is_silent, self._silence_began, self._attempt = True, now, None
-        lost = [lane for lane in stuck if lane.began < now - Limits.lost]
-        if lost and now >= self._next_shutdown:
+        lost = [lane for lane in stuck if lane.socket and lane.began < now - Limits.lost]
+        if self._is_silent and lost:  # The server may allow no other connection: one makes room.
+            oldest = min(lost, key=lambda lane: lane.began)
+            lost = [oldest] if now >= self._next_shutdown else []
+        for lane in lost:
+            lane.shut_down()
             self._next_shutdown = now + Limits.lost
-            min(lost, key=lambda lane: lane.began).shut_down()
         if not self._is_silent:
             self._start_lane(now)
 
@@ -171,7 +186,8 @@ class Lanes:
         """Start a lane if more jobs wait than lanes are free, and if there may be another one."""
         if len(self._lanes) >= self._allowed or (self._lanes and now < self._next_start):
             return
-        if sum(lane.is_free for lane in self._lanes) < len(self._queue) + coming:
+        waiting = len(self._queue) + coming
+        if not self.is_paused and sum(lane.is_free for lane in self._lanes) < waiting:
             lane = Lane(self._database, self._serve, self._queue)
             with suppress(RuntimeError):  # The system has no resources for another thread.
                 lane.start()
@@ -207,7 +223,7 @@ class Lanes:
         now, failed = time.monotonic(), list[Job]()
         with self._lock:
             if queue is not self._queue:  # The store has been closed.
-                self._ending.remove(lane)
+                self.ending.remove(lane)
                 self._move(queue)
             else:
                 self._lanes.remove(lane)
@@ -256,8 +272,9 @@ class OwnConnections:
     def __init__(self, database: Database, timeout: float, connections: int) -> None:
         self.timeout = timeout
         self._database, self._connections = database, connections
-        event.listen(database.engine, "connect", partial(note_socket, database), insert=True)
-        self.after_fork()
+        # Of SQLite: the imports in progress, and whether a connection was open at a fork.
+        self._importing, self._is_inherited = list[Connection](), False
+        self._make_lanes()
 
     def add(self, plant: Plant) -> None:
         """Insert a plant, and return when the database has committed it, or raise PlantExists."""
@@ -273,9 +290,14 @@ class OwnConnections:
         """Provide a function that executes functions with one connection, each of them once."""
         database = self._database
         if database.one_writer:  # SQLite runs in this process: no lane is needed.
-            with database.explained(database.engine.connect) as connection:
-                database.watch(connection)
-                yield partial(database.step, connection)
+            self.call(self._importing.append)  # A job: so an import does not begin during a fork.
+            try:
+                engine = database.connected or database.engine
+                with database.explained(engine.connect) as connection:
+                    database.watch(connection)
+                    yield partial(database.step, connection)
+            finally:
+                self._importing.pop()
             return
         lanes, used = Lanes(database, 1, 1, math.inf), list[Connection]()
 
@@ -296,9 +318,25 @@ class OwnConnections:
         self._writing.close()
         self._reading.close()
 
-    def after_fork(self) -> None:
-        """Start without lanes: the threads of the parent process do not exist in this one."""
-        # Python keeps the stacks of those threads, and so their connections: none is closed here.
+    def before_fork(self) -> None:
+        """Close the connections to an SQLite file. A child would misjudge the locks of open ones.
+
+        Then SQLite could delete a write-ahead log that is in use.
+        """
+        if self._database.one_writer:
+            self._writing.pause()
+            self._reading.pause()
+
+    def after_fork(self, *, in_child: bool) -> None:
+        """Start without lanes in a child: the threads of its parent do not exist there."""
+        self._writing.is_paused = self._reading.is_paused = False
+        if in_child:
+            open = self._importing or self._writing.ending or self._reading.ending
+            self._is_inherited |= self._database.one_writer and bool(open)
+            # Python keeps the stacks of those threads, and so their connections: none is closed.
+            self._make_lanes()
+
+    def _make_lanes(self) -> None:
         database = self._database
         if database.one_writer:
             # A file that is locked is not one that has failed. And another lane would not help.
@@ -313,6 +351,8 @@ class OwnConnections:
             self._writing.others, self._reading.others = self._reading, self._writing
 
     def _expires(self) -> float:
+        if self._is_inherited:
+            raise StoreMisconfigured(_INHERITED)
         seconds = remaining(self.timeout)
         if not seconds:
             raise StoreUnavailable("the request has waited too long for a thread of the server")

@@ -60,9 +60,14 @@ class SiteConnections:
         """Close the connections of all stores of the engine. Those of the site stay open."""
         self._pool.close()
 
-    def after_fork(self) -> None:
-        """Replace connections and locks: those of the parent process are not safe in this one."""
-        self._pool.reset()
+    def before_fork(self) -> None:
+        if self._database.one_writer:
+            self._pool.close()
+
+    def after_fork(self, *, in_child: bool) -> None:
+        """Replace connections and locks: those of the parent process are not safe in a child."""
+        if in_child:
+            self._pool.reset()
 
 
 class _Pool:

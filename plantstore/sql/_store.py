@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from functools import partial
+from threading import Lock
 from typing import TypeVar
 from weakref import finalize, ref
 
@@ -54,12 +55,13 @@ class SQLStore(BulkStore):
         kind, own = database_of(engine), engine.get_execution_options().get("plantstore")
         definition = define_table(table, MetaData() if metadata is None else metadata, engine)
         self._database = kind(engine, definition, creates_table=metadata is None)
-        self._executor: OwnConnections | SiteConnections = (
-            OwnConnections(self._database, *own) if own else SiteConnections(self._database)
-        )
-        # The threads of the executor do not end by themselves.
-        finalize(self, self._executor.close)
-        _stores.add(ref(self, _stores.discard))
+        if own:
+            self._executor: OwnConnections | SiteConnections = OwnConnections(self._database, *own)
+            finalize(self, self._executor.close)  # Its threads do not end by themselves.
+        else:
+            self._executor = SiteConnections(self._database)
+        with _forking:
+            _stores.add(ref(self, _stores.discard))
 
     def add(self, plant: Plant) -> None:
         """Store a new plant.
@@ -160,13 +162,6 @@ class SQLStore(BulkStore):
                 return without_table
             raise
 
-    def _fork(self, *, in_child: bool) -> None:
-        if in_child:
-            self._executor.after_fork()
-        # With an inherited connection, SQLite misjudges its locks: a log in use is deleted.
-        elif self._database.one_writer:
-            self._executor.close()
-
 
 def _add_all(
     database: Database, execute: Session, plants: Iterable[Plant], skip_existing: bool
@@ -210,13 +205,25 @@ def _batches(plants: Iterable[Plant], skip_existing: bool) -> Iterator[dict[int,
 
 # The stores of this process. Each operation on the set is atomic: a fork may occur at any time.
 _stores = set[ref[SQLStore]]()
+_forking = Lock()  # Only one thread forks at a time.
 
 
-def _fork(*, in_child: bool) -> None:
-    for store in filter(None, [known() for known in [*_stores]]):
-        store._fork(in_child=in_child)  # noqa: SLF001
+def _executors() -> list[OwnConnections | SiteConnections]:
+    return [store._executor for known in [*_stores] if (store := known()) is not None]  # noqa: SLF001
+
+
+def _before_fork() -> None:
+    _forking.acquire()
+    for executor in _executors():
+        executor.before_fork()
+
+
+def _after_fork(*, in_child: bool) -> None:
+    for executor in _executors():
+        executor.after_fork(in_child=in_child)
+    _forking.release()
 
 
 if sys.platform != "win32":  # pragma: no branch
-    before, after = partial(_fork, in_child=False), partial(_fork, in_child=True)
-    os.register_at_fork(before=before, after_in_child=after)
+    in_parent, in_child = partial(_after_fork, in_child=False), partial(_after_fork, in_child=True)
+    os.register_at_fork(before=_before_fork, after_in_parent=in_parent, after_in_child=in_child)

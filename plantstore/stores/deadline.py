@@ -38,7 +38,8 @@ class Limits:
     silence: float = 2.0
     #: Between two jobs that may try to end a silence, or two attempts to connect that have failed.
     attempt: float = 1.0
-    #: The oldest lane that is stuck for so long is shut down, and the next one after the same time.
+    #: A lane that is stuck for so long is shut down. During silence, only the oldest one is, and
+    #: the next one after the same time.
     lost: float = 30.0
     close: float = 1.0  # close() waits so long until the idle connections are closed.
     look: float = 0.25  # How often a caller looks after the lanes.

@@ -48,7 +48,8 @@ def other(store: SQLStore, tmp_path: Path) -> Iterator[sqlite3.Connection]:
 
 def listen(store: SQLStore, name: str, listener: Callable[..., Any]) -> None:
     """Listen to an event of the store's engine, also on the connections that it opens later."""
-    event.listen(own_engine(store), name, listener)
+    first = store._database.engine  # noqa: SLF001  # It opens the connections of all others.
+    event.listen(first if name == "do_connect" else own_engine(store), name, listener)
 
 
 @pytest.fixture

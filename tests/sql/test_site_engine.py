@@ -245,7 +245,7 @@ def test_in_memory_database_of_a_site_is_not_lost(options: dict[str, Any]) -> No
     assert list(store) == [ROSE_PLANT, LILY]
     assert inspect(engine).get_table_names() == ["others", "plants"]
     store.close()
-    store._fork(in_child=True)  # noqa: SLF001
+    store._executor.after_fork(in_child=True)  # noqa: SLF001
     assert list(store) == [ROSE_PLANT, LILY]
     engine.dispose()
 

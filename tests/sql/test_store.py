@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import Engine, event, text
 
 from plantstore import Plant, PlantExists, SQLStore, StoreUnavailable
-from tests.support.databases import SERVERS, Place, only, postgresql
+from tests.support.databases import FILES, SERVERS, Place, only, postgresql
 from tests.support.serving import LIMIT, ROOT
 from tests.support.sites import LILY, ROSE_PLANT
 from tests.support.sql import (
@@ -170,9 +170,61 @@ def test_fork_shares_no_connection(place: Place, store: SQLStore, opened_by: str
     subprocess.run(command, cwd=ROOT, check=True, timeout=LIMIT)
     assert len(store) == 202
     # Coverage does not see the child process, so this process becomes the child.
-    store._fork(in_child=False)  # noqa: SLF001
-    store._fork(in_child=True)  # noqa: SLF001
+    store._executor.before_fork()  # noqa: SLF001
+    store._executor.after_fork(in_child=True)  # noqa: SLF001
     assert len(store) == 202
+
+
+BUSY = """
+import os, sys, threading, time
+from itertools import count
+from plantstore import Plant, PlantExists, StoreUnavailable, open_store
+from tests.support.waiting import wait_until
+url, importing = sys.argv[1], sys.argv[2] == "import"
+store, numbers, go_on, added = open_store(url), count(1000), threading.Event(), []
+
+def add():
+    while not go_on.is_set():
+        plant = Plant(next(numbers), "")
+        store.add(plant)
+        store.get(plant.id)
+        added.append(plant.id)
+
+def plants():
+    yield Plant(-1, "")
+    go_on.wait()
+threads = [threading.Thread(target=add) for _ in range(4)]
+threads += [threading.Thread(target=lambda: store.add_all(plants()))] * importing
+for thread in threads:
+    thread.start()
+wait_until(lambda: len(added) > 100 and bool(store._executor._importing) == importing)
+children = []
+for id in range(10):
+    child = os.fork()
+    if child == 0:
+        try:
+            store.add(Plant(id, "of a child"))
+        except StoreUnavailable as error:
+            os._exit(3 if "was forked" in str(error) else 4)
+        os._exit(0)
+    children.append(child)
+outcomes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+go_on.set()
+for thread in threads:
+    thread.join()
+assert outcomes == [3 if importing else 0] * 10, outcomes
+found = {plant.id for plant in store}
+assert {*added} <= found, {*added} - found
+assert ({*range(10)} <= found) != importing
+"""
+
+
+@only(*FILES)
+@pytest.mark.parametrize("use", ["adds", "import"])
+def test_fork_of_a_process_that_uses_a_file(place: Place, use: str) -> None:
+    """During adds and reads, a child can use the file. During an import, it refuses to do so."""
+    command = [sys.executable, "-W", "ignore", "-c", BUSY, place.url, use]
+    subprocess.run(command, cwd=ROOT, check=True, timeout=LIMIT)
 
 
 @only(*SERVERS)

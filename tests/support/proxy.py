@@ -21,6 +21,8 @@ class Proxy:
         # While this event is not set, no response is forwarded.
         self.forwards = Event()
         self.forwards.set()
+        # With the next request that has this text, the connections that are then open are silenced.
+        self.last_request = b""
         self._silenced: list[Event] = []
         self.clients: set[socket.socket] = set()
         self.accepted = 0
@@ -76,6 +78,9 @@ class Proxy:
                 time.sleep(getattr(self, f"{kind}_delay"))
                 if kind == "response":
                     forwards.wait()
+                elif self.last_request and self.last_request in data:
+                    self.last_request = b""
+                    self.silence()
                 target.sendall(data)
         if kind == "request":
             self.clients.discard(source)

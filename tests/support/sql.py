@@ -43,7 +43,8 @@ def own_connections(store: SQLStore) -> OwnConnections:
 
 def own_engine(store: SQLStore) -> Engine:
     """Return the engine of a store that was opened by URL. Its first connection replaces it."""
-    return store._database.engine  # noqa: SLF001
+    database = store._database  # noqa: SLF001
+    return database.connected or database.engine
 
 
 def call_in_one_group(store: SQLStore, *calls: Callable[[], object]) -> list[BaseException | None]:

@@ -49,6 +49,8 @@ class Database(Errors):
     def __init__(self, engine: Engine, table: Table, *, creates_table: bool = False) -> None:
         super().__init__(engine, table)
         self.creates_table = creates_table
+        #: The engine of a lane that has connected, for other lanes.
+        self.connected: Engine | None = None
         #: Whether the table has been checked since the last error.
         self.is_checked = False
         # When an add checks it again. Another client may change it.
