@@ -5,11 +5,11 @@ import sqlite3
 import stat
 from contextlib import closing
 
-from sqlalchemy import exc
+from sqlalchemy import MetaData, exc
 
 from ..stores.base import StoreUnavailable
-from ..text import one_line
-from .databases import driver_of, file_of, make_engine
+from ._tables import define_table
+from .databases import database_of, driver_of, file_of, make_engine
 
 # The codes of the errors that only the new file has.
 _WRITE_ERRORS = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE}
@@ -39,5 +39,5 @@ def back_up(url: str, file: str) -> None:
         code = getattr(error, "sqlite_errorcode", None)
         if code in _WRITE_ERRORS:
             raise OSError(code, str(error), file) from error
-        reason = one_line(error.orig if isinstance(error, exc.DBAPIError) else error)
-        raise StoreUnavailable(f"{reason}: {file_of(engine.url)}") from error
+        database = database_of(engine)(engine, define_table("plants", MetaData(), engine))
+        raise StoreUnavailable(database.describe(error)) from error

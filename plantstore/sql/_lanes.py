@@ -53,8 +53,7 @@ _T = TypeVar("_T")
 class Lanes:
     """The queue for one kind of jobs, and its lanes, which are started when they are needed.
 
-    :param usual: the maximum number of lanes.
-    :param most: the maximum number of lanes while some of them are stuck.
+    :param usual: the maximum number of lanes. It is ``most`` while some of them are stuck.
     :param silence: the seconds without a response after which a lane is stuck.
     """
 
@@ -70,7 +69,7 @@ class Lanes:
         self.ending: list[Lane] = []
         # The number of lanes that there may be at the moment.
         self._allowed = usual
-        #: Whether no lane is started.
+        #: Whether no lane is started, because a process forks.
         self.is_paused = False
         # When a caller looks again, and when a lane may connect after another one has failed.
         self._next_look = self._next_start = 0.0
@@ -138,17 +137,9 @@ class Lanes:
             self._move(queue)
         end = time.monotonic() + Limits.close
         for lane in lanes:
-            if lane.is_free:
+            if lane.is_free or self.is_paused:
                 lane.join(max(0, end - time.monotonic()))
         self._end_unused()
-
-    def pause(self) -> None:
-        """Let jobs wait, and close all connections, if this is possible in time."""
-        self.is_paused = True
-        self.close()
-        end = time.monotonic() + Limits.close
-        for lane in [*self.ending]:
-            lane.join(max(0, end - time.monotonic()))
 
     def _end_unused(self) -> None:
         """End the lanes of a closed store for which no caller waits."""
@@ -319,19 +310,18 @@ class OwnConnections:
         self._reading.close()
 
     def before_fork(self) -> None:
-        """Close the connections to an SQLite file. A child would misjudge the locks of open ones.
-
-        Then SQLite could delete a write-ahead log that is in use.
-        """
+        """Close the connections to an SQLite file: a child would misjudge their locks."""
         if self._database.one_writer:
-            self._writing.pause()
-            self._reading.pause()
+            for lanes in (self._writing, self._reading):
+                lanes.is_paused = True
+                lanes.close()
 
     def after_fork(self, *, in_child: bool) -> None:
         """Start without lanes in a child: the threads of its parent do not exist there."""
         self._writing.is_paused = self._reading.is_paused = False
         if in_child:
             open = self._importing or self._writing.ending or self._reading.ending
+            # SQLite could delete a write-ahead log that is in use.
             self._is_inherited |= self._database.one_writer and bool(open)
             # Python keeps the stacks of those threads, and so their connections: none is closed.
             self._make_lanes()
