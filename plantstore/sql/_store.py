@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from functools import partial
-from threading import Lock
+from threading import RLock
 from typing import TypeVar
 from weakref import finalize, ref
 
@@ -205,7 +205,7 @@ def _batches(plants: Iterable[Plant], skip_existing: bool) -> Iterator[dict[int,
 
 # The stores of this process. Each operation on the set is atomic: a fork may occur at any time.
 _stores = set[ref[SQLStore]]()
-_forking = Lock()  # Only one thread forks at a time.
+_forking = RLock()  # Only one thread forks at a time. Its hooks may make another store.
 
 
 def _executors() -> list[OwnConnections | SiteConnections]:
