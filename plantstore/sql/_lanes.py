@@ -264,7 +264,7 @@ class OwnConnections:
         self.timeout = timeout
         self._database, self._connections = database, connections
         # Of SQLite: the imports in progress, and whether a connection was open at a fork.
-        self._importing, self._is_inherited = list[Connection](), False
+        self._importing, self._is_inherited = set[object](), False
         self._make_lanes()
 
     def add(self, plant: Plant) -> None:
@@ -281,14 +281,15 @@ class OwnConnections:
         """Provide a function that executes functions with one connection, each of them once."""
         database = self._database
         if database.one_writer:  # SQLite runs in this process: no lane is needed.
-            self.call(self._importing.append)  # A job: so an import does not begin during a fork.
+            importing = object()
             try:
+                self.call(lambda _: self._importing.add(importing))  # A job waits during a fork.
                 engine = database.connected or database.engine
                 with database.explained(engine.connect) as connection:
                     database.watch(connection)
                     yield partial(database.step, connection)
             finally:
-                self._importing.pop()
+                self._importing.discard(importing)
             return
         lanes, used = Lanes(database, 1, 1, math.inf), list[Connection]()
 
@@ -320,9 +321,9 @@ class OwnConnections:
         """Start without lanes in a child: the threads of its parent do not exist there."""
         self._writing.is_paused = self._reading.is_paused = False
         if in_child:
-            open = self._importing or self._writing.ending or self._reading.ending
+            in_use = self._importing or self._writing.ending or self._reading.ending
             # SQLite could delete a write-ahead log that is in use.
-            self._is_inherited |= self._database.one_writer and bool(open)
+            self._is_inherited |= self._database.one_writer and bool(in_use)
             # Python keeps the stacks of those threads, and so their connections: none is closed.
             self._make_lanes()
 
