@@ -130,6 +130,7 @@ class Lane(Thread):
         #: Another descriptor of the connection's socket, which stays open when the driver closes
         #: its own. So another thread can use it.
         self.socket: socket.socket | None = None
+        self._pid = os.getpid()
         self.jobs: list[Job] = []
         self.is_connecting = True
         #: Whether it has been ended: it does not connect again.
@@ -160,7 +161,7 @@ class Lane(Thread):
     def shut_down(self) -> None:
         """Let the thread that waits for the server continue, with an error."""
         other = self.socket
-        if other is not None:
+        if other is not None and self._pid == os.getpid():  # A child has the same connection.
             with suppress(OSError):
                 other.shutdown(socket.SHUT_RDWR)
 

@@ -32,7 +32,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from threading import Lock
-from typing import Any, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 from sqlalchemy import Connection
 
@@ -42,7 +42,6 @@ from ._lane import Add, Job, Lane, WaitingJobs
 from .databases import Database, Run, Session
 
 _NO_RESPONSE = "the database does not respond"
-_NOT_IN_TIME = "the database has not responded in time"
 _NO_THREAD = "cannot start a thread: the system has no resources for it"
 
 _INHERITED = "this process was forked while its parent used the SQLite file: start another one"
@@ -51,9 +50,8 @@ _T = TypeVar("_T")
 
 
 class Lanes:
-    """The queue for one kind of jobs, and its lanes, which are started when they are needed.
+    """The queue for one kind of jobs, and up to ``usual`` lanes, or ``most`` while some are stuck.
 
-    :param usual: the maximum number of lanes. It is ``most`` while some of them are stuck.
     :param silence: the seconds without a response after which a lane is stuck.
     """
 
@@ -67,8 +65,7 @@ class Lanes:
         self._lanes: list[Lane] = []
         #: The lanes that end when their jobs are done, because the store was closed.
         self.ending: list[Lane] = []
-        # The number of lanes that there may be at the moment.
-        self._allowed = usual
+        self._allowed = usual  # The number of lanes that there may be at the moment.
         #: Whether no lane is started, because a process forks.
         self.is_paused = False
         # When a caller looks again, and when a lane may connect after another one has failed.
@@ -99,8 +96,7 @@ class Lanes:
 
     def _enter(self, job: Job, now: float) -> None:
         with self._lock:
-            if now >= self._next_look:
-                self._look(now)
+            self._look(now)
             if self._is_silent and not self._may_wait(job, now):
                 raise StoreUnavailable(_NO_RESPONSE)
             if not self._is_silent:
@@ -111,10 +107,9 @@ class Lanes:
 
     def _check(self, job: Job, now: float) -> None:
         with self._lock:
-            if now >= self._next_look:
-                self._look(now)
+            self._look(now)
             if now >= job.expires or (self._is_silent and not self._may_wait(job, now)):
-                raise StoreUnavailable(_NOT_IN_TIME)
+                raise StoreUnavailable("the database has not responded in time")
 
     def _may_wait(self, job: Job, now: float) -> bool:
         """During silence, let one job through each second, or when the last one has failed.
@@ -136,7 +131,7 @@ class Lanes:
             queue, self._queue = self._queue, WaitingJobs()
             self._move(queue)
         end = time.monotonic() + Limits.close
-        for lane in lanes:
+        for lane in [*self.ending]:
             if lane.is_free or self.is_paused:
                 lane.join(max(0, end - time.monotonic()))
         self._end_unused()
@@ -153,6 +148,8 @@ class Lanes:
 
     def _look(self, now: float) -> None:
         """Notice silence, replace the lanes that are stuck, and shut down those that are lost."""
+        if now < self._next_look:
+            return
         self._next_look = now + Limits.look
         stuck = [lane for lane in self._lanes if self._is_stuck(lane, now)]
         self._allowed = min(self._usual + len(stuck), self._most)
@@ -196,10 +193,9 @@ class Lanes:
                 lane.abandon()
                 failure = lane.connect()
             else:
-                before = lane.proven
                 if alone := lane.execute(jobs):
                     self._put(alone)
-                if lane.proven != before:  # The database has responded.
+                if lane.proven > lane.began:  # The database has responded.
                     self._responded, self._is_silent = lane.proven, False
             del jobs  # They have their results.
         lane.close()
@@ -254,17 +250,17 @@ class Lanes:
 class OwnConnections:
     """The connections of a store that has an engine of its own. Lanes hold them.
 
-    For every error of the database, and after the deadline, each method raises StoreUnavailable.
-
     :param timeout: the seconds that a job may take.
     :param connections: the maximum number of connections to a server.
     """
 
+    #: Whether a connection to an SQLite file was open at a fork. A log in use could be deleted.
+    is_inherited: ClassVar[bool] = False
+
     def __init__(self, database: Database, timeout: float, connections: int) -> None:
         self.timeout = timeout
         self._database, self._connections = database, connections
-        # Of SQLite: the imports in progress, and whether a connection was open at a fork.
-        self._importing, self._is_inherited = set[object](), False
+        self._importing = set[object]()  # The imports in progress, of SQLite.
         self._make_lanes()
 
     def add(self, plant: Plant) -> None:
@@ -287,7 +283,12 @@ class OwnConnections:
                 engine = database.connected or database.engine
                 with database.explained(engine.connect) as connection:
                     database.watch(connection)
-                    yield partial(database.step, connection)
+
+                    def step(run: Run[_T]) -> _T:
+                        self._expires()  # The iterable of the plants may have forked.
+                        return database.step(connection, run)
+
+                    yield step
             finally:
                 self._importing.discard(importing)
             return
@@ -306,7 +307,6 @@ class OwnConnections:
             lanes.close()
 
     def close(self) -> None:
-        """Close the connections, as :meth:`Lanes.close` does."""
         self._writing.close()
         self._reading.close()
 
@@ -319,13 +319,13 @@ class OwnConnections:
 
     def after_fork(self, *, in_child: bool) -> None:
         """Start without lanes in a child: the threads of its parent do not exist there."""
-        self._writing.is_paused = self._reading.is_paused = False
         if in_child:
-            in_use = self._importing or self._writing.ending or self._reading.ending
-            # SQLite could delete a write-ahead log that is in use.
-            self._is_inherited |= self._database.one_writer and bool(in_use)
+            lanes = (self._writing, self._reading)
+            is_open = bool(self._importing) or any(it.ending or not it.is_paused for it in lanes)
+            OwnConnections.is_inherited |= self._database.one_writer and is_open
             # Python keeps the stacks of those threads, and so their connections: none is closed.
             self._make_lanes()
+        self._writing.is_paused = self._reading.is_paused = False
 
     def _make_lanes(self) -> None:
         database = self._database
@@ -342,7 +342,7 @@ class OwnConnections:
             self._writing.others, self._reading.others = self._reading, self._writing
 
     def _expires(self) -> float:
-        if self._is_inherited:
+        if self.is_inherited and self._database.one_writer:
             raise StoreMisconfigured(_INHERITED)
         seconds = remaining(self.timeout)
         if not seconds:

@@ -202,8 +202,9 @@ children = []
 for id in range(10):
     child = os.fork()
     if child == 0:
+        used = open_store(url) if id % 2 else store
         try:
-            store.add(Plant(id, "of a child"))
+            used.add(Plant(id, "of a child"))
         except StoreUnavailable as error:
             os._exit(3 if "was forked" in str(error) else 4)
         os._exit(0)
@@ -217,6 +218,33 @@ found = {plant.id for plant in store}
 assert {*added} <= found, {*added} - found
 assert ({*range(10)} <= found) != importing
 """
+
+
+FORKING = """
+import os, sys
+from plantstore import Plant, StoreUnavailable, open_store
+store = open_store(sys.argv[1])
+
+def plants():
+    for id in range(300):
+        if id == 150:
+            children.append(os.fork())
+        yield Plant(id, "")
+children = []
+try:
+    assert store.add_all(plants()) == 300
+except StoreUnavailable as error:
+    os._exit(3 if children == [0] and "was forked" in str(error) else 4)
+assert os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]) == 3
+assert len(store) == 300
+"""
+
+
+@only(*FILES)
+def test_fork_during_the_import_of_a_file(place: Place) -> None:
+    """If the iterable of an import forks, the import goes on, and the child cannot continue it."""
+    command = [sys.executable, "-W", "ignore", "-c", FORKING, place.url]
+    subprocess.run(command, cwd=ROOT, check=True, timeout=LIMIT)
 
 
 @only(*FILES)
