@@ -52,7 +52,7 @@ class Database(Errors):
         #: The engine of a lane that has connected, for other lanes.
         self.connected: Engine | None = None
         #: Whether the table has been checked since the last error.
-        self.is_checked = False
+        self.is_checked: bool = False
         # When an add checks it again. Another client may change it.
         self._next_check = 0.0
         # Built once, and not for each read.

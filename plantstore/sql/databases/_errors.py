@@ -36,7 +36,8 @@ class Errors(ABC):
     faults: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, engine: Engine, table: Table) -> None:
-        self.engine, self.table = engine, table
+        self.engine: Engine = engine
+        self.table: Table = table
         # SQLAlchemy does not wrap errors of the driver that occur outside of a statement. No driver
         # wraps the error that a certificate file is missing.
         driver_error: type[Exception] = engine.dialect.loaded_dbapi.Error
