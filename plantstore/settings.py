@@ -162,8 +162,8 @@ class Settings:
             raise SettingsError(f"{TOKENS_FILE.name}: {describe_fault(error)}") from None
 
     def open_store(self) -> Store:
-        """Open the store, or raise :exc:`SettingsError`: a wrong URL, or a missing method."""
-        operations = words(self._source[SERVED_OPERATIONS.name])  # Their own entry checks them.
+        """Open the store; raise :exc:`SettingsError` if its URL is wrong or it lacks a method."""
+        operations = words(self._source[SERVED_OPERATIONS.name])  # That setting has its own check.
         try:
             return check_store(open_store(self[STORE]), operations)
         except ValueError as error:

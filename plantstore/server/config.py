@@ -32,7 +32,7 @@ timeout = 0
 # No header changes the prefix or the scheme of a URL.
 forwarder_headers = ""
 secure_scheme_headers: dict[str, str] = {}
-# These headers are the only use of this list. With "*", gunicorn does not parse each address.
+# gunicorn uses this list only for these headers. With "*", it does not parse each address.
 forwarded_allow_ips = "*"
 logger_class: str = f"{Logger.__module__}.{Logger.__qualname__}"
 # Without the query and the user name: a client may send its token in the wrong place.

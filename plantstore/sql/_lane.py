@@ -18,8 +18,8 @@ from ..stores.deadline import Limits
 from ._tables import dropped
 from .databases import Database, Run, close, copy_engine
 
-# The maximum number of adds in one transaction. And that of their characters: with up to four
-# bytes for each, a statement fits into one megabyte, which is the limit of some servers.
+# The maximum number of adds in one transaction, and that of the characters of all their plants. A
+# character has up to four bytes, and some servers refuse a statement of more than one megabyte.
 _GROUP_SIZE, _GROUP_WEIGHT = 100, 250_000
 
 _T = TypeVar("_T")
@@ -28,26 +28,26 @@ _T = TypeVar("_T")
 class Job:
     """A function to execute with a connection, or a plant to add.
 
-    :param expires: the time at which its caller gives up, by the monotonic clock.
+    :param expires: the time by the monotonic clock at which the caller gives up.
     """
 
     def __init__(self, expires: float, run: Run[Any]) -> None:
         self.expires, self.run = expires, run
         self.is_finished = False
-        #: What the function has returned, and why the job has failed.
+        #: The result of the function, and the error if the job has failed.
         self.result: Any = None
         self.error: Exception | None = None
         self._waiting = Lock()
         self._waiting.acquire()
 
     def finish(self, error: Exception | None = None) -> None:
-        """Let the caller continue. This must be called once."""
+        """Let the caller continue. Call it once for each job."""
         self.error = error
         self.is_finished = True
         self._waiting.release()
 
     def wait(self, seconds: float) -> bool:
-        """Wait until the job has finished, and return False after some seconds."""
+        """Wait for the job, and return whether it has finished within some seconds."""
         return self._waiting.acquire(timeout=max(0, seconds))
 
 

@@ -73,6 +73,23 @@ def test_stores_of_one_engine_share_five_connections(engine: Engine) -> None:
     assert engine.pool.checkedin() == 1  # type: ignore[attr-defined]
 
 
+def test_stores_that_are_collected_share_five_connections(engine: Engine) -> None:
+    """If a site makes a store for each request, they too use at most five connections."""
+    with engine.connect():
+        pass
+    opened, closed = list[object](), list[object]()
+    event.listen(engine, "connect", lambda connection, _: opened.append(connection))
+    event.listen(engine, "close", lambda connection, _: closed.append(connection))
+
+    def add_five(number: int) -> None:
+        for id in range(5):
+            SQLStore(engine).add(Plant(100 * number + id, ""))
+
+    assert call_all(*[partial(add_five, number) for number in range(8)]) == [None] * 8
+    assert 1 <= len(opened) <= 5
+    assert not closed
+
+
 def test_busy_connections_are_store_unavailable(file_engine: Engine) -> None:
     """If all five connections stay in use, StoreUnavailable says so; afterwards the store works."""
     store, held, release = SQLStore(file_engine), Barrier(6), Barrier(6)

@@ -240,6 +240,31 @@ assert len(store) == 300
 """
 
 
+LEAVING = """
+import os, sys
+from plantstore import Plant, open_store
+store, children = open_store(sys.argv[1]), []
+
+def plants():
+    for id in range(300):
+        if id == 150:
+            children.append(os.fork())
+            if children == [0]:
+                sys.exit()
+            os.waitpid(children[0], 0)
+        yield Plant(id, "")
+assert store.add_all(plants()) == 300
+assert len(store) == 300
+"""
+
+
+@only(*SERVERS)
+def test_child_that_leaves_the_import_of_its_parent(place: Place) -> None:
+    """If the iterable of an import forks, and the child ends, its parent's import goes on."""
+    command = [sys.executable, "-W", "ignore", "-c", LEAVING, place.url]
+    subprocess.run(command, cwd=ROOT, check=True, timeout=LIMIT)
+
+
 @only(*FILES)
 def test_fork_during_the_import_of_a_file(place: Place) -> None:
     """If the iterable of an import forks, the import goes on, and the child cannot continue it."""
