@@ -1,7 +1,9 @@
 """Plants in a SQL database, through SQLAlchemy Core: one store for every engine."""
 
+import logging
 import os
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from functools import partial
 from threading import RLock
@@ -11,6 +13,7 @@ from weakref import finalize, ref
 from sqlalchemy import Connection, Engine, MetaData
 
 from ..stores.base import BulkStore, Plant, PlantExists, check_plant, int64_fault
+from ..stores.deadline import Limits
 from ._lanes import OwnConnections
 from ._site import SiteConnections
 from ._tables import TableMissing, define_table, dropped, table_missing
@@ -21,6 +24,8 @@ _PAGE, _WEIGHT = 100, 1_000_000
 # The number of characters in a statement, unless one plant has more. They take up to 250,000 bytes,
 # some of them twice as many in a statement. MariaDB may refuse more than a mebibyte.
 _ROOM = 60_000
+
+_log = logging.getLogger("plantstore")
 
 _T = TypeVar("_T")
 
@@ -174,7 +179,7 @@ def _add_all(
     """
     count = 0
     execute(partial(database.prepare, to_add=True))
-    execute(database.begin_import)
+    _begin_import(database, execute)
     for batch in _batches(plants, skip_existing):
         ordered = [batch[id] for id in sorted(batch)]  # In the order of all transactions.
         added, existing = execute(partial(database.import_batch, plants=ordered))
@@ -186,6 +191,14 @@ def _add_all(
         count += len(added)
     skipped: int = execute(partial(database.finish_import, skip_existing=skip_existing))
     return count - skipped
+
+
+def _begin_import(database: Database, execute: Session) -> None:
+    """Begin an import, as soon as no other one is in progress."""
+    if not execute(database.begin_import):
+        _log.info("Another import is in progress. This one begins when it has ended.")
+        while not execute(database.begin_import):
+            time.sleep(Limits.import_pause)
 
 
 def _batches(plants: Iterable[Plant], skip_existing: bool) -> Iterator[dict[int, Plant]]:

@@ -50,6 +50,8 @@ class Limits:
     pause: float = 0.02
     #: A server may wait for a lock so long: later, no attempt begins.
     last_attempt: float = 1.1
+    #: Between two attempts to begin an import while another one is in progress.
+    import_pause: float = 0.1
 
     # The drivers.
     connect: int = 3  # To connect to a server, or to one of several servers of a URL.

@@ -43,8 +43,6 @@ class Database(Errors):
     #: Whether only one connection at a time can write.
     one_writer: ClassVar[bool] = False
     requirements: ClassVar[Requirements] = Requirements()
-    #: The statements that begin an import.
-    import_begins: ClassVar[Sequence[str]] = ()
 
     def __init__(self, engine: Engine, table: Table, *, creates_table: bool = False) -> None:
         super().__init__(engine, table)
@@ -248,10 +246,12 @@ class Database(Errors):
 
     # Imports
 
-    def begin_import(self, connection: Connection) -> None:
-        """Begin an import on a connection that nothing else uses until it is closed."""
-        for statement in self.import_begins:
-            connection.exec_driver_sql(statement)
+    @abstractmethod
+    def begin_import(self, connection: Connection) -> bool:
+        """Begin an import on a connection that nothing else uses until it is closed.
+
+        Return False if another import into the table is in progress.
+        """
 
     def import_batch(self, connection: Connection, plants: Sequence[Plant]) -> Added:
         """Add plants to an import, as :meth:`insert` does."""

@@ -1,13 +1,14 @@
 """PostgreSQL."""
 
 import re
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import Any
 from urllib.parse import unquote
 
-from sqlalchemy import URL, Connection, Engine, exc
+from sqlalchemy import URL, Connection, Engine, exc, text
 
 from ...stores.base import Plant, StoreUnavailable
 from ...stores.deadline import Limits
@@ -29,6 +30,10 @@ _FIXED = (
     "-c client_min_messages=warning -c default_transaction_deferrable=off"
     r" -c default_transaction_isolation=read\ committed -c exit_on_error=off"
     " -c quote_all_identifiers=off -c standard_conforming_strings=on"
+)
+_BEGIN_IMPORT = (
+    "BEGIN ISOLATION LEVEL READ COMMITTED",
+    f"SET LOCAL lock_timeout = {Limits.postgresql_import_lock * 1000}",
 )
 # The key of the notices about cancelled waits in the attribute ``info`` of a connection.
 _CANCELLED = "plantstore_cancelled"
@@ -102,10 +107,6 @@ class PostgreSQL(Database):
                 "SELECT 1 WHERE COALESCE(:schema, current_schema()) IS NULL"
             ),
         }
-    )
-    import_begins = (
-        "BEGIN ISOLATION LEVEL READ COMMITTED",
-        f"SET LOCAL lock_timeout = {Limits.postgresql_import_lock * 1000}",
     )
 
     @staticmethod
@@ -190,6 +191,16 @@ class PostgreSQL(Database):
         )
         ids = [plant.id for plant in plants]
         return connection.exec_driver_sql(statement, (*chain(*plants), ids)).all()
+
+    def begin_import(self, connection: Connection) -> bool:
+        """Begin a transaction that holds an advisory lock."""
+        for statement in _BEGIN_IMPORT:
+            connection.exec_driver_sql(statement)
+        key = zlib.crc32(name_of(connection, self.table).encode())
+        if connection.scalar(text(f"SELECT pg_try_advisory_xact_lock({key})")):
+            return True
+        connection.exec_driver_sql("ROLLBACK")
+        return False
 
     def check_writable(self, connection: Connection) -> None:
         if connection.exec_driver_sql(_STATE).scalar() == "on":

@@ -170,10 +170,11 @@ class SQLite(Database):
                 raise StoreUnavailable(unknown) from error
             raise
 
-    def begin_import(self, connection: Connection) -> None:
+    def begin_import(self, connection: Connection) -> bool:
         """Create a temporary table. So reads and adds go on until the import is complete."""
         connection.exec_driver_sql(f"DROP TABLE IF EXISTS {_NEW}")
         connection.execute(CreateTable(_NEW))
+        return True
 
     def import_batch(self, connection: Connection, plants: Sequence[Plant]) -> Added:
         """Insert those of the plants whose ids do not exist into the temporary table."""
