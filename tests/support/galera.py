@@ -7,6 +7,8 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
+from random import SystemRandom
 from typing import Any
 
 import pymysql  # type: ignore[import-untyped]
@@ -23,7 +25,7 @@ SIZE = 3
 # The others go on without a node that is silent for two seconds. The default is five.
 _COMMAND = """
 --no-defaults --datadir={folder}/data --socket={folder}/socket --pid-file={folder}/pid
---log-error={folder}/log --bind-address={address} --port={port} --binlog-format=ROW
+--log-error={folder}/error.log --bind-address={address} --port={port} --binlog-format=ROW
 --innodb-autoinc-lock-mode=2 --innodb-buffer-pool-size=32M --innodb-log-file-size=16M
 --wsrep-on=ON --wsrep-provider={provider} --wsrep-cluster-name=plants
 --wsrep-cluster-address=gcomm://{groups} --wsrep-node-name={address} --wsrep-node-address={group}
@@ -51,6 +53,13 @@ class Node(Server):
             self.process.kill()
             self.process.wait(LIMIT)
             wait_until(lambda: not _kill_session(self.process.pid))
+
+    @property
+    def log(self) -> str:
+        """The last lines that the node has logged."""
+        file = Path(self.options["cwd"], "error.log")
+        lines = file.read_text().splitlines(keepends=True) if file.exists() else []
+        return "".join([f"Node {self.address}:\n", *lines[-50:]])
 
     @contextmanager
     def isolated(self) -> Iterator[None]:
@@ -102,7 +111,11 @@ class Galera:
             assert node.process.poll() is None, f"node {number} has ended"
             return node.is_ready(size)
 
-        wait_until(is_ready)
+        try:
+            wait_until(is_ready)
+        except AssertionError:
+            print(*(node.log for node in self.nodes))  # In the report of the test that fails.
+            raise
 
     def recover(self) -> None:
         """Let every node that has ended join again; return when all are ready."""
@@ -138,8 +151,10 @@ def galera() -> Iterator[Galera]:
     mariadbd, *_ = [installed(program, package) for program in PROGRAMS]
     if not os.path.exists(PROVIDER):
         pytest.skip(f"apt-get install {package}")
-    addresses = [f"127.0.0.{number}" for number in range(1, SIZE + 1)]
-    # Other nodes connect to these ports.
+    # These addresses are used by nothing else: a node listens on some of its ports only while it
+    # joins the others, and cannot join if another server has taken one of them meanwhile.
+    network = ".".join(str(SystemRandom().randint(1, 254)) for _ in range(2))
+    addresses = [f"127.{network}.{number}" for number in range(1, SIZE + 1)]
     groups = [f"{address}:{free_port(address)}" for address in addresses]
     with ExitStack() as cleanup:
         nodes = []

@@ -14,8 +14,7 @@ from tests.support.race import race
 from tests.support.serving import Gunicorn, Server, post, together
 from tests.support.waiting import wait_until
 
-# One process runs all of them, since they share a cluster.
-pytestmark = [pytest.mark.drill, pytest.mark.xdist_group("galera")]
+pytestmark = pytest.mark.drill
 
 # An id that no other clients use.
 unused = count(10**9)
