@@ -74,7 +74,8 @@ def _report(server: Any) -> None:
         operations = settings[SERVED_OPERATIONS]
         server.log.info("Operations: %s", ", ".join(operations))
     server.log.info("Workers: %d", server.num_workers)
-    server.log.info("Threads of each worker: %d", server.cfg.threads)
+    threads = 1 if _one_process(server) else server.cfg.threads  # With memory, nothing can wait.
+    server.log.info("Threads of each worker: %d", threads)
 
 
 def _report_reload(server: Any) -> None:

@@ -48,13 +48,16 @@ def test_serve_from_any_folder(tmp_path: Path) -> None:
 
 @pytest.mark.server
 def test_options_of_gunicorn(tmp_path: Path) -> None:
-    """Options of gunicorn may follow two dashes. A token of its option --env is in no log."""
-    (tmp_path / "own.py").write_text("proc_name = 'garden'\nthreads = 5\n")
-    options = ("-c", "own.py", "--access-logfile=-", "--log-level=debug")
+    """Options of gunicorn may follow two dashes. A token of its option --env is in no log.
+
+    With plants in memory, the number of threads has no effect, and the log says so.
+    """
+    (tmp_path / "own.py").write_text("accesslog = '-'\nthreads = 5\n")
+    options = ("-c", "own.py", "--log-level=debug")
     with serve("--", *options, f"--env=PLANTSTORE_TOKENS={TOKEN}", folder=tmp_path) as server:
         assert server.request(post(new_rose())).status == 200
         server.wait_for('"POST /plants HTTP/1.1" 200')
-        assert "Threads of each worker: 5" in server.log
+        assert "Threads of each worker: 1" in server.log
         assert "plantstore.server._service_worker.ServiceWorker" in server.log
         assert TOKEN not in server.log
 
