@@ -3,14 +3,14 @@
 import time
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, create_engine
 
-from plantstore import Plant, PlantExists, SQLStore, StoreUnavailable
+from plantstore import Plant, PlantExists, SQLStore, StoreMisconfigured, StoreUnavailable
 from plantstore.stores.deadline import deadline
 from tests.support.databases import Place, only, postgresql
 from tests.support.replication import Administrator, check_waiting_adds
 from tests.support.sites import LILY, ROSE_PLANT
-from tests.support.sql import create_trigger, make_store, started
+from tests.support.sql import check_refused, create_trigger, make_store, started
 
 pytestmark = pytest.mark.database
 
@@ -59,6 +59,16 @@ def test_other_notices_of_the_server(store: SQLStore, engine: Engine) -> None:
     """A warning of a trigger does not prevent that a plant is acknowledged."""
     create_trigger(engine, "RAISE WARNING 'synchronous replication'")
     store.add(ROSE_PLANT)
+
+
+@only(postgresql)
+def test_hidden_warnings(engine: Engine, admin: Administrator) -> None:
+    """If commits wait for a standby, a session that hides a cancelled wait is refused."""
+    quiet = create_engine(engine.url, connect_args={"options": "-c client_min_messages=error"})
+    SQLStore(quiet).add(ROSE_PLANT)
+    with admin.missing_standby():
+        check_refused(SQLStore(quiet), StoreMisconfigured, "client_min_messages must not be error")
+    quiet.dispose()
 
 
 @only(postgresql)

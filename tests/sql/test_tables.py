@@ -18,6 +18,7 @@ from tests.support.sql import (
     call_all,
     changed,
     check_refused,
+    create_trigger,
     execute,
     make_store,
     open_sql,
@@ -136,15 +137,45 @@ def test_encoding_of_postgresql(place: Place, engine: Engine) -> None:
             'CREATE TABLE high PARTITION OF "Garden \'plants" DEFAULT PARTITION BY RANGE (id)',
             "CREATE UNLOGGED TABLE highest PARTITION OF high DEFAULT",
         ],
+        [
+            'CREATE TABLE "Garden \'plants" {}',
+            'CREATE TABLE trees () INHERITS ("Garden \'plants")',
+        ],
     ],
-    ids=["table", "partition"],
+    ids=["table", "partition", "inherited"],
 )
-def test_unlogged_table(engine: Engine, statements: list[str]) -> None:
-    """On PostgreSQL, a table is refused if a crash would empty it or one of its partitions."""
+def test_table_without_durability_or_key(engine: Engine, statements: list[str]) -> None:
+    """A table of PostgreSQL is refused if a crash would empty a part, or an id could be twice."""
     execute(engine, *(statement.format(RIGHT) for statement in statements))
     store = SQLStore(engine, table="Garden 'plants")
-    check_refused(store, StoreMisconfigured, "it must not be UNLOGGED", ROSE_PLANT)
-    execute(engine, 'DROP TABLE "Garden \'plants"')
+    problem = "it must be neither UNLOGGED|no table may inherit from it"
+    check_refused(store, StoreMisconfigured, problem, ROSE_PLANT)
+    execute(engine, 'DROP TABLE "Garden \'plants" CASCADE')
+
+
+@only(postgresql)
+def test_temporary_table(place: Place) -> None:
+    """A table that the search path of the role makes temporary is refused: plants would be lost."""
+    with open_sql(f"{place.url}?options=-csearch_path%3Dmissing,pg_temp") as store:
+        check_refused(store, StoreMisconfigured, "nor temporary: a crash would", ROSE_PLANT)
+
+
+@only(postgresql)
+def test_table_with_the_name_added(engine: Engine) -> None:
+    """A table may have the name that a statement of the store uses for something else."""
+    store = SQLStore(engine, table="added")
+    store.add(ROSE_PLANT)
+    assert store.add_all([ROSE_PLANT, LILY], skip_existing=True) == 1
+    with pytest.raises(PlantExists):
+        store.add(ROSE_PLANT)
+    execute(engine, "DROP TABLE added")
+
+
+@only(postgresql)
+def test_wrong_statement_of_a_trigger(store: SQLStore, engine: Engine) -> None:
+    """A syntax error in a trigger of the site is reported, and is not a fault of the store."""
+    create_trigger(engine, "EXECUTE 'INSRT'")
+    check_refused(store, StoreMisconfigured, "it refuses an operation: syntax error", ROSE_PLANT)
 
 
 # Rules and triggers that drop roses. PostgreSQL refuses each insert of ours if there is a rule.

@@ -24,16 +24,21 @@ unix_socket_dir =
 auth_type = any
 pool_mode = {pool_mode}
 default_pool_size = {pool_size}
+ignore_startup_parameters = {ignored}
 """
 
 
 @contextmanager
-def pgbouncer(place: Place, pool_mode: str) -> Iterator[Place]:
-    """Run PgBouncer in its ``session`` or ``transaction`` mode in front of a PostgreSQL server."""
+def pgbouncer(place: Place, pool_mode: str, ignored: str = "") -> Iterator[Place]:
+    """Run PgBouncer in its ``session`` or ``transaction`` mode in front of a PostgreSQL server.
+
+    :param ignored: parameters of a client that PgBouncer drops. By default, it refuses them.
+    """
     program = installed("pgbouncer", "pgbouncer")
     with server_folder("postgres") as (folder, options):
         port, file = free_port(), folder / "pgbouncer.ini"
         names = {"port": port, "server_port": make_url(place.url).port, "pool_mode": pool_mode}
-        file.write_text(_CONFIGURATION.format(**names, pool_size=POOL_SIZES[pool_mode]))
+        names |= {"pool_size": POOL_SIZES[pool_mode], "ignored": ignored}
+        file.write_text(_CONFIGURATION.format(**names))
         with Server([program, file], readiness(port), signal.SIGTERM, options).running() as server:
             yield Place(f"postgresql://plants@127.0.0.1:{port}/postgres?pgbouncer=true", server)

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from sqlalchemy import URL, Connection, Engine, exc, text
 
-from ...stores.base import Plant, StoreUnavailable
+from ...stores.base import Plant, StoreMisconfigured, StoreUnavailable
 from ...stores.deadline import Limits
 from .._tables import Requirements
 from ._database import Added, Database, driver_of, name_of, own_engine
@@ -29,8 +29,11 @@ _TIMEOUTS = (
 _FIXED = (
     "-c client_min_messages=warning -c default_transaction_deferrable=off"
     r" -c default_transaction_isolation=read\ committed -c exit_on_error=off"
-    " -c quote_all_identifiers=off -c standard_conforming_strings=on"
+    " -c quote_all_identifiers=off -c standard_conforming_strings=on -c plantstore.session=own"
 )
+# NULL if a proxy has dropped the options. It may also let other clients use the session, in which
+# the name of a prepared statement would mean another one.
+_SESSION = "SELECT current_setting('plantstore.session', TRUE)"
 _BEGIN_IMPORT = (
     "BEGIN ISOLATION LEVEL READ COMMITTED",
     f"SET LOCAL lock_timeout = {Limits.postgresql_import_lock * 1000}",
@@ -63,11 +66,11 @@ _TYPES: dict[str, Callable[[str], Any]] = {
     "pgbouncer": one_of("true", "false"),
     **dict.fromkeys((*_INTEGERS, *_DEFAULTS.keys() - {"client_encoding"}), int),
 }
-# The table and its partitions, if one of them is UNLOGGED.
-_UNLOGGED = """WITH RECURSIVE part(oid) AS (
+# A query for the table, its partitions, and the tables that inherit from it.
+_PARTS = """WITH RECURSIVE part(oid) AS (
     SELECT to_regclass(COALESCE(quote_ident(:schema) || '.', '') || quote_ident(:table))::oid
     UNION SELECT inhrelid FROM pg_inherits JOIN part ON inhparent = part.oid
-) SELECT 1 FROM pg_class JOIN part USING (oid) WHERE relpersistence = 'u'"""
+) SELECT 1 FROM pg_class JOIN part USING (oid) WHERE"""
 # Pgpool-II sends this query to the primary: the function is not known to read only.
 _STATE = "SELECT current_setting('transaction_read_only'), pg_is_in_recovery()"
 _READ_ONLY = "the server is read-only: it is a standby, or default_transaction_read_only is on"
@@ -101,7 +104,17 @@ class PostgreSQL(Database):
             "the encoding of the connection must be UTF8": (
                 "SELECT 1 WHERE current_setting('client_encoding') <> 'UTF8'"
             ),
-            "it must not be UNLOGGED: a crash would empty it": _UNLOGGED,
+            "it must be neither UNLOGGED nor temporary: a crash would empty it": (
+                f"{_PARTS} relpersistence <> 'p'"
+            ),
+            # Unlike partitions, such tables have keys of their own.
+            "no table may inherit from it: its key would not hold there": (
+                f"{_PARTS} relkind = 'r' AND oid IN (SELECT inhparent FROM pg_inherits)"  # noqa: S608
+            ),
+            "client_min_messages must not be error: it hides that no standby has a plant": (
+                "SELECT 1 WHERE current_setting('client_min_messages') = 'error'"
+                " AND current_setting('synchronous_standby_names') <> ''"
+            ),
             # Such a role sees no table, also if there is one.
             "the role must have the right to use a schema of its search_path": (
                 "SELECT 1 WHERE COALESCE(:schema, current_schema()) IS NULL"
@@ -147,6 +160,14 @@ class PostgreSQL(Database):
         if connection.info[_CANCELLED]:
             raise StoreUnavailable(_NOT_REPLICATED)
 
+    def prepare(self, connection: Connection, *, to_add: bool) -> None:
+        """Also check that the session has the options of :meth:`make_engine`, if it needs them."""
+        if not self.is_checked and "plantstore" in self.engine.get_execution_options():
+            is_prepared = driver_of(connection).prepare_threshold is not None
+            if is_prepared and connection.exec_driver_sql(_SESSION).scalar() is None:
+                raise StoreMisconfigured(f"the session has lost its options: {_FOR_PGBOUNCER}")
+        super().prepare(connection, to_add=to_add)
+
     def insert(
         self, connection: Connection, plants: Sequence[Plant], *, is_committed: bool = True
     ) -> Added:
@@ -184,9 +205,10 @@ class PostgreSQL(Database):
 
     def _insert_or_find(self, connection: Connection, plants: Sequence[Plant]) -> Sequence[Any]:
         """Insert new plants; return each id that is new or exists, and whether it is new."""
+        new = "added" if self.table.name != "added" else "new"  # It would hide the table.
         statement = (
-            f"WITH added AS ({self._insertion(connection, len(plants), _RETURNING)})"  # noqa: S608
-            " SELECT id, TRUE FROM added UNION ALL SELECT id, FALSE"
+            f"WITH {new} AS ({self._insertion(connection, len(plants), _RETURNING)})"  # noqa: S608
+            f" SELECT id, TRUE FROM {new} UNION ALL SELECT id, FALSE"
             f" FROM {name_of(connection, self.table)} WHERE id = ANY(%s::bigint[])"
         )
         ids = [plant.id for plant in plants]
@@ -212,6 +234,11 @@ class PostgreSQL(Database):
         pg8000 = fields.get("C") if isinstance(fields, dict) else None
         psycopg2 = getattr(original, "pgcode", pg8000)
         return getattr(original, "sqlstate", psycopg2) or ""
+
+    def is_fault(self, error: Exception) -> bool:
+        # With a context, the error is one in a function that a trigger calls.
+        diagnosis = getattr(getattr(error, "orig", error), "diag", None)
+        return super().is_fault(error) and not getattr(diagnosis, "context", None)
 
     def is_outdated(self, error: exc.DBAPIError) -> bool:
         found_by = getattr(getattr(error.orig, "diag", None), "source_function", None)

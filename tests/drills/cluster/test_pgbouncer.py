@@ -11,7 +11,7 @@ from tests.support.clients import Clients, acknowledged, clients_of, wait_for_re
 from tests.support.databases import Place, Server, only, postgresql
 from tests.support.pgbouncer import POOL_SIZES, pgbouncer
 from tests.support.replication import Administrator, check_waiting_adds
-from tests.support.serving import Gunicorn, post, together
+from tests.support.serving import Gunicorn, together
 from tests.support.sql import check_outage, environment, execute, open_sql, started
 
 pytestmark = pytest.mark.drill
@@ -84,15 +84,6 @@ def test_adds_that_wait_for_the_standby(place: Place, engine: Engine, pool_mode:
     """Through PgBouncer, too, a server that does not respond gets few operations."""
     with pgbouncer(place, pool_mode) as pooled:
         check_waiting_adds(pooled.url, Administrator(engine))
-
-
-@only(postgresql)
-def test_missing_option_is_named(pooled: Place) -> None:
-    """Without the option pgbouncer=true, the response is 503, and the log names the option."""
-    url = pooled.url.partition("?")[0]
-    with Gunicorn(**environment(Place(url))) as service:
-        assert service.request(post(b'{"id":1,"name":"Rose"}')).status == 503
-        assert "add the option pgbouncer=true to the URL" in service.log
 
 
 @only(postgresql)

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, Engine, create_engine, text
 
-from plantstore import Plant, PlantExists, SQLStore, StoreMisconfigured
+from plantstore import Plant, PlantExists, SQLStore, StoreMisconfigured, StoreUnavailable
 from tests.support.databases import Place, mariadb, only, postgresql
+from tests.support.pgbouncer import pgbouncer
 from tests.support.sites import LILY, ROSE_PLANT
-from tests.support.sql import ask, call_all, execute, open_sql
+from tests.support.sql import ask, call_all, check_refused, execute, open_sql
 
 # Texts that a server may change.
 TEXTS = ["", " ", "Rose ", "''", '"', "\\", r"\n\0\'", "%s", "é🌹", "NULL", "a" * 300]
@@ -178,3 +179,19 @@ def test_options_of_the_session(
     with engine.connect() as connection:
         assert connection.scalar(text("SELECT name FROM garden.plants")) == LILY.name
     execute(engine, "DROP SCHEMA garden CASCADE")
+
+
+@only(postgresql)
+@pytest.mark.parametrize("ignored", ["", "options"])
+def test_missing_option_for_pgbouncer(place: Place, ignored: str) -> None:
+    """Without pgbouncer=true, PgBouncer refuses a session, or the store does: its options are lost.
+
+    The message names the option.
+    """
+    with (
+        pgbouncer(place, "transaction", ignored) as pooled,
+        open_sql(pooled.url.partition("?")[0]) as store,
+    ):
+        check_refused(store, StoreUnavailable, "add the option pgbouncer=true to the URL")
+        with pytest.raises(StoreUnavailable, match="add the option pgbouncer=true to the URL"):
+            store.get(1)
