@@ -141,6 +141,8 @@ def _faults(connection: Connection, table: Table, required: Requirements) -> Ite
     key = inspect(connection).get_pk_constraint(table.name, schema)["constrained_columns"]
     if key != ["id"]:
         yield "its primary key must be the column id alone"
+    if any("computed" in columns[name] for name in Plant._fields):
+        yield "a column of plants must not be generated"
     id = columns["id"]["type"]
     if not isinstance(id, required.id_type) or getattr(id, "unsigned", False):
         yield "the column id must be a signed BIGINT"

@@ -32,7 +32,7 @@ ignore_startup_parameters = {ignored}
 def pgbouncer(place: Place, pool_mode: str, ignored: str = "") -> Iterator[Place]:
     """Run PgBouncer in its ``session`` or ``transaction`` mode in front of a PostgreSQL server.
 
-    :param ignored: parameters of a client that PgBouncer drops. By default, it refuses them.
+    It drops the ``ignored`` parameters of a client, and refuses other ones that it does not know.
     """
     program = installed("pgbouncer", "pgbouncer")
     with server_folder("postgres") as (folder, options):

@@ -93,7 +93,7 @@ class SQLite(Database):
         Integer,
         faults={
             "its constraints must not have ON CONFLICT": (
-                "SELECT 1 FROM sqlite_master WHERE name = :table AND sql LIKE '%ON CONFLICT%'"
+                "SELECT 1 FROM sqlite_master WHERE name = :table AND sql LIKE '%ON%CONFLICT%'"
             ),
         },
     )
@@ -202,10 +202,12 @@ class SQLite(Database):
         return len(existing)
 
     def check_writable(self, connection: Connection) -> None:
-        """Check that this user can write to the file, if it is one, and to its folder."""
+        """Check that this user can write to the file, if it is one, its journals and its folder."""
         file = file_of(connection.engine.url)
-        if os.path.exists(file) and not (os.access(file, os.W_OK) and _folder_is_writable(file)):
-            raise StoreUnavailable(f"attempt to write a readonly database: {file}")
+        for name in [f"{file}{suffix}" for suffix in ("", "-journal", "-wal", "-shm")]:
+            can_write = os.access(name, os.W_OK) and _folder_is_writable(name)
+            if os.path.exists(name) and not can_write:
+                raise StoreUnavailable(f"attempt to write a readonly database: {name}")
 
     def describe(self, error: Exception) -> str:
         message, file = super().describe(error), file_of(self.engine.url)

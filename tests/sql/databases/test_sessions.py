@@ -184,10 +184,7 @@ def test_options_of_the_session(
 @only(postgresql)
 @pytest.mark.parametrize("ignored", ["", "options"])
 def test_missing_option_for_pgbouncer(place: Place, ignored: str) -> None:
-    """Without pgbouncer=true, PgBouncer refuses a session, or the store does: its options are lost.
-
-    The message names the option.
-    """
+    """Without pgbouncer=true, the store refuses PgBouncer, and names the option in the message."""
     with (
         pgbouncer(place, "transaction", ignored) as pooled,
         open_sql(pooled.url.partition("?")[0]) as store,

@@ -206,6 +206,21 @@ def test_ping_of_a_file_that_cannot_be_written(
                 use()
 
 
+def test_ping_of_a_journal_that_cannot_be_written(public_folder: Path) -> None:
+    """A store is unavailable to ping, which names the file, if its user cannot use the journal."""
+    file, journal = public_folder / "plants.db", public_folder / "plants.db-journal"
+    with open_sql(f"sqlite:///{file}?journal_mode=truncate") as store:
+        store.add(ROSE_PLANT)
+    file.chmod(0o666)
+    journal.chmod(0o444)
+    with (
+        ordinary_user(),
+        open_sql(f"sqlite:///{file}") as store,
+        pytest.raises(StoreUnavailable, match=f"write a readonly database: {journal}$"),
+    ):
+        store.ping()
+
+
 # Characters that have a meaning in a URL or in a URI, in names of files.
 NAMES = "plants.db/my plants.db/a#b.db/100%.db/a%3Fb.db/green%20house.db/a@b:c.db/pläne 🌹.db"
 
