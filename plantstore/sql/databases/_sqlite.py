@@ -93,7 +93,9 @@ class SQLite(Database):
         Integer,
         faults={
             "its constraints must not have ON CONFLICT": (
-                "SELECT 1 FROM sqlite_master WHERE name = :table AND sql LIKE '%ON%CONFLICT%'"
+                # The two words, with anything in between: also a comment.
+                "SELECT 1 FROM sqlite_master WHERE name = :table AND lower(sql)"
+                " GLOB '*[^a-z0-9_]on[^a-z0-9_]*conflict[^a-z0-9_]*'"
             ),
         },
     )
@@ -204,9 +206,10 @@ class SQLite(Database):
     def check_writable(self, connection: Connection) -> None:
         """Check that this user can write to the file, if it is one, its journals and its folder."""
         file = file_of(connection.engine.url)
-        for name in [f"{file}{suffix}" for suffix in ("", "-journal", "-wal", "-shm")]:
+        names = [f"{file}{suffix}" for suffix in ("", "-journal", "-wal", "-shm")]
+        for name in filter(os.path.exists, names):
             can_write = os.access(name, os.W_OK) and _folder_is_writable(name)
-            if os.path.exists(name) and not can_write:
+            if not can_write and os.path.exists(name):  # Another process may delete a journal.
                 raise StoreUnavailable(f"attempt to write a readonly database: {name}")
 
     def describe(self, error: Exception) -> str:
