@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from contextvars import Context, copy_context
 from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread, current_thread
@@ -28,11 +29,13 @@ _T = TypeVar("_T")
 class Job:
     """A function to execute with a connection, or a plant to add.
 
+    It is executed in the context of its caller, in which a tracing agent keeps the request.
+
     :param expires: the time by the monotonic clock at which the caller gives up.
     """
 
     def __init__(self, expires: float, run: Run[Any]) -> None:
-        self.expires, self.run = expires, run
+        self.expires, self.run, self.context = expires, run, copy_context()
         self.is_finished = False
         #: The result of the function, and the error if the job has failed.
         self.result: Any = None
@@ -123,8 +126,10 @@ class Lane(Thread):
     """A thread, the connection that it holds, and its jobs."""
 
     def __init__(self, database: Database, serve: Callable[..., None], queue: WaitingJobs) -> None:
-        # It does not delay the end of the process.
-        super().__init__(target=serve, args=(self, queue), name="plantstore store", daemon=True)
+        # It does not delay the end of the process. Its context is empty, although an agent may let
+        # a thread begin with that of the thread that starts it.
+        run, arguments = Context().run, (serve, self, queue)
+        super().__init__(target=run, args=arguments, name="plantstore store", daemon=True)
         self._database = database
         self._connection: Connection | None = None
         #: Another descriptor of the connection's socket, which stays open when the driver closes
@@ -185,7 +190,7 @@ class Lane(Thread):
             if jobs and isinstance(jobs[0], Add):
                 alone = self._add(cast(list[Add], jobs))
             elif jobs:
-                jobs[0].result = self._run(jobs[0].run, jobs[0].expires)
+                jobs[0].result = self._run(jobs[0].context, jobs[0].run, jobs[0].expires)
                 jobs[0].finish()
             has_responded = bool(jobs)
         except Exception as error:  # noqa: BLE001  # The callers get it.
@@ -242,7 +247,8 @@ class Lane(Thread):
         # In the order of the ids, so that groups cannot deadlock.
         insert = partial(self._database.add, plants=sorted([add.plant for add in adds]))
         try:
-            added, existing = self._run(insert, adds[0].expires if is_alone else 0)
+            expires = adds[0].expires if is_alone else 0
+            added, existing = self._run(adds[0].context, insert, expires)
         except Exception as error:
             if is_alone or not self._database.is_rolled_back(error):
                 raise
@@ -260,8 +266,8 @@ class Lane(Thread):
                 others.append(add)
         return others
 
-    def _run(self, run: Run[_T], expires: float) -> _T:
-        """Execute a function, again after conflicts."""
+    def _run(self, context: Context, run: Run[_T], expires: float) -> _T:
+        """Execute a function in a context, again after conflicts."""
 
         def attempt() -> _T:
             connection = self._open()
@@ -272,7 +278,7 @@ class Lane(Thread):
                     self.abandon()  # The server may not respond to a rollback.
                 raise
 
-        return self._database.retry(attempt, expires)
+        return context.run(self._database.retry, attempt, expires)
 
 
 def _note_socket(database: Database, driver: Any, _record: object) -> None:

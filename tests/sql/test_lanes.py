@@ -4,6 +4,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from contextvars import Context, ContextVar
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -90,6 +91,41 @@ def test_waiting_adds_are_one_transaction(
     assert changes == sum(expected, [])
     group = sorted(plants[-sizes[0] :])
     assert tuple(value for plant in group for value in plant) in parameters
+
+
+# The number of the request in which something happens.
+_request: ContextVar[int] = ContextVar("request", default=0)
+
+
+def _call(number: int, method: Callable[..., Any], *arguments: Any) -> None:
+    _request.set(number)
+    method(*arguments)
+
+
+def test_statements_are_in_the_context_of_their_caller(store: SQLStore) -> None:
+    """A tracing agent finds each statement in the context of its request, and connections in none.
+
+    The statements of a group of adds are in the context of one of them.
+    """
+    found, connected = dict[str, int](), set[int]()
+    listen(store, "connect", lambda *_: connected.add(_request.get()))
+    listen(store, "before_cursor_execute", lambda *it: found.update({it[2]: _request.get()}))
+    methods: list[Callable[[], object]] = [
+        partial(store.add, Plant(1, "Rose")),
+        partial(store.replace, Plant(1, "Lily")),
+        partial(store.get, 1),
+        partial(list[Plant], store),
+        partial(store.remove, 1),
+    ]
+    for number, method in enumerate(methods, 1):
+        found.clear()
+        Context().run(_call, number, method)
+        assert {*found.values()} == {number}
+    group = [partial(_call, number, store.add, plant) for number, plant in enumerate(GROUP, 6)]
+    found.clear()
+    assert call_in_one_group(store, *group) == [None] * len(GROUP)
+    assert [number in range(6, 11) for number in found.values()] == [True]
+    assert connected == {0}
 
 
 def test_removal_is_not_postponed_by_adds(store: SQLStore, changes: list[str]) -> None:
