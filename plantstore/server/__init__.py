@@ -5,6 +5,7 @@ import socket
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import Context
 from typing import Any
 
 from gunicorn.app.wsgiapp import WSGIApplication
@@ -19,7 +20,8 @@ def serve(options: Sequence[str]) -> None:
     :param options: options of gunicorn.
     """
     try:
-        _Service(options).run()
+        # In an empty context: a tracing agent would take each request for a part of this command.
+        Context().run(_Service(options).run)
     except (OSError, OverflowError, RuntimeError, ValueError) as error:  # A wrong option.
         line, _, _ = str(error).partition("\n")  # gunicorn adds a traceback to some messages.
         sys.exit(f"Error: {line.rstrip(': ')}")

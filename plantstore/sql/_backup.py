@@ -27,7 +27,8 @@ def back_up(url: str, file: str) -> None:
     """
     engine = make_engine(url)
     try:
-        with engine.connect() as connection, closing(sqlite3.connect(file)) as copy:
+        # A tracing agent may replace sqlite3.connect. The copy needs the class of the driver.
+        with engine.connect() as connection, closing(sqlite3.Connection(file)) as copy:
             allowed = os.stat(file_of(engine.url)).st_mode | stat.S_IRWXU
             os.chmod(file, stat.S_IMODE(os.stat(file).st_mode & allowed))
             # Nobody uses a copy that is not complete: it needs no journal on the disk and no syncs.

@@ -1,0 +1,142 @@
+"""The service under agents that trace it: OpenTelemetry, Sentry, New Relic."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from sqlite3 import connect
+from typing import Any
+
+import pytest
+
+from tests.support.fresh import run
+from tests.support.serving import ROOT, Server, post
+
+pytestmark = pytest.mark.install
+
+# OpenTelemetry for SQLAlchemy needs the older version. With the newest one, it traces the driver.
+VERSIONS = {"older": ["SQLAlchemy==2.0.46"], "newest": []}
+# The first requests are sent one after the other, and then this many at once.
+FEW, MANY = 3, 200
+READ = b"GET /plants/1 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer s3cret\r\n\r\n"
+
+TRACED_BY_SENTRY = """
+import json, sentry_sdk
+
+class Output(sentry_sdk.transport.Transport):
+    def capture_envelope(self, envelope):
+        for item in envelope.items:
+            if item.type == "transaction":
+                print(json.dumps({"name": "sentry", **item.payload.json}, indent=4), flush=True)
+
+sentry_sdk.init("http://key@localhost/1", transport=Output, traces_sample_rate=1.0)
+
+from plantstore.wsgi import app
+"""
+
+
+@pytest.fixture(scope="module", params=VERSIONS.values(), ids=[*VERSIONS])
+def agents(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the agents, and with a version of SQLAlchemy."""
+    folder = tmp_path_factory.mktemp("agents")
+    install = [sys.executable, "-m", "pip", "install", "-q", "--target", folder, *request.param]
+    subprocess.run([*install, "-r", ROOT / "tests/installation/tracing.txt"], check=True)
+    return folder
+
+
+def service(folder: Path, path: list[Path], *command: str, **environment: Any) -> Server:
+    """Return a service of plants in a file, which imports also what is in other folders."""
+    return Server(
+        *command,
+        PYTHONPATH=os.pathsep.join(map(str, path)),
+        PLANTSTORE_STORE=f"sqlite:///{folder}/plants.db",
+        PLANTSTORE_TOKENS="s3cret",
+        PLANTSTORE_OPERATIONS="create,read",
+        **environment,
+    )
+
+
+def reported(log: str) -> Iterator[dict[str, Any]]:
+    """Yield what an agent has written into the output of a service."""
+    start = -1
+    while (start := log.find('{\n    "name"', start + 1)) >= 0:
+        yield json.JSONDecoder().raw_decode(log, start)[0]
+
+
+def request_plants(server: Server) -> None:
+    """Send requests, one after the other and then many at once."""
+    creates = [post(b'{"id": %d, "name": "Rose"}' % id) for id in range(1, FEW + MANY + 1)]
+    for create in creates[:FEW]:
+        assert server.request(create).status == server.request(READ).status == 200
+    with ThreadPoolExecutor(8) as clients:
+        responses = [*clients.map(server.request, creates[FEW:])]
+    assert {response.status for response in responses} == {200}
+
+
+def test_opentelemetry_has_a_trace_for_each_request(agents: Path, tmp_path: Path) -> None:
+    """Under opentelemetry-instrument, a request is a trace of its own, and has its statements."""
+    instrument = agents / "opentelemetry/instrumentation/auto_instrumentation"
+    agent = {
+        "OTEL_TRACES_EXPORTER": "console",
+        "OTEL_METRICS_EXPORTER": "none",
+        "OTEL_LOGS_EXPORTER": "none",
+        "OTEL_BSP_SCHEDULE_DELAY": "100",
+    }
+    serve = "plantstore", "serve", "--bind", "127.0.0.1:0"
+    with service(tmp_path, [instrument, agents], *serve, **agent) as server:
+        request_plants(server)
+        server.wait_until(lambda: server.log.count('"name": "POST /plants"') == FEW + MANY)
+        spans = [*reported(server.log)]
+    requests = {it["context"]["span_id"]: it for it in spans if it["kind"] == "SpanKind.SERVER"}
+    traces = {it["context"]["trace_id"] for it in requests.values()}
+    assert len(traces) == len(requests) == 2 * FEW + MANY
+    assert {it["parent_id"] for it in requests.values()} == {None}
+    statements = [it for it in spans if "INTO plants" in it["attributes"].get("db.statement", "")]
+    # Those of a group are in the trace of one request.
+    creates = {requests[it["parent_id"]]["name"] for it in statements}
+    assert creates == {"POST /plants"}
+    assert len({it["context"]["trace_id"] for it in statements}) > FEW
+    assert {it["context"]["trace_id"] for it in statements} <= traces
+
+
+def test_sentry_has_the_statements_of_each_request(agents: Path, tmp_path: Path) -> None:
+    """With Sentry, each request that is alone has its own statements."""
+    (tmp_path / "traced.py").write_text(TRACED_BY_SENTRY)
+    serve = "gunicorn", "-c", "python:plantstore.server.config", "--bind", "127.0.0.1:0"
+    with service(tmp_path, [agents, tmp_path], *serve, "traced:app") as server:
+        request_plants(server)
+        server.wait_until(lambda: server.log.count('"transaction": ') == 2 * FEW + MANY)
+        transactions = [*reported(server.log)]
+    statements = [{span["description"][:6] for span in it["spans"]} for it in transactions]
+    assert all("INSERT" in create for create in statements[: 2 * FEW : 2])
+    assert all(read == {"SELECT"} for read in statements[1 : 2 * FEW : 2])
+
+
+@pytest.mark.parametrize("command", ["opentelemetry-instrument", "newrelic-admin run-program"])
+def test_backup_under_an_agent(agents: Path, tmp_path: Path, command: str) -> None:
+    """An agent that replaces the connections of sqlite3 changes no command."""
+    agent = f"{shlex.quote(sys.executable)} {agents}/bin/{command} {shlex.quote(sys.executable)}"
+    (tmp_path / "newrelic.ini").write_text("[newrelic]\ndeveloper_mode = true\n")
+    (tmp_path / "plants.csv").write_text("id,name\n1,Rose\n2,Lily\n")
+    said = run(
+        " && ".join(
+            f"{agent} -m plantstore {arguments}"
+            for arguments in ("import plants.csv", "backup copy.db", "show 1", "export copy.csv")
+        ),
+        tmp_path,
+        PYTHONPATH=f"{agents}:{ROOT}",
+        PLANTSTORE_STORE="sqlite:///plants.db",
+        NEW_RELIC_CONFIG_FILE="newrelic.ini",
+        OTEL_TRACES_EXPORTER="none",
+        OTEL_METRICS_EXPORTER="none",
+        OTEL_LOGS_EXPORTER="none",
+    )
+    assert said == '2 added\n{"id":1,"name":"Rose"}\n'
+    with closing(connect(tmp_path / "copy.db")) as copy:
+        assert copy.execute("SELECT id, name FROM plants").fetchall() == [(1, "Rose"), (2, "Lily")]
+    assert (tmp_path / "copy.csv").read_text() == "id,name,tag\n1,Rose,\n2,Lily,\n"
