@@ -30,6 +30,9 @@ COLUMNS = f"{', '.join(_REQUIRED)} and optionally {', '.join(_OPTIONAL)}"
 
 #: What an empty cell of CSV means.
 EMPTY = " ".join(f"An empty {name} is no {name}." for name in _OPTIONAL)
+# An integer in CSV. A program that has read another number, such as 1.23E+11, may have rounded it.
+# But pandas writes 1.0 if the column has an empty cell.
+_INTEGER = re.compile(r"\s*(-?)0*([0-9]{1,19}(?:\.0)?)\s*", re.ASCII)
 # Messages for errors of the csv module, by the first eight characters of its own message.
 _CSV_FAULTS = {
     "new-line": "The lines must end with a line feed.",
@@ -124,12 +127,12 @@ def _load_cells(cells: dict[str, str]) -> Any:
 
 
 def _number(name: str, cell: str) -> Any:
-    """Return the number in a cell, by the rules of JSON. Leading zeros are allowed."""
-    try:
-        return decode_json(re.sub("^(-?)0+(?=[0-9])", r"\1", cell))
-    except JSONDecodeError:
-        fault = f"Must be an integer from -2^63 to 2^63-1, not {_shown([cell])}."
-        raise ValidationError({name: [fault]}) from None
+    """Return the number in a cell of decimal digits. Leading zeros are allowed."""
+    match = _INTEGER.fullmatch(cell)
+    if match is None:
+        fault = f"Must be an integer from -2^63 to 2^63-1, in digits, not {_shown([cell])}."
+        raise ValidationError({name: [fault]})
+    return decode_json("".join(match.groups()))
 
 
 def _csv_lines(plants: Iterable[Plant]) -> Iterator[bytes]:

@@ -21,7 +21,7 @@ from tests.support.stores import PLANTS
 
 JSONL = b'{"id":-1,"name":"Rose"}\n{"id":2,"name":"Lily","tag":"white"}\n'
 CSV = b"id,name,tag\r\n-1,Rose,\r\n2,Lily,white\r\n"
-INT64 = "id: Must be an integer from -2^63 to 2^63-1"
+INT64 = "id: Must be an integer from -2^63 to 2^63-1, in digits"
 # The plants of JSONL and of CSV.
 BOTH = [Plant(-1, "Rose"), Plant(2, "Lily", "white")]
 NINES = b"9" * 5000
@@ -97,7 +97,7 @@ def test_format_option_and_file_name(
         ("csv", CSV.replace(b"name,tag", b" Name, TAG")),
         ("csv", CSV.replace(b",", b",  ").replace(b"Lily", b'"Lily"')),
         ("csv", b'tag,name,id\n,"Rose",-01\n"white",Lily,"2"'),
-        ("csv", CSV.replace(b"2,", b"2.0,").replace(b"-1,", b"-10e-1 ,")),
+        ("csv", CSV.replace(b"2,", b"2.0,").replace(b"-1,", b"-01 ,")),
     ],
 )
 def test_import_of_files_from_other_programs(
@@ -106,6 +106,26 @@ def test_import_of_files_from_other_programs(
     """A byte order mark, empty lines, unknown members of JSON, and spaces in CSV are accepted."""
     assert run("import", "-", "--format", format, input=content).exit_code == 0
     assert plants(url) == BOTH
+
+
+# How spreadsheet programs, and programs for tables, write a number that they have read.
+ROUNDED = ["1.23457E+11", "1.23E+05", "1e3", "1e+16", "1,00E+05"]
+FORMATTED = ["1,234", "1.234", "1.000", "1.00", "1.", "1 234", "1\u202f234", "1'234", "$1", "(1)"]
+OTHERS = ["'1", "=1", "+1", "1-", "\u22121", "\uff11", "2024-01-02", "1/2/2024", "01.02.2024"]
+OTHERS += ["TRUE", "true", "null", "nan", "", "#REF!", "0x1", "[1]", "-", "0.5", "1_0"]
+
+
+@pytest.mark.parametrize("cell", [*ROUNDED, *FORMATTED, *OTHERS])
+def test_id_that_a_spreadsheet_has_changed_is_refused(run: Run, url: str, cell: str) -> None:
+    """In CSV, an id is decimal digits, if need be with ``.0``. The message shows another value."""
+    content = f'id,name\n1,Rose\n"{cell}",Lily\n'.encode()
+    result = run("import", "-", "--format", "csv", input=content)
+    assert result.exit_code == 1
+    shown = cell.encode("ascii", "backslashreplace").decode()
+    assert result.stderr in {
+        f"Error: line 3: {INT64}, not '{text}'. Nothing was imported.\n" for text in (shown, cell)
+    }
+    assert plants(url) == []
 
 
 @pytest.mark.parametrize(
@@ -121,8 +141,8 @@ def test_import_of_files_from_other_programs(
         ("csv", b"3;a;b\n", "line 3: Must have 3 cells, as the first line, separated by commas,"),
         ("csv", b'4,"a\nb",\n\nfive,c,\n', f"line 6: {INT64}, not 'five'."),
         ("csv", b"-" + NINES + b",a,\n", f"line 3: {INT64}, not '-{'9' * 59}…'."),
-        ("csv", b"1.5,a,\n", "line 3: id: Must be an integer, not a fraction."),
-        ("csv", b"1e17,a,\n", "line 3: id: Must be between -2^63 and 2^63-1. Beyond 2^53, write"),
+        ("csv", b"9007199254740993.0,a,\n", "line 3: id: Must be between -2^63 and 2^63-1. Beyond"),
+        ("csv", b"9223372036854775808,a,\n", "line 3: id: Must be between -2^63 and 2^63-1."),
         ("csv", "\ufeff3,a,\n".encode(), f"line 3: {INT64}, not '\\ufeff3'."),
         ("csv", b'4,"a\nb",\n4,"a"b,\n', "line 5: Not CSV: "),
         ("csv", b'4,"a\nb",\n\xff,"a",\n', "line 5: Must be UTF-8, not the byte 0xff."),
