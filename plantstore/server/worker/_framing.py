@@ -9,8 +9,9 @@ from ._refusals import RefusedRequest
 MAX_HEAD = 65536
 # The maximum size of the line before a chunk, and of the trailers after the last one, in bytes.
 _MAX_LINE = 8192
-# A chunked body may have as many bytes that are not content as its limit, and so many more.
-_MAX_FRAMING = 65536
+# The maximum number of bytes of a chunked body that are not content: a few thousand chunks. To look
+# for the ends of more would take much processor time before the token is known.
+_MAX_FRAMING = 16384
 # What no head has: a control character, or an end of a line that is not CR LF.
 _NEVER_IN_A_HEAD = re.compile(rb"[\0-\x08\v\f\x0e-\x1f\x7f]|(?<!\r)\n|\r[^\n]")
 _TLS_HANDSHAKE = b"\x16"
@@ -90,10 +91,10 @@ class ChunkedBody:
     """
 
     def __init__(self, start: int, limit: int) -> None:
-        self._next = start
+        self._start = self._next = start
         self._limit = limit
         self._size = 0
-        self._last = start + 2 * limit + _MAX_FRAMING
+        self._last = start + limit + _MAX_FRAMING
 
     def end(self, data: bytearray) -> int | None:
         """Return the position after the body, or ``None`` if more must arrive.
@@ -118,6 +119,8 @@ class ChunkedBody:
                 raise EndlessBody
             self._size += size
             self._next = end + 2
+            if self._next - self._start - self._size > _MAX_FRAMING:
+                raise EndlessBody
         is_line = line < 0 and len(data) - self._next >= _MAX_LINE
         if is_line or len(data) > self._last:
             raise EndlessBody

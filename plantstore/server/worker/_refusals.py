@@ -41,10 +41,14 @@ class RefusedRequest(Exception):
 
 
 class InvalidTLS(RefusedRequest):
-    """The client has not sent valid TLS, so it can get no response."""
+    """The client has not sent valid TLS, so it can get no response.
 
-    def __init__(self) -> None:
-        super().__init__(40000, "The request is not valid TLS.")
+    :param reason: OpenSSL's name of the reason, such as ``NO_SHARED_CIPHER``.
+    """
+
+    def __init__(self, reason: str) -> None:
+        text = reason.lower().replace("_", " ")
+        super().__init__(40000, f"The request is not valid TLS: {text}.")
 
 
 def refusal(error: Any) -> tuple[int, str]:

@@ -1,10 +1,11 @@
 """A request: gunicorn parses its head, and then the application is called."""
 
+import re
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
-from gunicorn.http.errors import NoMoreData
+from gunicorn.http.errors import ExpectationFailed, NoMoreData
 from gunicorn.http.message import Request
 from gunicorn.http.unreader import IterUnreader
 from gunicorn.http.wsgi import create
@@ -17,6 +18,8 @@ from ._refusals import ONE_HOST, RefusedRequest
 _MAX_OUTPUT = 1 << 20
 # The parser of gunicorn copies a whole piece of a body for each of its chunks.
 _PIECE = 16384
+# An empty list is allowed (RFC 9110 section 10.1.1), but not by gunicorn.
+_NO_EXPECTATION = re.compile(rb"\r\nexpect:[ \t]*(?=\r\n)", re.IGNORECASE)
 
 
 class ResponseFailed(Exception):
@@ -31,10 +34,10 @@ def parse(cfg: Any, conn: Connection, size: int) -> Any:
     :raises Exception: if it is refused, by gunicorn or by this module.
     """
     conn.requests += 1
-    head = IterUnreader([bytes(conn.data[:size])])
+    head = bytes(conn.data[:size])
     try:
-        request = Request(cfg, head, conn.client, conn.requests)
-    except NoMoreData:
+        request = _parse_head(cfg, conn, head)
+    except (NoMoreData, ValueError):  # Some values fail only when Python converts them.
         raise RefusedRequest(40000, "The request is not valid HTTP.") from None
     if conn.requests == 1 and (request.proxy_protocol_info or {}).get("client_addr"):
         conn.proxied = request.proxy_protocol_info
@@ -47,6 +50,15 @@ def parse(cfg: Any, conn: Connection, size: int) -> Any:
     if "CONNECTION" in names and _asks_to_close(request):
         request.force_close()
     return request
+
+
+def _parse_head(cfg: Any, conn: Connection, head: bytes) -> Any:
+    try:
+        return Request(cfg, IterUnreader([head]), conn.client, conn.requests)
+    except ExpectationFailed as error:
+        if error.expect:
+            raise
+    return _parse_head(cfg, conn, _NO_EXPECTATION.sub(b"", head))
 
 
 def body_of(request: Any, start: int, limit: int) -> Callable[[bytearray], int | None]:

@@ -279,7 +279,7 @@ class Worker(BaseWorker):
                 self._receive(conn)
         except OSError as error:
             if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
-                self._refuse(conn, InvalidTLS())
+                self._refuse(conn, InvalidTLS(error.reason or "unknown reason"))
             else:
                 self._close(conn)
         except Exception as error:  # noqa: BLE001  # A fault ends neither the thread nor the worker.

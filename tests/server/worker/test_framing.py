@@ -42,6 +42,13 @@ def test_chunked_body(content: list[bytes], extension: str, last: bytes, rest: b
     assert ChunkedBody(4, 150).end(bytearray(whole + rest)) == len(whole)
 
 
+def test_chunked_body_of_many_chunks() -> None:
+    """A body of more than some thousand chunks has no end, although its content is small."""
+    assert ChunkedBody(0, 65536).end(bytearray(chunk(b"x") * 3000)) is None
+    with pytest.raises(EndlessBody):
+        ChunkedBody(0, 65536).end(bytearray(chunk(b"x") * 4000))
+
+
 def test_chunked_body_over_the_limit() -> None:
     """A chunked body has no end as soon as more than the limit has arrived, and not earlier."""
     for before in (b"", chunk(b"12")):

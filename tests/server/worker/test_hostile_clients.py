@@ -1,6 +1,7 @@
 """Clients that are slow, hostile or broken do not stop the service, and lose no plant."""
 
 import socket
+import ssl
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -168,7 +169,7 @@ NOT_READ = [
     (TOO_LARGE.replace(b"POST", b"GET"), 40501),
     (post(b" " * 8_000_000), 41301),
     (post(b"", "Expect: 100-continue", length=70_000), 41301),
-    (chunked(*[chunk(b" ")] * 1_000_000), 40002),
+    *((chunked(*[chunk(b" ")] * number), 40002) for number in (4000, 1_000_000)),
     (chunked(*[b"1;" + b"x" * 1000 + b"\r\n \r\n"] * 1000), 40002),
     (chunked(chunk(new_rose()), b"0\r\n", b"X: " + b"x" * 9000 + b"\r\n"), 43100),
 ]
@@ -182,6 +183,31 @@ def test_body_that_is_not_read(server: Gunicorn, request_: bytes, error: int) ->
         response = connection.receive()
         assert (response.error, response.headers["connection"]) == (error, "close")
         assert connection.closed()
+
+
+def test_body_in_many_chunks(server: Gunicorn) -> None:
+    """A body may have some thousand chunks."""
+    chunks = [chunk(bytes([byte])) for byte in new_rose().ljust(3000)]
+    assert promptly(server, chunked(*chunks, chunk(b""))).status == 200
+
+
+def test_empty_expect_header(server: Gunicorn) -> None:
+    """An empty Expect header expects nothing (RFC 9110 section 10.1.1)."""
+    for field in ("Expect:", "EXPECT: \t"):
+        assert promptly(server, post(new_rose(), field)).status == 200
+        assert promptly(server, post(b"", field, "Expect: x")).error in {40000, 41700}
+
+
+def test_clients_that_do_not_read_a_large_file(tmp_path: Path) -> None:
+    """Clients that read nothing of the largest file of the service delay no other request."""
+    get = b"GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nHost: x\r\n\r\n"
+    timeouts = constants(SEND_TIMEOUT=1000)
+    with (
+        configured(tmp_path, SMALL_BUFFERS, timeouts) as server,
+        server.clients(CLIENTS, get, unread=1),
+    ):
+        for _ in range(5):
+            assert promptly(server, post(new_rose())).status == 200
 
 
 def test_connection_that_the_client_wants_to_close(server: Gunicorn) -> None:
@@ -324,13 +350,20 @@ def test_port_with_tls(tmp_path: Path) -> None:
         with server.connect() as connection:
             connection.send(post(new_rose()))
             assert connection.closed()
-        server.wait_for("40000: The request is not valid TLS")
+        server.wait_for("40000: The request is not valid TLS: http request")
         with server.connect():
             pass  # A client that sends nothing is no error.
         with context.wrap_socket(socket.create_connection(("127.0.0.1", server.port))) as client:
             assert client.selected_alpn_protocol() == "http/1.1"
         assert promptly(server, post(new_rose()), tls=True).status == 200
         assert server.log.count("40000") == 1
+        verifying = ssl.create_default_context()
+        with (
+            socket.create_connection(("127.0.0.1", server.port)) as client,
+            pytest.raises(ssl.SSLCertVerificationError),
+        ):
+            verifying.wrap_socket(client, server_hostname="localhost")
+        server.wait_for("40000: The request is not valid TLS: .* unknown ca")
 
 
 def test_worker_of_another_application(tmp_path: Path) -> None:

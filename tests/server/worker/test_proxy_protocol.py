@@ -51,7 +51,14 @@ def test_clients_that_send_only_the_header(server: Gunicorn, header: bytes) -> N
 V3 = SIGNATURE + b"\x31\x11\0\x0c" + bytes(12)
 
 
-@pytest.mark.parametrize("header", [b"PROXY x\r\n", b"PROXY " + b"x" * 200, V3, b"GET /\r\n"])
+MALFORMED = [
+    *(b"PROXY x\r\n", b"PROXY " + b"x" * 200, V3, b"GET /\r\n"),
+    b"PROXY TCP6 ::\0 ::2 1 2\r\n",
+    b"PROXY TCP4 127.0.0.1 127.0.0.1\0 1 2\r\n",
+]
+
+
+@pytest.mark.parametrize("header", MALFORMED)
 def test_malformed_header(server: Gunicorn, header: bytes) -> None:
     """A malformed header is an Error."""
     assert promptly(server, header + b"\r\n\r\n").error == 40000
