@@ -16,7 +16,6 @@ from .errors import ERRORS, ERRORS_PAGE, ErrorResponse, service_failed
 from .observability.addresses import behind_proxies
 from .observability.health import create_health_blueprint
 from .openapi.blueprint import create_docs_blueprint
-from .responses import OperationResponse
 from .settings import (
     MAX_BODY,
     METRICS,
@@ -90,7 +89,6 @@ def _make_app(config: Mapping[str, Any], store: Store, verify_token: VerifyToken
 
 
 class _Service(Flask):
-    response_class: type[Response] = OperationResponse
     # Otherwise werkzeug redirects from /docs//x to /docs/x. A redirect is not an Error.
     url_map_class: Any = staticmethod(partial(Map, merge_slashes=False))
 

@@ -9,7 +9,7 @@ from flask import Blueprint, Response, current_app, g, request
 from .auth import Client, VerifyToken, authenticate, check_verify_token
 from .body import DEFAULT_MAX_BODY
 from .errors import ERRORS, Refused, handle_errors
-from .responses import request_id
+from .responses import id_header, request_id
 from .stores.base import Store
 from .views import Views
 
@@ -98,7 +98,9 @@ class OperationsBlueprint(Blueprint):
         if environ["REQUEST_METHOD"] == "OPTIONS":
             # The preflight request of a browser has no credentials. With a response, Flask does not
             # call the hooks of a site, which may need a client.
-            return current_app.make_default_options_response()
+            response = current_app.make_default_options_response()
+            response.headers.extend(id_header(environ))
+            return response
         if self._verify_token is not None:
             client = authenticate(environ.get("HTTP_AUTHORIZATION"), self._verify_token)
             name = client.name if isinstance(client, Client) else client

@@ -9,8 +9,7 @@ from json import JSONEncoder
 from os import getpid
 from typing import TYPE_CHECKING, Any
 
-from flask import Response
-from werkzeug.datastructures import Headers
+from flask import Response, request
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
@@ -23,6 +22,9 @@ _OWN_ID = "plantstore.own_request_id"
 _ACCEPTED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~+/=:@-]{0,127}")
 # The numbers of the requests of this process.
 _numbers = count(1)
+
+# An access through the proxy itself would take longer.
+_proxy: Any = request
 
 _encode = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
@@ -55,21 +57,22 @@ def dump_json(data: Any) -> bytes:
 
 
 class OperationResponse(Response):
-    """A response with the id of the request in its header X-Request-ID.
+    """A response to the current request, with the id of the request in its header X-Request-ID.
 
-    If the site has an id of its own, or sets the header, the site's header is the only one.
+    If the site has an id of its own, there is no such header; if the site sets the header, its
+    value is sent. The header is set at once, because Flask changes the class of a response if the
+    site has a response class of its own.
     """
 
-    def get_wsgi_headers(self, environ: "WSGIEnvironment") -> Headers:
-        """Return the headers to send."""
-        headers = super().get_wsgi_headers(environ)
-        for name, value in id_header(environ):
-            headers.setdefault(name, value)
-        return headers
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        for name, value in id_header(_proxy._get_current_object().environ):  # noqa: SLF001
+            self.headers.add(name, value)
 
 
 def id_header(environ: "WSGIEnvironment") -> list[tuple[str, str]]:
     """Return the header with the id of a request, unless the site has set the id."""
+    request_id(environ)  # It may not have one yet.
     id = environ.get(_OWN_ID)
     return [] if id is None else [("X-Request-ID", id)]
 
@@ -110,7 +113,7 @@ class JSONResponse(OperationResponse):
         headers = [*self.headers]
         unchanged = (self.response, self.status, headers) == self._original
         if unchanged and environ["REQUEST_METHOD"] != "HEAD":
-            return self, self.status, headers + id_header(environ)
+            return self, self.status, headers
         # The Content-Length may be outdated. For a list, werkzeug sets it again.
         if self.is_sequence or self.content_length == len(self._body):
             self.headers.pop("Content-Length", None)

@@ -101,3 +101,4 @@ def test_after_request_may_change_headers(site: Flask) -> None:
     assert response.headers["Set-Cookie"] == "visits=7; Path=/"
     assert "Content-Type" not in response.headers
     assert response.headers["Location"] == "/%C3%B6"
+    assert len(response.headers.getlist("X-Request-ID")) == 1

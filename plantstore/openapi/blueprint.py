@@ -1,15 +1,16 @@
 """The OpenAPI document and the documentation page over HTTP."""
 
 from importlib.util import find_spec
+from mimetypes import guess_type
 from pathlib import Path
 from typing import Any
 
-from flask import Blueprint, Response, current_app, request, send_from_directory
+from flask import Blueprint, Response, current_app, request
 from werkzeug.routing import Rule
 
 from ..blueprint import OPERATIONS, OperationsBlueprint
 from ..errors import Refused
-from ..responses import JSONResponse, id_header
+from ..responses import OperationResponse, dump_json
 from .document import make_document
 
 # The folder of the page, and the files that it loads: of this package, and of flask-swagger-ui.
@@ -47,10 +48,7 @@ def create_docs_blueprint(*, name: str = "plantstore_docs") -> Blueprint:
         served = _served()
         if not served:
             raise RuntimeError(f"{name}: register it with the same url_prefix as create_blueprint")
-        response = JSONResponse(make_document(served), headers=[("Cache-Control", "no-cache")])
-        response.add_etag()
-        response.make_conditional(request)
-        return response
+        return _respond(dump_json(make_document(served)), "application/json")
 
     if find_spec("flask_swagger_ui") is not None:
         blueprint.add_url_rule("/docs", view_func=_page)
@@ -74,10 +72,24 @@ def _file(plantstore_file: str, **_: Any) -> Response:
 
 
 def _send(folder: Path, file: str) -> Response:
-    response = send_from_directory(folder, file)
-    response.direct_passthrough = False  # A function of the site may read the response.
+    content_type, _ = guess_type(file)
+    response = _respond((folder / file).read_bytes(), f"{content_type}; charset=utf-8")
     response.headers.update(_PAGE_HEADERS)
-    response.headers.extend(id_header(request.environ))
+    return response
+
+
+def _respond(body: bytes, content_type: str) -> Response:
+    """Return a response with an ETag, or without its body if the client has this one already.
+
+    The body is one item, so no thread of the server waits for a client that reads it slowly. No
+    other header has a meaning here: a date, a range or ``If-Match`` is ignored.
+    """
+    response = OperationResponse(body, content_type=content_type)
+    response.headers["Cache-Control"] = "no-cache"
+    response.add_etag()
+    etag, _ = response.get_etag()
+    if request.if_none_match.contains_weak(etag or ""):
+        response.status_code, response.data = 304, b""
     return response
 
 

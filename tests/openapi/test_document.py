@@ -188,6 +188,32 @@ def test_document_is_served_without_a_token(app: Flask) -> None:
     assert client.head("/openapi.json").headers["ETag"] == response.headers["ETag"]
 
 
+# Headers that have a meaning for other servers: dates that cannot be read, ranges, conditions.
+IGNORED: list[dict[str, str]] = [
+    {"If-Modified-Since": "Mon, 01 Jan 2020 00:00:00 +9999999999999"},
+    {"If-Modified-Since": "Mon, 01 Jan 2120 00:00:00 GMT"},
+    {"Range": "bytes=0-9", "If-Range": "Mon, 01 Jan 2020 00:00:00 +9999999999999"},
+    *({"Range": value} for value in ("foo", "bytes=0-9", "bytes=9-0", "bytes=99999999-")),
+    *({"If-Match": value} for value in ('"x"', "x", "")),
+    *({"If-None-Match": value} for value in ('"x"', "x,,", 'W/"', "\xff" * 9)),
+    {"If-Unmodified-Since": "Mon, 01 Jan 1990 00:00:00 GMT"},
+]
+
+
+@pytest.mark.parametrize("headers", IGNORED)
+@pytest.mark.parametrize("path", ["/openapi.json", "/docs", *(f"/docs/{file}" for file in FILES)])
+def test_conditions_of_a_request(app: Flask, path: str, headers: dict[str, str]) -> None:
+    """Only an ETag in If-None-Match changes the response: no date, range or If-Match does."""
+    client = app.test_client()
+    whole = client.get(path)
+    response = client.get(path, headers=headers)
+    assert (response.status_code, response.data == whole.data) == (200, True)
+    tags = f'"x", W/{whole.headers["ETag"]}'
+    again = client.get(path, headers=headers | {"If-None-Match": tags})
+    assert (again.status_code, again.data) == (304, b"")
+    assert again.headers["ETag"] == whole.headers["ETag"]
+
+
 def test_document_in_a_site() -> None:
     """In a site, the document describes the operations at its own prefix, if there are any."""
     site = make_site(name="other", url_prefix="/other")
