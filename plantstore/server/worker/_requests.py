@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
-from gunicorn.http.errors import ExpectationFailed, NoMoreData
+from gunicorn.http.errors import NoMoreData
 from gunicorn.http.message import Request
 from gunicorn.http.unreader import IterUnreader
 from gunicorn.http.wsgi import create
@@ -19,7 +19,7 @@ _MAX_OUTPUT = 1 << 20
 # The parser of gunicorn copies a whole piece of a body for each of its chunks.
 _PIECE = 16384
 # An empty list is allowed (RFC 9110 section 10.1.1), but not by gunicorn.
-_NO_EXPECTATION = re.compile(rb"\r\nexpect:[ \t]*(?=\r\n)", re.IGNORECASE)
+_NO_EXPECTATION = re.compile(rb"\r\n(?i:expect):[ \t]*(?=\r\n[^ \t])")
 
 
 class ResponseFailed(Exception):
@@ -34,9 +34,9 @@ def parse(cfg: Any, conn: Connection, size: int) -> Any:
     :raises Exception: if it is refused, by gunicorn or by this module.
     """
     conn.requests += 1
-    head = bytes(conn.data[:size])
+    head = _NO_EXPECTATION.sub(b"", bytes(conn.data[:size]))
     try:
-        request = _parse_head(cfg, conn, head)
+        request = Request(cfg, IterUnreader([head]), conn.client, conn.requests)
     except (NoMoreData, ValueError):  # Some values fail only when Python converts them.
         raise RefusedRequest(40000, "The request is not valid HTTP.") from None
     if conn.requests == 1 and (request.proxy_protocol_info or {}).get("client_addr"):
@@ -50,15 +50,6 @@ def parse(cfg: Any, conn: Connection, size: int) -> Any:
     if "CONNECTION" in names and _asks_to_close(request):
         request.force_close()
     return request
-
-
-def _parse_head(cfg: Any, conn: Connection, head: bytes) -> Any:
-    try:
-        return Request(cfg, IterUnreader([head]), conn.client, conn.requests)
-    except ExpectationFailed as error:
-        if error.expect:
-            raise
-    return _parse_head(cfg, conn, _NO_EXPECTATION.sub(b"", head))
 
 
 def body_of(request: Any, start: int, limit: int) -> Callable[[bytearray], int | None]:

@@ -17,12 +17,12 @@ import socket
 import ssl
 import sys
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import chain
 from select import EPOLLIN, EPOLLONESHOT, EPOLLOUT, epoll, select
-from threading import Thread
+from threading import Lock, Thread
 from typing import Any, ClassVar
 
 from gunicorn.sock import ssl_context
@@ -126,7 +126,8 @@ class Worker(BaseWorker):
         self._most_connections = min(self.cfg.worker_connections, available)
         self._tls = _tls_context(self.cfg) if self.cfg.is_ssl else None
         # The connections, in the order in which they began to wait for a request.
-        self._connections: dict[int, Connection] = {}
+        self._connections: OrderedDict[int, Connection] = OrderedDict()
+        self._accepting = Lock()  # Whoever has it may have a connection that is not in the list.
         self._exhausted: str | None = None  # Why a connection could not be accepted.
         self._poller = epoll()
         super().init_process()
@@ -229,6 +230,10 @@ class Worker(BaseWorker):
 
         :returns: ``None`` if none can be accepted now. The main thread then tries it again.
         """
+        with self._accepting:
+            return self._try_to_accept(listener)
+
+    def _try_to_accept(self, listener: socket.socket) -> bool | None:
         if len(self._connections) >= self._most_connections and not self._close_oldest():
             self._exhausted = "all of them are busy"
             return None
@@ -353,8 +358,7 @@ class Worker(BaseWorker):
             self._refuse(conn, error)
         else:
             conn.begin_request()
-            # It is the last one that began to wait.
-            self._connections[conn.fd] = self._connections.pop(conn.fd)
+            self._connections.move_to_end(conn.fd)  # It is the last one that began to wait.
             self._send(conn)
 
     def _count_request(self) -> None:

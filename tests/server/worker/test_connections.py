@@ -175,6 +175,32 @@ def test_stop_with_connections_that_are_not_yet_accepted(tmp_path: Path) -> None
             assert [connection.receive().status for connection in clients] == [404] * 5
 
 
+# Between the acceptance of a connection and what a thread does next, there are two seconds.
+SLOW_ACCEPT = """
+import socket
+import time
+
+accept = socket.socket.accept
+
+def accept_slowly(listener):
+    accepted = accept(listener)
+    print("accepted", flush=True)
+    time.sleep(2)
+    return accepted
+
+socket.socket.accept = accept_slowly
+"""
+
+
+def test_stop_while_a_connection_is_accepted(tmp_path: Path) -> None:
+    """A connection that is accepted at the moment of SIGTERM is served before the service ends."""
+    with configured(tmp_path, SLOW_ACCEPT) as server, server.connect() as connection:
+        connection.send(post(new_rose()))
+        server.wait_for("accepted")
+        server.process.terminate()
+        assert connection.receive().status == 200
+
+
 def is_pending(number: signal.Signals, process: int) -> bool:
     """Return whether a process has not yet handled a signal that was sent to it."""
     status = Path(f"/proc/{process}/status").read_text()

@@ -198,6 +198,16 @@ def test_empty_expect_header(server: Gunicorn) -> None:
         assert promptly(server, post(b"", field, "Expect: x")).error in {40000, 41700}
 
 
+def test_empty_expect_header_in_an_old_form() -> None:
+    """An empty Expect header with a space before its colon, or on two lines, is an Error."""
+    options = ("--strip-header-spaces", "--permit-obsolete-folding")
+    with Gunicorn(*options, PLANTSTORE_TOKENS=TOKEN) as server:
+        for field in ("Expect :", "Expect:\r\n "):
+            assert promptly(server, post(new_rose(), field)).error == 41700
+        for field in ("Expect:", "Expect:\r\nX:\r\n y"):
+            assert promptly(server, post(new_rose(), field)).status == 200
+
+
 def test_clients_that_do_not_read_a_large_file(tmp_path: Path) -> None:
     """Clients that read nothing of the largest file of the service delay no other request."""
     get = b"GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nHost: x\r\n\r\n"
