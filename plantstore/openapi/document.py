@@ -8,8 +8,14 @@ from typing import Any
 from ..blueprint import OPERATIONS
 from ..errors import ERRORS_PAGE
 
-# The statuses of the responses that every operation can have.
-_COMMON = ("401", "403", "405", "500", "503", "default")
+# What the document says of itself if it describes interface 1.0.0 and nothing else.
+_INTERFACE = {
+    "description": (
+        "Clients add plants to the store. Every operation needs a bearer token. The response to a"
+        " refused request is an Error. Its number is the HTTP status times 100, plus a counter."
+    ),
+    "version": "1.0.0",
+}
 
 
 def make_document(operations: Collection[str] = ("create",)) -> dict[str, Any]:
@@ -19,39 +25,38 @@ def make_document(operations: Collection[str] = ("create",)) -> dict[str, Any]:
 
     :param operations: the names of the operations. By default, there is only ``create``.
     """
-    document = _read("openapi.json")
-    if {*operations} != {"create"}:
-        _add(document, _read("openapi_1.1.json"))
-        _add_common(document["paths"])
-    created = document["paths"]["/plants"]["post"]["responses"]["200"]
+    document: dict[str, Any] = json.loads((files(__package__) / "openapi.json").read_text("utf-8"))
+    paths = document["paths"]
+    links = paths["/plants"]["post"]["responses"]["200"]["links"]
     for name in OPERATIONS.keys() - {*operations}:
-        operation = OPERATIONS[name]
-        document["paths"].get(operation.path, {}).pop(operation.method.lower(), None)
-        created.get("links", {}).pop(name, None)
-    document["paths"] = {path: item for path, item in document["paths"].items() if item}
+        del paths[OPERATIONS[name].path][OPERATIONS[name].method.lower()]
+        links.pop(name, None)
+    _remove_unused(document["components"], document)
+    if {*operations} == {"create"}:
+        document["info"] |= _INTERFACE
     if ERRORS_PAGE:
         document["externalDocs"] = {"description": "Errors and retries", "url": ERRORS_PAGE}
-    return document
+    return {name: _without_empty(member) for name, member in document.items()}
 
 
-def _add_common(paths: dict[str, Any]) -> None:
-    """Give every operation the common responses, which the document describes for a create."""
-    created = paths["/plants"]["post"]["responses"]
-    common = {status: created[status] for status in _COMMON}
-    for item in paths.values():
-        for operation in item.values():
-            operation["responses"] = dict(sorted({**common, **operation["responses"]}.items()))
+def _remove_unused(components: dict[str, Any], document: dict[str, Any]) -> None:
+    """Remove the components that no operation uses, also by way of another component."""
+    text = json.dumps(document)
+    unused = [
+        (kind, name)
+        for kind in components.keys() - {"securitySchemes"}
+        for name in components[kind]
+        if f'"#/components/{kind}/{name}"' not in text
+    ]
+    for kind, name in unused:
+        del components[kind][name]
+    if unused:
+        _remove_unused(components, document)
 
 
-def _read(name: str) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads((files(__package__) / name).read_text("utf-8"))
-    return document
-
-
-def _add(document: dict[str, Any], additions: dict[str, Any]) -> None:
-    """Add the members of an object to another one. A value replaces one of the same name."""
-    for name, value in additions.items():
-        if isinstance(value, dict) and name in document:
-            _add(document[name], value)
-        else:
-            document[name] = value
+def _without_empty(value: Any) -> Any:
+    """Return a part of a document without the objects in which nothing is left."""
+    if not isinstance(value, dict):
+        return value
+    members = {name: _without_empty(member) for name, member in value.items()}
+    return {name: member for name, member in members.items() if member != {}}

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from hashlib import sha256
 from itertools import combinations
 from typing import Any
 
@@ -20,6 +21,8 @@ from tests.support.commands import Run
 from tests.support.responses import ALL, check_error
 from tests.support.sites import BEARER, TOKEN, documented_site, make_blueprint, make_site
 
+# The SHA-256 digest of the document of interface 1.0.0, in UTF-8 and without white space.
+INTERFACE = "a5555f194ddf6a2498a6be9e214b73b411a05a16f1be5249471670e654220977"
 FILES = ["docs.css", "docs.js", "swagger-ui.css", "swagger-ui-bundle.js"]
 # A request for each error whose message depends on the request.
 VARIABLE: dict[int, dict[str, Any]] = {
@@ -81,6 +84,27 @@ def test_document_describes_the_enabled_operations(count: int) -> None:
         for operation in described.values():
             links = operation["responses"].get("200", {}).get("links", {})
             assert {link["operationId"] for link in links.values()} <= ids
+
+
+@pytest.mark.parametrize("count", range(1, len(ALL) + 1))
+def test_document_has_no_unused_component(count: int) -> None:
+    """Each component of the document is used by an operation, and no object of it is empty."""
+    for names in combinations(ALL, count):
+        text = json.dumps(make_document(names))
+        components = json.loads(text)["components"]
+        del components["securitySchemes"]
+        defined = {f"{kind}/{name}" for kind in components for name in components[kind]}
+        assert defined == {*re.findall('"#/components/(.*?)"', text)}
+        assert "{}" not in text
+
+
+def test_document_of_the_interface(app: Flask) -> None:
+    """With create alone, the document is that of interface 1.0.0, byte for byte."""
+    document = app.test_client().get("/openapi.json").json
+    assert document is not None
+    document.pop("externalDocs", None)  # The address of the errors, once they are published.
+    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+    assert sha256(text.encode()).hexdigest() == INTERFACE
 
 
 def described_members(schema: Any) -> tuple[set[str], dict[str, Any]]:
