@@ -8,12 +8,12 @@ from typing import Any
 
 from flask import Flask, Response, request
 from werkzeug.exceptions import BadRequest, InternalServerError, MethodNotAllowed, NotFound
+from werkzeug.middleware.proxy_fix import ProxyFix
 from werkzeug.routing import Map
 
 from .auth import VerifyToken
 from .blueprint import OPERATIONS, TWO_SLASHES, create_blueprint
 from .errors import ERRORS, ERRORS_PAGE, ErrorResponse, service_failed
-from .observability.addresses import behind_proxies
 from .observability.health import create_health_blueprint
 from .openapi.blueprint import create_docs_blueprint
 from .settings import (
@@ -83,8 +83,9 @@ def _make_app(config: Mapping[str, Any], store: Store, verify_token: VerifyToken
     )
     app.register_blueprint(create_docs_blueprint())
     _handle_routing_errors(app, config[SERVED_OPERATIONS.name])
-    if config[PROXIES.name]:
-        app.wsgi_app = behind_proxies(app.wsgi_app, config[PROXIES.name])  # type: ignore[assignment,method-assign]
+    if proxies := config[PROXIES.name]:
+        # Only the address of a client, for the log: a URL has neither a scheme nor a host.
+        app.wsgi_app = ProxyFix(app.wsgi_app, x_for=proxies, x_proto=0, x_host=0)  # type: ignore[method-assign]
     return app
 
 
