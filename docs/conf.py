@@ -1,23 +1,25 @@
 """The configuration of Sphinx for the documentation as a site: ``tox -e docs`` builds it."""
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
-from docutils.nodes import Element, document, section
+from docutils.nodes import Element, document, meta, raw, section
 from sphinx.addnodes import index, pending_xref
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
 import plantstore
 
+sys.path.insert(0, str(Path(__file__).parent))  # For http_reference.
 project = "plantstore"
 version = release = plantstore.__version__
 root_doc = "docs/index"
 # The source is the whole project, so that a link to a file outside docs/ is checked, too.
 include_patterns = ["docs/*.md", "*.md", "benchmarks/README.md"]
 exclude_patterns = [".*", "build", "tests", "plantstore*"]
-extensions = ["myst_parser", "sphinx.ext.autodoc"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "http_reference"]
 myst_enable_extensions = ["alert", "colon_fence", "deflist"]
 # Links to a heading use the anchors of GitHub.
 myst_heading_anchors = 3
@@ -67,8 +69,23 @@ def index_errors(app: Sphinx, page: document) -> None:
             part += index(entries=[("single", number, part["ids"][0], "main", None)])
 
 
+def index_words(app: Sphinx, page: document) -> None:
+    """Let a search find a section by the words of a reader: ``<!-- words: paging, offset -->``.
+
+    The whole phrase leads to the section, and other combinations of the words to the page.
+    """
+    for line in [*page.findall(raw)]:
+        found = re.fullmatch("<!-- words: (.*) -->", line.astext().strip())
+        if found is not None:
+            phrases, id = found[1].lower().split(", "), line.parent["ids"][0]
+            entries = [("single", phrase, id, "main", None) for phrase in phrases]
+            words = ", ".join(re.findall(r"\w+", found[1]))
+            line.replace_self([index(entries=entries), meta(name="keywords", content=words)])
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Connect the functions above."""
     app.connect("missing-reference", find_public_name)
     app.connect("doctree-read", index_errors)
+    app.connect("doctree-read", index_words)
     return {"parallel_read_safe": True}

@@ -2,16 +2,34 @@
 
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from plantstore.errors import ERRORS
 
-INDEX = Path(__file__).parents[1] / "build" / "docs" / "searchindex.js"
+SITE = Path(__file__).parents[1] / "build" / "docs"
+INDEX = SITE / "searchindex.js"
+# What the search of Sphinx needs of a browser.
+BROWSER = """
+globalThis.window = globalThis;
+globalThis.document = { getElementById: () => ({ children: [] }) };
+globalThis.SPHINX_HIGHLIGHT_ENABLED = false;
+globalThis._ready = () => undefined;
+"""
+FIND = """
+const found = (query) => Search._performSearch(...Search._parseQuery(query)).reverse();
+const pages = (query) => found(query).map(([page]) => page);
+"""
+# Words that readers search for, by the page that answers them.
+WORDS = {
+    "docs/http-reference": "pagination, filter, idempotent, Idempotency-Key, webhook, CORS",
+}
+pytestmark = pytest.mark.skipif(not INDEX.exists(), reason="tox -e docs")
 
 
-@pytest.mark.skipif(not INDEX.exists(), reason="tox -e docs")
 def test_search_finds_the_errors() -> None:
     """The search finds the heading of each error by its number. Sphinx ignores other numbers."""
     (text,) = re.findall(r"^Search\.setIndex\((.*)\)", INDEX.read_text())
@@ -19,3 +37,23 @@ def test_search_finds_the_errors() -> None:
     for number in map(str, ERRORS):
         found = {(index["docnames"][page], id) for page, id, _ in index["indexentries"][number]}
         assert ("docs/errors", f"error-{number}") in found
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="apt-get install nodejs")
+def test_search_knows_the_words_of_readers() -> None:
+    """The page that answers a reader is among the first three that the search finds."""
+    answers = {words: page for page, line in WORDS.items() for words in line.split(", ")}
+    found = search(*answers)
+    missed = [words for words, page in answers.items() if page not in found[words][:3]]
+    assert {words: found[words][:3] for words in missed} == {}
+
+
+def search(*queries: str) -> dict[str, list[str]]:
+    """Return the pages that the search of the site finds, by query. The best one is the first."""
+    scripts = [SITE / "_static" / "language_data.js", SITE / "_static" / "searchtools.js", INDEX]
+    show = f"console.log(JSON.stringify({json.dumps(queries)}.map(pages)))"
+    program = ";\n".join([BROWSER, *(script.read_text() for script in scripts), FIND, show])
+    node = subprocess.run(
+        ["node", "-"], input=program, stdout=subprocess.PIPE, text=True, check=True
+    )
+    return dict(zip(queries, json.loads(node.stdout), strict=True))

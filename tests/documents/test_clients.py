@@ -1,4 +1,4 @@
-"""The pages for clients: docs/quick-start.md and docs/errors.md."""
+"""The pages for clients: docs/quick-start.md, docs/errors.md and docs/http-reference.md."""
 
 import json
 import re
@@ -29,6 +29,8 @@ from tests.support.sites import LILY, ROSE, ROSE_PLANT, TOKEN, make_site
 QUICK_START = "docs/quick-start.md"
 ERROR_PAGE = "docs/errors.md"
 TEXT = (ROOT / ERROR_PAGE).read_text()
+REFERENCE_PAGE = "docs/http-reference.md"
+REFERENCE = (ROOT / REFERENCE_PAGE).read_text()
 # The errors that no request of a client causes by itself.
 OF_SERVICE = {50001, 50301, 50302, 50303, 50304}
 # The errors of the server. A status without a counter, such as 40300, is also one of the site.
@@ -41,7 +43,7 @@ needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="apt-get in
 @pytest.mark.server
 @pytest.mark.skipif(shutil.which("curl") is None, reason="apt-get install curl")
 def test_examples_of_requests(tmp_path: Path) -> None:
-    """Each command of the two pages, in this order, has the response that follows it."""
+    """Each command of the three pages, in this order, has the response that follows it."""
     *settings, program = shlex.split(block("http-serve", QUICK_START))
     assert program == ".venv/bin/gunicorn"
     environment = dict(setting.split("=", 1) for setting in settings)
@@ -49,10 +51,10 @@ def test_examples_of_requests(tmp_path: Path) -> None:
     (tmp_path / "tokens.txt").write_text(tokens)
     environment["PLANTSTORE_TOKENS_FILE"] = str(tmp_path / "tokens.txt")
     variables = block("http-variables", QUICK_START)
-    pages = (ROOT / QUICK_START).read_text() + TEXT
+    pages = (ROOT / QUICK_START).read_text() + TEXT + REFERENCE
     blocks = "".join(re.findall(r"^```console\n(.*?)^```$", pages, re.MULTILINE | re.DOTALL))
     examples = re.findall(r"^\$ ((?:.*\\\n)*.*)\n((?:[^$].*\n)+)", blocks, re.MULTILINE)
-    assert len(examples) == blocks.count("$ curl ") + 1 == 21
+    assert len(examples) == blocks.count("$ curl ") + 1 == 25
     with Gunicorn(**environment) as service:
         variables = variables.replace(":8000", f":{service.port}")
         for command, expected in examples:
@@ -61,7 +63,7 @@ def test_examples_of_requests(tmp_path: Path) -> None:
 
 def test_every_error_has_advice_and_an_example() -> None:
     """Each error has its status, advice and an example; the checks have those of a create, once."""
-    table = re.findall(r"^\| .*\? \| (\d.*) \|$", TEXT, re.MULTILINE)
+    table = re.findall(r"^\| .*\? \| (\d.*) \|$", REFERENCE, re.MULTILINE)
     numbers = [int(number) for row in table for number in row.split(", ")]
     assert sorted([*numbers, 40006, 40402, 50001]) == sorted(ERRORS.keys() | OF_SERVER)
     message, _ = ERRORS[40004]
@@ -212,6 +214,28 @@ def test_client_creates_many_plants_once(
     assert {plant.name: plant.tag for plant in store} == {
         f"plant {id}": "indoor" if id % 2 else None for id in range(20)
     }
+
+
+def test_client_with_threads(store: MemoryStore, waits: list[float], tmp_path: Path) -> None:
+    """With eight threads, each plant of a plan is created once, also if responses are lost."""
+    plan = tmp_path / "plan.jsonl"
+    new_plants = [LILY._replace(id=id) for id in range(100)]
+    plan.write_text("".join(f"{json.dumps(plant.members())}\n" for plant in new_plants))
+    with client(store, *["lost", "served", "unavailable"] * 10, httpx=True) as names:
+        exec(block("parallel", REFERENCE_PAGE), names)
+        assert {*names["send"](plan)} == {"created", "exists"}
+        assert names["send"](plan) == {"exists": 100}
+    assert list(store) == new_plants
+
+
+def test_client_finds_plants(store: MemoryStore, waits: list[float]) -> None:
+    """The client finds the plants with a tag by reading all pages."""
+    found = [LILY._replace(id=id, tag="herb") for id in (3, 70, 160)]
+    for plant in (*found, *(LILY._replace(id=id) for id in range(200, 450))):
+        store.add(plant)
+    with client(store) as names:
+        exec(block("find", REFERENCE_PAGE), names)
+        assert names["herbs"] == [plant.members() for plant in found]
 
 
 @pytest.mark.parametrize("other", [{}, {"name": "Fern"}, {"tag": None}])
