@@ -12,13 +12,13 @@ import prometheus_client.values
 from flask import Flask, Response, request
 from prometheus_client import Histogram, Metric, generate_latest
 from prometheus_client.core import InfoMetricFamily
-from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from ..auth import VerifyToken
 from ..blueprint import OPERATIONS, OperationsBlueprint
 from ..errors import Refused
 from ..responses import OperationResponse
+from .shared_files import prepare_file, read_files
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
@@ -32,8 +32,6 @@ _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
 _BEGAN = "plantstore.began"
 # The variable with the folder in which several processes share metrics.
 _FOLDER = "PROMETHEUS_MULTIPROC_DIR"
-# The size in bytes of a process's file there. It is enough for every operation with every outcome.
-_SIZE = 1 << 19
 # What a request is for, by its endpoint.
 _NAMES = {f"plantstore.{name}": name for name in OPERATIONS}
 _NAMES["plantstore_metrics.metrics"] = "metrics"
@@ -67,13 +65,13 @@ class Durations:
             series.observe(seconds)
 
     def _begin(self) -> None:
-        """Create the file of this process. Without it, the process has no metrics."""
+        """Prepare the file of this process. Without it, the process has no metrics."""
         with self._lock:
             if self._process == os.getpid():  # pragma: no cover  # Another thread was first.
                 return
             try:
                 if _FOLDER in os.environ:
-                    _create_file(os.path.join(os.environ[_FOLDER], f"histogram_{os.getpid()}.db"))
+                    prepare_file(os.environ[_FOLDER])
             except OSError as error:
                 self._is_off = True
                 _log.error("This process has no metrics: %s", error.strerror)
@@ -90,25 +88,11 @@ class Durations:
             yield from self._histogram.collect()
             return
         try:
-            shared: Any = MultiProcessCollector(None)  # type: ignore[no-untyped-call]
+            metrics = read_files(os.environ[_FOLDER])
             # Other packages may share metrics in the same folder.
-            yield from (
-                metric for metric in shared.collect() if metric.name.startswith("plantstore_")
-            )
+            yield from (metric for metric in metrics if metric.name.startswith("plantstore_"))
         except (OSError, ValueError):
             raise Refused(50302, f"The folder {_FOLDER} of the metrics cannot be read.") from None
-
-
-def _create_file(path: str) -> None:
-    """Create a file that prometheus-client maps into memory, with its space on the disk.
-
-    Otherwise a disk that is full later would end the process.
-    """
-    # An earlier process may have had the same id. Other processes cannot read an empty file.
-    new = path if os.path.exists(path) else f"{path}.new"
-    with open(new, "ab") as file:
-        os.posix_fallocate(file.fileno(), 0, _SIZE)
-    os.rename(new, path)
 
 
 @cache

@@ -7,6 +7,7 @@ from shutil import rmtree
 from tempfile import gettempdir, mkdtemp
 from typing import Any
 
+from ..observability.processes import has_ended
 from ..settings import METRICS, Settings, SettingsError
 
 # The variable with the folder.
@@ -43,7 +44,7 @@ def _remove_old() -> None:
     """Remove the folders of main processes that were killed."""
     for folder in Path(gettempdir()).glob(f"{_PREFIX}*"):
         process = folder.name.removeprefix(_PREFIX).partition("-")[0]
-        if process.isdecimal() and not os.path.exists(f"/proc/{process}"):
+        if process.isdecimal() and has_ended(int(process)):
             rmtree(folder, ignore_errors=True)  # It does not follow a link.
 
 

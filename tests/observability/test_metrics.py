@@ -18,6 +18,7 @@ from prometheus_client import REGISTRY, Histogram
 from prometheus_client.parser import text_string_to_metric_families
 
 from plantstore import Client, MemoryStore, PlantExists, StoreUnavailable, __version__, create_app
+from tests.support.clients import Clients
 from tests.support.commands import refused
 from tests.support.readme import recipe
 from tests.support.reloading import kill_workers, served, status, workers
@@ -192,6 +193,25 @@ def test_metrics_of_several_workers(tmp_path: Path) -> None:
 
 
 @pytest.mark.server
+def test_metrics_of_killed_workers(tmp_path: Path) -> None:
+    """New workers go on with the files of killed ones: there are no more files, and counts stay."""
+    with served(tmp_path, TMPDIR=str(tmp_path), **ON) as server:
+        with Clients(server.port) as clients:
+            for _ in range(5):
+                clients.wait_for_creations()
+                kill_workers(server)
+            clients.wait_for_creations()
+        counted = read(server)[CREATED]
+        # A worker that is killed counts a plant whose response is not sent.
+        assert len(clients.acknowledged) <= counted <= len(clients.sent)
+        for _ in range(20):
+            create_plants(server)
+        files = {file.name for file in tmp_path.glob("plantstore-metrics-*/*")}
+        assert files == {f"histogram_{worker}.db" for worker in workers(server)}
+        assert read(server)[CREATED] == counted + 400
+
+
+@pytest.mark.server
 def test_metrics_folder_that_disappears(tmp_path: Path) -> None:
     """Without the folder of its metrics, the service goes on, and says so; /metrics is 50302."""
     with served(tmp_path, TMPDIR=str(tmp_path), **ON) as server:
@@ -257,7 +277,7 @@ def test_no_folder_for_metrics(tmp_path: Path) -> None:
 
 @pytest.mark.server
 def test_full_disk(tmp_path: Path) -> None:
-    """On a full disk, plants are created without metrics; workers with files keep theirs."""
+    """On a full disk, plants are created; workers without a file have no metrics."""
     folder = tmp_path / "tmp"
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "plantstore", str(folder)]
@@ -277,9 +297,13 @@ def test_full_disk(tmp_path: Path) -> None:
             kill_workers(server)
             fill(folder / "another")
             create_plants(server)
+            assert read(server)[CREATED] == created + 40  # In the files of the earlier workers.
+            server.signal(signal.SIGTTIN)  # Another worker has no file.
             fault = f"This process has no metrics: {os.strerror(28)}"
-            assert 1 <= server.log.count(fault) <= 2
-            assert read(server)[CREATED] == created + 20  # Those of the earlier workers.
+            wait_until(lambda: status(server, "s3cret") == 200 and fault in server.log)
+            create_plants(server)
+            assert server.log.count(fault) == 1
+            assert read(server)[CREATED] >= created + 40
     finally:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
