@@ -3,25 +3,27 @@
 import random
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import lru_cache, partial
-from itertools import chain
-from typing import Any, ClassVar, TypeVar
+from itertools import chain, product
+from typing import Any, ClassVar, TypeVar, get_args, get_type_hints
 
 from sqlalchemy import NullPool, Table, bindparam, create_engine, exc
 from sqlalchemy.engine import URL, Connection, Engine
 from sqlalchemy.sql import Update, delete, func, select, update
 
-from ...stores.base import Plant
+from ...stores.base import Plant, check_plant
 from ...stores.deadline import Limits
-from .._tables import Requirements, check_table, create_table, dropped
+from .._tables import Requirements, check_table, create_table, dropped, misconfigured
 from ._errors import Errors
 
 # The maximum number of connections of a process to a server, by default.
 _CONNECTIONS = 24
 #: The columns of plants in a statement, in the order of the fields. None of them needs quotes.
 COLUMNS = ", ".join(Plant._fields)
+# The types of the values of a plant. Another program can write others, such as a BLOB into SQLite.
+_TYPES = {*product(*(get_args(hint) or [hint] for hint in get_type_hints(Plant).values()))}
 #: The ids of plants that were inserted, and the ids that exist.
 Added = tuple[Collection[int], Collection[int]]
 
@@ -138,8 +140,15 @@ class Database(Errors):
 
     def find(self, connection: Connection, id: int) -> Plant | None:
         """Return the plant with this id, or ``None`` if there is none."""
-        row = connection.execute(self._select_one, {"id": id}).one_or_none()
-        return None if row is None else Plant(*row)
+        try:
+            row = connection.execute(self._select_one, {"id": id}).one_or_none()
+            return None if row is None else _plant(row)
+        except (ValueError, exc.DBAPIError) as error:
+            fault = self.row_fault(error)
+            if fault is None:
+                raise
+            problem = f"the row with the id {id!r} is not a plant: {fault}"
+            raise misconfigured(self.table, problem) from None
 
     def page(
         self, connection: Connection, after: int | None, size: int, characters: int
@@ -153,12 +162,22 @@ class Database(Errors):
         if after is not None:
             ordered = ordered.where(self.table.c.id > after)
         plants = []
-        with connection.execute(ordered) as rows:
-            for row in rows:
-                plants.append(Plant(*row))
-                characters -= plants[-1].characters
-                if characters < 0:
-                    return plants, True
+        try:
+            with connection.execute(ordered) as rows:
+                for row in rows:
+                    plants.append(_plant(row))
+                    characters -= plants[-1].characters
+                    if characters < 0:
+                        return plants, True
+        except (ValueError, exc.DBAPIError) as error:
+            fault = self.row_fault(error)
+            if fault is None:
+                raise
+            for id in (
+                connection.execute(ordered.with_only_columns(self.table.c.id)).scalars().all()
+            ):
+                self.find(connection, id)  # It names the row.
+            raise misconfigured(self.table, f"a row is not a plant: {fault}") from None
         return plants, len(plants) == size
 
     def count(self, connection: Connection) -> int:
@@ -265,6 +284,14 @@ class Database(Errors):
         """
         connection.exec_driver_sql("COMMIT")
         return 0
+
+
+def _plant(row: Iterable[Any]) -> Plant:
+    """Return the plant of a row, or raise ValueError if it is not one."""
+    plant = Plant(*row)
+    if tuple(map(type, plant)) not in _TYPES:
+        check_plant(plant)  # It says what is wrong.
+    return plant
 
 
 def driver_of(connection: Connection) -> Any:

@@ -32,6 +32,8 @@ class Errors(ABC):
     transient: ClassVar[tuple[str, ...]] = ()
     #: It is not known whether a transaction was committed.
     unknown: ClassVar[tuple[str, ...]] = ()
+    #: The bytes of a text that is read are not text.
+    undecodable: ClassVar[tuple[str, ...]] = ()
     #: A statement of ours is wrong.
     faults: ClassVar[tuple[str, ...]] = ()
 
@@ -69,6 +71,13 @@ class Errors(ABC):
         """Return whether a statement was prepared for a table that has changed since."""
         return False
 
+    def row_fault(self, error: Exception) -> str | None:
+        """Return what is wrong with a row that cannot be read, or ``None`` after other errors."""
+        is_text = isinstance(error, UnicodeDecodeError) or self.code(error) in self.undecodable
+        if is_text or "Could not decode to UTF-8" in self.message(error):  # SQLite has no code.
+            return "a text is not UTF-8"
+        return str(error) if isinstance(error, ValueError) else None
+
     def is_response(self, error: BaseException) -> bool:
         """Return whether the database itself has responded with an error."""
         if isinstance(error, exc.DBAPIError):
@@ -99,9 +108,10 @@ class Errors(ABC):
         if isinstance(error, self._database_errors) and not is_lost:
             if self.is_fault(error):
                 return error
-            code = self.code(error)
+            code, problem = self.code(error), self.row_fault(error)
             if code and not code.startswith((*self.conflicts, *self.transient)):
                 problem = f"it refuses an operation: {self.describe(error)}"
+            if problem is not None:
                 return _caused(misconfigured(self.table, problem), error)
         return _caused(StoreUnavailable(self.describe(error)), error)
 

@@ -94,6 +94,7 @@ class PostgreSQL(Database):
     # such as that of concurrent DDL.
     transient = ("08", "25", "40", "53", "57", "58", "72", "55006", "XX000")
     unknown = ("08", "40003")  # A proxy has lost the server.
+    undecodable = ("22021",)
     faults = ("42601", "42P02")  # A syntax error, and a parameter that is missing.
     requirements = Requirements(
         faults={

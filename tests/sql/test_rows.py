@@ -1,0 +1,126 @@
+"""Rows that another program has written, and that are not plants."""
+
+import json
+from contextlib import closing
+from pathlib import Path
+from sqlite3 import connect
+
+import pytest
+from sqlalchemy import Engine, create_engine
+
+from plantstore import Plant, SQLStore, StoreMisconfigured
+from tests.support.commands import Run
+from tests.support.databases import Place, mariadb, only, postgresql
+from tests.support.responses import ALL, check_error, get
+from tests.support.sites import BEARER, make_site
+from tests.support.sql import FURTHER_COLUMNS, changed, execute, open_sql
+
+# The table of another program, in which a name can be NULL.
+TABLE = ", ".join(["id BIGINT PRIMARY KEY, name TEXT, tag TEXT", *FURTHER_COLUMNS])
+# The id, the name and the tag of a row of SQLite, and what is wrong with it.
+NAMES = {
+    "name NULL": ("NULL, NULL", "name: Must be a string, not NoneType."),
+    "name BLOB": ("x'00ff', NULL", "name: Must be a string, not bytes."),
+    "name not UTF-8": ("CAST(x'ff' AS TEXT), NULL", "a text is not UTF-8"),
+    "tag BLOB": ("'Rose', x'61'", "tag: Must be a string, not bytes."),
+    "tag not UTF-8": ("'Rose', CAST(x'c3' AS TEXT)", "a text is not UTF-8"),
+    "both": ("NULL, x'61'", "name: Must be a string, not NoneType. tag: Must be a string"),
+}
+IDS = {
+    "NULL": "plants: a row is not a plant: id: Must be an integer, not NoneType.",
+    "'seven'": "the row with the id 'seven' is not a plant",
+    "x'37'": "the row with the id b'7' is not a plant",
+    "7.5": "the row with the id 7.5 is not a plant",
+    "CAST(x'ff' AS TEXT)": "plants: a text is not UTF-8",
+}
+
+
+def insert(file: Path, *rows: str) -> None:
+    """Add rows to an SQLite file as another program does."""
+    with closing(connect(file)) as other:
+        other.execute(f"CREATE TABLE IF NOT EXISTS plants ({TABLE})")
+        for row in rows:
+            other.execute(f"INSERT INTO plants (id, name, tag) VALUES ({row})")
+        other.commit()
+
+
+@pytest.mark.parametrize(("row", "fault"), NAMES.values(), ids=NAMES)
+def test_row_with_a_wrong_text(
+    tmp_path: Path,
+    file_engine: Engine,
+    caplog: pytest.LogCaptureFixture,
+    row: str,
+    fault: str,
+) -> None:
+    """To read a row that is not a plant is 50303, and the log names its id. It can be replaced."""
+    insert(tmp_path / "plants.db", "3, 'Lily', NULL", f"7, {row}", "8, 'Tulip', NULL")
+    client = make_site(store=SQLStore(file_engine), operations=ALL).test_client()
+    for path in ("/plants/7", "/plants", "/plants?after=3", "/plants?limit=2"):
+        caplog.clear()
+        check_error(get(client, path), 50303)
+        (line,) = caplog.messages
+        assert f": table plants: the row with the id 7 is not a plant: {fault}" in line
+    assert get(client, "/plants/3").json == {"name": "Lily"}
+    assert get(client, "/plants?after=7").json == [{"id": 8, "name": "Tulip"}]
+    replaced = client.put("/plants/7", json={"name": "Rose"}, headers=BEARER)
+    assert replaced.status_code == 200
+    assert [plant["id"] for plant in json.loads(get(client, "/plants").data)] == [3, 7, 8]
+
+
+@pytest.mark.parametrize(("row", "fault"), NAMES.values(), ids=NAMES)
+def test_command_that_reads_a_wrong_row(
+    run: Run, url: str, tmp_path: Path, row: str, fault: str
+) -> None:
+    """A command that reads a row that is not a plant ends with one line, which names its id."""
+    insert(tmp_path / "plants.db", f"7, {row}")
+    for arguments in (["show", "7"], ["list"], ["export"], ["export", "copy.jsonl"]):
+        result = run(*arguments)
+        assert (result.exit_code, result.stdout) == (1, "")
+        said = "Error: the store is not set up for plants: table plants: the row with the id 7 is"
+        assert result.stderr.startswith(f"{said} not a plant: {fault}")
+        assert result.stderr.count("\n") == 1
+    assert run("count").stdout == "1\n"
+    assert run("change", "7", "--name", "Rose").exit_code == 0
+    assert run("export").stdout == '{"id":7,"name":"Rose"}\n'
+
+
+@pytest.mark.parametrize(("id", "problem"), IDS.items(), ids=IDS)
+def test_row_with_a_wrong_id(url: str, tmp_path: Path, id: str, problem: str) -> None:
+    """A row whose id is not an integer is not a plant either."""
+    insert(tmp_path / "plants.db", "3, 'Lily', NULL", f"{id}, 'Rose', NULL")
+    with open_sql(url) as store, pytest.raises(StoreMisconfigured, match=problem):
+        list(store)
+    with open_sql(url) as store:
+        store.add(Plant(4, "Tulip"))
+        assert store.get(3) == Plant(3, "Lily")
+
+
+@only(postgresql, mariadb)
+def test_row_without_a_name(place: Place, engine: Engine) -> None:
+    """On a server, too, a row without a name is not a plant, and its id is named."""
+    definition = TABLE.replace("TEXT", "LONGTEXT") if "mysql" in place.url else TABLE
+    charset = "ENGINE=InnoDB CHARACTER SET utf8mb4" if "mysql" in place.url else ""
+    execute(engine, f"CREATE TABLE plants ({definition}) {charset}")
+    execute(engine, "INSERT INTO plants (id, name) VALUES (3, 'Lily'), (7, NULL)")
+    with open_sql(place.url) as store:
+        for read in (lambda: store.get(7), lambda: list(store)):
+            with pytest.raises(StoreMisconfigured, match="the id 7 is not a plant: name: Must"):
+                read()
+
+
+@only(postgresql)
+def test_text_of_postgresql_that_is_not_utf_8(place: Place, engine: Engine) -> None:
+    """In a database of PostgreSQL with any bytes, a text that is not UTF-8 is not a plant."""
+    with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+        connection.exec_driver_sql(
+            "CREATE DATABASE bytes ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0"
+        )
+    url = changed(place.url, database="bytes")
+    with open_sql(url) as store:
+        store.add_all([Plant(3, "Lily"), Plant(7, "Rose")])
+        other = create_engine(url, connect_args={"client_encoding": "utf8"})
+        execute(other, r"UPDATE plants SET name = E'\xff' WHERE id = 7")
+        other.dispose()
+        for read in (lambda: store.get(7), lambda: list(store)):
+            with pytest.raises(StoreMisconfigured, match="the id 7 is not a plant: a text is not"):
+                read()
