@@ -220,10 +220,8 @@ class Lanes:
                     self._next_start = now + Limits.attempt
             self._start_lane(now)
         if failed and failure and not (self.others and self.others.take_over(failed)):
-            reason = StoreUnavailable(self._database.describe(failure))
-            reason.__cause__ = failure
             for job in failed:
-                job.finish(self._database.explain(reason))
+                job.finish(self._database.explain_connecting(failure))
 
     def take_over(self, jobs: list[Job]) -> bool:
         """Execute jobs of lanes that cannot connect, if these can: all share a server's limit."""

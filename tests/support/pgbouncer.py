@@ -11,8 +11,9 @@ from tests.support.serving import free_port
 
 # The number of connections to the server. In session mode, each connection of a client keeps one
 # for itself, and two processes of eight threads and an import need seventeen: 20 is the default of
-# PgBouncer. In transaction mode, they share fewer. Twelve adds may wait for a standby.
-POOL_SIZES = {"session": 20, "transaction": 14}
+# PgBouncer. In transaction mode, they share fewer. Twelve adds may wait for a standby. In
+# statement mode, a store cannot use it.
+POOL_SIZES = {"session": 20, "transaction": 14, "statement": 14}
 
 _CONFIGURATION = """
 [databases]
@@ -30,7 +31,7 @@ ignore_startup_parameters = {ignored}
 
 @contextmanager
 def pgbouncer(place: Place, pool_mode: str, ignored: str = "") -> Iterator[Place]:
-    """Run PgBouncer in its ``session`` or ``transaction`` mode in front of a PostgreSQL server.
+    """Run PgBouncer in one of the modes of ``POOL_SIZES`` in front of a PostgreSQL server.
 
     It drops the ``ignored`` parameters of a client, and refuses other ones that it does not know.
     """

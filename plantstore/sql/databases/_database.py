@@ -106,7 +106,7 @@ class Database(Errors):
     def retry(self, attempt: Callable[[], _T], expires: float) -> _T:
         """Call a function, and repeat it after conflicts, as long as there is time.
 
-        If its prepared statements are outdated, it is repeated once, on a new connection.
+        If the state of its session is outdated, it is repeated once, on a new connection.
         """
         attempts = 0
         while True:

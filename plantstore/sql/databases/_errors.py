@@ -68,7 +68,11 @@ class Errors(ABC):
         return code.startswith(self.faults) or (not code and isinstance(error, _DRIVER_ERRORS))
 
     def is_outdated(self, error: exc.DBAPIError) -> bool:
-        """Return whether a statement was prepared for a table that has changed since."""
+        """Return whether a session has an earlier state of a table, a statement or a permission."""
+        return False
+
+    def is_refused(self, error: Exception) -> bool:
+        """Return whether a proxy will refuse a statement or a connection each time."""
         return False
 
     def row_fault(self, error: Exception) -> str | None:
@@ -105,15 +109,29 @@ class Errors(ABC):
         if not isinstance(error, self._errors):
             return error
         is_lost = getattr(error, "connection_invalidated", False)
-        if isinstance(error, self._database_errors) and not is_lost:
-            if self.is_fault(error):
-                return error
-            code, problem = self.code(error), self.row_fault(error)
-            if code and not code.startswith((*self.conflicts, *self.transient)):
-                problem = f"it refuses an operation: {self.describe(error)}"
-            if problem is not None:
-                return _caused(misconfigured(self.table, problem), error)
+        is_known = isinstance(error, self._database_errors) and not is_lost
+        if is_known and self.is_fault(error):
+            return error
+        if self.is_refused(error) or (is_known and self._is_lasting(error)):
+            return self._refusal(error)
+        problem = self.row_fault(error) if is_known else None
+        if problem is not None:
+            return _caused(misconfigured(self.table, problem), error)
         return _caused(StoreUnavailable(self.describe(error)), error)
+
+    def explain_connecting(self, error: Exception) -> Exception:
+        """Return the exception that a caller gets if no lane can connect because of an error."""
+        if self.is_refused(error):
+            return self._refusal(error)
+        return self.explain(_caused(StoreUnavailable(self.describe(error)), error))
+
+    def _is_lasting(self, error: Exception) -> bool:
+        code = self.code(error)
+        return bool(code) and not code.startswith((*self.conflicts, *self.transient))
+
+    def _refusal(self, error: Exception) -> Exception:
+        problem = f"it refuses an operation: {self.describe(error)}"
+        return _caused(misconfigured(self.table, problem), error)
 
     def explained(self, run: Callable[[], _T]) -> _T:
         """Call a function. If it fails, raise the exception that a caller gets."""

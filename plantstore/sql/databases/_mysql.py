@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, Table, event, func, text
+from sqlalchemy import URL, Connection, Engine, Table, event, exc, func, text
 from sqlalchemy.dialects.mysql import LONGTEXT
 from sqlalchemy.util import asbool
 
@@ -44,6 +44,8 @@ _TRANSIENT = (
     " 1180"  # A commit has failed.
     " 8 9"  # A proxy, such as ProxySQL, has no connection to a server.
 )
+# A session keeps the permissions that it had when it began: on a table, and on its columns.
+_DENIED = {"1142", "1143"}
 # The number of characters that usual limits allow for certain.
 _MANY_CHARACTERS = 1_000_000
 _LONGER_LOCK_TIMEOUT = f"SET innodb_lock_wait_timeout={Limits.mysql_import_lock}"
@@ -180,6 +182,9 @@ class MySQL(Database):
         original: Any = getattr(error, "orig", error)
         code = getattr(original, "errno", None) or (original.args or [None])[0]
         return str(code) if isinstance(code, int) and not 2000 <= code < 3000 and code else ""
+
+    def is_outdated(self, error: exc.DBAPIError) -> bool:
+        return self.code(error) in _DENIED
 
     def message(self, error: Exception) -> str:
         original: Any = getattr(error, "orig", error)

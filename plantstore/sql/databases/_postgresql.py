@@ -78,6 +78,9 @@ _READ_ONLY = "the server is read-only: it is a standby, or default_transaction_r
 _OTHER_SESSION = {"26000", "42P05"}
 # The function of the server that finds that a prepared statement has another result than before.
 _CHECK_OF_RESULTS = "RevalidateCachedQuery"
+# PgBouncer has this code in nearly all of its errors. Only the text says which ones will repeat.
+_PROTOCOL = "08P01"
+_NOT_ALLOWED = re.compile("(not |dis)allowed")
 _NEW_ONLY = " ON CONFLICT (id) DO NOTHING"
 _RETURNING = f"{_NEW_ONLY} RETURNING id"
 # How often other clients may add or remove a plant while it is added.
@@ -238,17 +241,28 @@ class PostgreSQL(Database):
 
     def is_fault(self, error: Exception) -> bool:
         # With a context, the error is one in a function that a trigger calls.
-        diagnosis = getattr(getattr(error, "orig", error), "diag", None)
-        return super().is_fault(error) and not getattr(diagnosis, "context", None)
+        return super().is_fault(error) and not _diagnosis(error, "context")
 
     def is_outdated(self, error: exc.DBAPIError) -> bool:
-        found_by = getattr(getattr(error.orig, "diag", None), "source_function", None)
+        found_by = _diagnosis(error, "source_function")
         return found_by == _CHECK_OF_RESULTS or self.code(error) in _OTHER_SESSION
+
+    def is_refused(self, error: Exception) -> bool:
+        """Return whether PgBouncer refuses something, or PostgreSQL what a proxy has sent."""
+        if self.code(error) != _PROTOCOL:
+            return False
+        by_server = _diagnosis(error, "source_function") is not None
+        return by_server or _NOT_ALLOWED.search(self.message(error)) is not None
 
     def describe(self, error: Exception) -> str:
         """Return the message, in which the wrong value of an option is masked."""
         message = _WRONG_VALUE.sub(r'\1"***"', super().describe(error))
         return f"{message} ({_FOR_PGBOUNCER})" if "startup parameter" in message else message
+
+
+def _diagnosis(error: Exception, field: str) -> str | None:
+    """Return a field of an error, if the server has sent it and the driver keeps it."""
+    return getattr(getattr(getattr(error, "orig", error), "diag", None), field, None)
 
 
 def _options(url: URL) -> dict[str, Any]:

@@ -192,3 +192,24 @@ def test_missing_option_for_pgbouncer(place: Place, ignored: str) -> None:
         check_refused(store, StoreUnavailable, "add the option pgbouncer=true to the URL")
         with pytest.raises(StoreUnavailable, match="add the option pgbouncer=true to the URL"):
             store.get(1)
+
+
+@only(postgresql)
+def test_statement_pooling_of_pgbouncer(place: Place) -> None:
+    """PgBouncer with statement pooling cannot be used: each operation is StoreMisconfigured."""
+    with pgbouncer(place, "statement") as pooled, open_sql(pooled.url) as store:
+        check_refused(store, StoreMisconfigured, "not allowed in statement pooling mode")
+        with pytest.raises(StoreMisconfigured, match="not allowed in statement pooling mode"):
+            store.ping()
+
+
+@only(postgresql)
+def test_pgbouncer_that_has_no_server(place: Place) -> None:
+    """While PgBouncer cannot reach its server, an operation can be repeated: StoreUnavailable."""
+    with pgbouncer(place, "transaction") as pooled, open_sql(pooled.url) as store:
+        store.add(ROSE_PLANT)
+        with place.server.stopped():
+            for reason in ("", "server login has been failing"):  # At first, PgBouncer waits.
+                with pytest.raises(StoreUnavailable) as refused:
+                    store.add(LILY)
+                assert reason in str(refused.value)
