@@ -1,7 +1,6 @@
 """Bearer tokens, and the authentication by them (interface section 5, RFC 6750)."""
 
 import re
-import secrets
 import string
 from binascii import crc32
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -16,13 +15,12 @@ from .errors import Refused
 
 # A bearer token (RFC 6750 section 2.1).
 _B64TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
-#: The beginning of every token that this package makes.
-PREFIX = "plt_"
-
 # The form of a digest in the settings.
 _DIGEST = re.compile(r"sha256:([0-9A-Fa-f]{64})")
-_DIGITS = string.digits + string.ascii_uppercase + string.ascii_lowercase
-_RANDOM_LENGTH = 43  # 256 bits
+#: The beginning of every token that this package makes. Random digits and their checksum follow.
+PREFIX = "plt_"
+#: The digits of base 62.
+DIGITS: str = string.digits + string.ascii_uppercase + string.ascii_lowercase
 _CHECKSUM_LENGTH = 6
 
 
@@ -41,16 +39,6 @@ def token_digest(token: str) -> bytes:
             " nor sha256:<64 hex>"
         )
     return sha256(token.encode()).digest()
-
-
-def make_token() -> str:
-    """Return a new token: ``plt_``, 43 random characters and 6 characters of a checksum.
-
-    Secret scanners can find such a token and verify it without the service. The checksum is that
-    of GitHub's tokens: CRC-32 in base 62.
-    """
-    random = "".join(secrets.choice(_DIGITS) for _ in range(_RANDOM_LENGTH))
-    return f"{PREFIX}{random}{_checksum(random)}"
 
 
 @dataclass(frozen=True)
@@ -114,16 +102,6 @@ class StaticTokens:
         return f"<StaticTokens: {len(self)} accepted>"
 
 
-def any_of(*checks: VerifyToken) -> VerifyToken:
-    """Return a token check that accepts what any of several checks accepts."""
-
-    def verify_token(token: str) -> str | Client | None:
-        clients = (check(token) for check in checks)
-        return next((client for client in clients if client is not None), None)
-
-    return verify_token
-
-
 def check_verify_token(verify_token: Any) -> None:
     """Refuse a token check that would accept every token, or fail in each request.
 
@@ -173,15 +151,16 @@ def _describe_unknown(token: str) -> str:
     """Return the probable reason why a token is not accepted, without any part of the token."""
     if not token.startswith(PREFIX):
         return "The token is unknown."
-    random, checksum = token[len(PREFIX) : -_CHECKSUM_LENGTH], token[-_CHECKSUM_LENGTH:]
-    if len(random) == _RANDOM_LENGTH and checksum == _checksum(random):
+    random = token[len(PREFIX) : -_CHECKSUM_LENGTH]
+    if token == f"{PREFIX}{random}{checksum(random)}":
         return "The token was revoked, has expired, or is one of another service."
     return "The token was mistyped or cut: its checksum is wrong."
 
 
-def _checksum(text: str) -> str:
+def checksum(text: str) -> str:
+    """Return the checksum in a token of this package, as in GitHub's: CRC-32 in base 62."""
     number, digits = crc32(text.encode()), ""
     for _ in range(_CHECKSUM_LENGTH):
-        number, digit = divmod(number, len(_DIGITS))
-        digits = _DIGITS[digit] + digits
+        number, digit = divmod(number, len(DIGITS))
+        digits = DIGITS[digit] + digits
     return digits

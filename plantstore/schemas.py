@@ -1,17 +1,17 @@
-"""The schemas of the interface (section 2), and the JSON text that they load."""
+"""The schemas of the interface (section 2): what is valid."""
 
 import re
-from decimal import Context, Decimal
-from json import JSONDecodeError, JSONDecoder
+from decimal import Decimal
 from math import isinf, isnan
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from marshmallow import EXCLUDE, RAISE, Schema, ValidationError, fields, missing
 from marshmallow.exceptions import SCHEMA
 from marshmallow.validate import Range
 
+from .json_text import decode_json
 from .stores.base import INT64, int64_fault, text_fault
-from .text import one_line, printable
+from .text import one_line
 
 if TYPE_CHECKING:
     _Field = fields.Field[Any]
@@ -25,8 +25,6 @@ _LONGEST = 500
 _CANONICAL = re.compile("0|-?[1-9][0-9]{0,18}")
 # The integers that a 64-bit float never rounds.
 _EXACT = range(-(2**53), 2**53 + 1)
-# A Decimal does not have every exponent. Without traps, it is then NaN.
-_NO_TRAPS = Context(traps=[])
 # What a client has sent instead of the right type. A bool is not a number in JSON.
 _KINDS: dict[type, str] = {
     bool: "a boolean",
@@ -193,59 +191,6 @@ class ErrorSchema(Schema):
         strict=True, required=True, validate=Range(-(2**31), 2**31 - 1)
     )
     message: fields.String = fields.String(required=True)
-
-
-def decode_json(json_data: str | bytes | bytearray) -> Any:
-    """Return the value of a JSON text, with every number as exact as it is written.
-
-    :param json_data: the JSON text; bytes are UTF-8.
-    :raises json.JSONDecodeError: if it is not one JSON text (RFC 8259), or is nested too deeply.
-        Its ``pos`` is -1 if the position is unknown.
-    """
-    try:
-        text = json_data if isinstance(json_data, str) else json_data.decode()
-        return _decode(text)
-    except UnicodeDecodeError as error:
-        start = len(error.object[: error.start].decode())
-        text = error.object.decode(errors="replace")
-        raise JSONDecodeError("It is not UTF-8", text, start) from None
-    except JSONDecodeError as error:
-        if error.doc.startswith("\ufeff"):
-            raise JSONDecodeError("Remove the byte order mark", error.doc, 0) from None
-        raise
-    except RecursionError:
-        raise JSONDecodeError("It is nested too deeply", text, -1) from None
-    except ValueError:  # Python's limit is sys.get_int_max_str_digits().
-        raise JSONDecodeError("An integer has too many digits", text, -1) from None
-
-
-def describe_json_error(error: JSONDecodeError) -> str:
-    """Return what is wrong with a text that cannot be read as JSON, and where if that is known.
-
-    It is one line, with at most 20 characters of the text.
-    """
-    if not error.doc or error.doc.isspace():
-        return "The body is empty. Send a JSON object."
-    fault = error.msg.removesuffix(" at")
-    if error.pos < 0:
-        return f"The body cannot be read as JSON: {fault}."
-    found = printable(error.doc[error.pos : error.pos + 20]) or "the end of the body"
-    place = f"at line {error.lineno}, column {error.colno}: {found}"
-    return f"The body cannot be read as JSON: {fault} {place}"
-
-
-def _number(literal: str) -> float | Decimal:
-    """Return a number without rounding it, except zero, and infinity if no float is so large."""
-    number = float(literal)
-    is_zero = not literal.lower().partition("e")[0].strip("-0.")
-    return number if is_zero or isinf(number) else Decimal(literal, _NO_TRAPS)
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise JSONDecodeError(f"{name} is not a JSON value", name, -1)
-
-
-_decode = JSONDecoder(parse_float=_number, parse_constant=_refuse_constant).decode
 
 
 def parse_integer(text: str) -> int | None:

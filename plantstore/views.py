@@ -10,11 +10,11 @@ from werkzeug.datastructures import MultiDict
 
 from .body import read_body
 from .errors import Refused
+from .json_text import describe_json_error
 from .responses import JSONResponse, no_content
 from .schemas import (
     PlantSchema,
     describe_faults,
-    describe_json_error,
     new_plant_schema,
     page_schema,
     parse_integer,

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 from marshmallow import ValidationError
 
+from ..json_text import decode_json
 from ..responses import dump_json
-from ..schemas import Int64, decode_json, describe_faults, new_plant_schema
+from ..schemas import Int64, describe_faults, new_plant_schema
 from ..stores.base import Plant
 from ..text import printable
 

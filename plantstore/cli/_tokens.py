@@ -8,11 +8,12 @@ from functools import partial
 
 import click
 
-from ..auth import make_token, token_digest
+from ..auth import token_digest
 from ..blueprint import RIGHTS
 from ..text import printable
 from ..tokens.file import parse, read_content, read_file
 from ..tokens.lines import format_line, format_time, read_rights, read_time, read_tokens
+from ..tokens.new import make_token
 from ._parameters import examples, utf8
 from ._replacing import replacing
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ..auth import StaticTokens, VerifyToken, any_of, token_digest
+from ..auth import Client, StaticTokens, VerifyToken, token_digest
 from ..text import words
 from .file import TokenFile, name_expired, read_file
 
@@ -32,7 +32,17 @@ def make_check(listed: Sequence[str], path: str) -> VerifyToken:
     checks: list[VerifyToken] = [StaticTokens(listed)] if listed else []
     if path:
         checks.append(TokenFile(path))
-    return any_of(*checks) if len(checks) > 1 else checks[0]
+    return _any_of(checks) if len(checks) > 1 else checks[0]
+
+
+def _any_of(checks: Sequence[VerifyToken]) -> VerifyToken:
+    """Return a token check that accepts what any of several checks accepts."""
+
+    def verify_token(token: str) -> str | Client | None:
+        clients = (check(token) for check in checks)
+        return next((client for client in clients if client is not None), None)
+
+    return verify_token
 
 
 def count_tokens(listed: Sequence[str], path: str) -> str:
