@@ -25,7 +25,6 @@ _WORKER = "plantstore.server._service_worker.ServiceWorker"
 # If something is missing that our worker needs, gunicorn's own worker class serves.
 worker_class = "gthread" if worker.missing else _WORKER
 threads = 8
-http_parser = "python"  # gunicorn_h1c 0.6.10 reports 40005 and 50100 as 40000.
 graceful_timeout = 30  # Seconds that requests have to finish after SIGTERM.
 # gunicorn never kills a worker: the plants in its memory would be lost.
 timeout = 0

@@ -5,8 +5,6 @@ from typing import Any
 
 from gunicorn.util import http_date
 
-#: The message of 40005.
-ONE_HOST = "There must be one Host header."
 # The Error for a fault of the service.
 _FAILED = (50001, "The service failed. The reason is in its log.")
 # The numbers and the messages of the Errors for the exceptions by which gunicorn refuses a request.
@@ -16,7 +14,6 @@ _REFUSALS: dict[str, tuple[int, str]] = {
     "LimitRequestLine": (41400, "The request line is too long."),
     "ExpectationFailed": (41700, "The Expect header must be 100-continue."),
     "LimitRequestHeaders": (43100, "The headers are too many or too large."),
-    "UnsupportedTransferCoding": (50100, "The Transfer-Encoding must be chunked."),
     "ConfigurationProblem": _FAILED,
     "InvalidResponseHeader": _FAILED,
     "InvalidResponseHeaderName": _FAILED,
@@ -25,6 +22,7 @@ _REFUSALS: dict[str, tuple[int, str]] = {
     "InvalidHTTPVersion": (40000, "The version of HTTP is invalid."),
     "InvalidHeader": (40000, "A header is invalid."),
     "InvalidHeaderName": (40000, "The name of a header is invalid."),
+    "UnsupportedTransferCoding": (40000, "The Transfer-Encoding must be chunked."),
     "ObsoleteFolding": (40000, "A header must be on one line."),
     "ParseException": (40000, "The request is not valid HTTP."),
     "BaseException": _FAILED,
@@ -55,8 +53,6 @@ def refusal(error: Any) -> tuple[int, str]:
     """Return the number and the message of the Error for an exception of gunicorn or the worker."""
     if isinstance(error, RefusedRequest):
         return error.number, error.message
-    if type(error).__name__ == "InvalidHeader" and error.hdr == "HOST":
-        return 40005, ONE_HOST
     names = (kind.__name__ for kind in type(error).__mro__)
     return next(_REFUSALS[name] for name in names if name in _REFUSALS)
 

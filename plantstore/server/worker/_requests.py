@@ -12,10 +12,11 @@ from gunicorn.http.wsgi import create
 
 from ._connection import ClientGone, Connection
 from ._framing import ChunkedBody, sized_body
-from ._refusals import ONE_HOST, RefusedRequest
+from ._refusals import RefusedRequest
 
 # The bytes that may wait for a client while the application produces more.
 _MAX_OUTPUT = 1 << 20
+_VERSIONS = {(1, 0), (1, 1)}
 # The parser of gunicorn copies a whole piece of a body for each of its chunks.
 _PIECE = 16384
 # An empty list is allowed (RFC 9110 section 10.1.1), but not by gunicorn.
@@ -45,8 +46,9 @@ def parse(cfg: Any, conn: Connection, size: int) -> Any:
     names = [name for name, _ in request.headers]
     hosts = names.count("HOST")
     if hosts > 1 or not hosts and request.version > (1, 0):  # RFC 9112 section 3.2.
-        raise RefusedRequest(40005, ONE_HOST)
-    request.version = min(request.version, (1, 1))
+        raise RefusedRequest(40000, "There must be one Host header.")
+    if request.version not in _VERSIONS:  # gunicorn's parser in C does so, too.
+        raise RefusedRequest(40000, "The version of HTTP must be 1.0 or 1.1.")
     if "CONNECTION" in names and _asks_to_close(request):
         request.force_close()
     return request
