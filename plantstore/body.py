@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from flask import Request, request
 from werkzeug.wsgi import get_content_length
 
-from .errors import Refused
+from .errors import ERRORS, Refused
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
@@ -20,8 +20,8 @@ _proxy: Any = request
 def read_body(limit: int) -> bytes:
     """Return the complete body of the current request, of media type ``application/json``.
 
-    Afterwards the site can read the body by any means that Flask has. After an exception of this
-    function, except 40001, the site reads an empty body.
+    The functions of a site that run after the view can read the body again, as they would without
+    it. If this function raises 40002 or 41301, they read an empty body.
 
     :param limit: the largest body in bytes. If the site's limit is lower, it applies instead.
     :raises Refused: 40001 for another media type or an encoded body, 41301 for a body over
@@ -56,16 +56,20 @@ def _is_plain_json(environ: "WSGIEnvironment") -> bool:
 
 def _read(request: Request, declared: int | None, limit: int) -> bytes:
     if declared is not None and declared > limit:
-        raise Refused(41301)
+        raise _too_large(limit)
     try:
         body = _read_some(request, declared, limit)
     except Exception as error:  # Each server raises another one for a malformed chunk.
         raise Refused(40002) from error
     if len(body) > limit:
-        raise Refused(41301)
+        raise _too_large(limit)
     if declared is not None and len(body) < declared:
         raise Refused(40002)
     return body
+
+
+def _too_large(limit: int) -> Refused:
+    return Refused(41301, f"{ERRORS[41301][0]} Send at most {limit} bytes.")
 
 
 def _read_some(request: Request, declared: int | None, limit: int) -> bytes:

@@ -45,8 +45,9 @@ def describe_json_error(error: JSONDecodeError) -> str:
     fault = error.msg.removesuffix(" at")
     if error.pos < 0:
         return f"The body cannot be read as JSON: {fault}."
-    found = printable(error.doc[error.pos : error.pos + 20]) or "the end of the body"
-    place = f"at line {error.lineno}, column {error.colno}: {found}"
+    found = printable(error.doc[error.pos : error.pos + 20])
+    near = f"near {found}" if found else "the end of the body"
+    place = f"at line {error.lineno}, column {error.colno}, {near}"
     return f"The body cannot be read as JSON: {fault} {place}"
 
 

@@ -178,7 +178,9 @@ class PageSchema(Schema):
 
         unknown: str = RAISE
 
-    error_messages: dict[str, str] = {"unknown": "Unknown parameter."}
+    error_messages: dict[str, str] = {
+        "unknown": "Unknown parameter. The parameters are limit and after."
+    }
 
     limit: QueryInteger = QueryInteger(range(1, 1001), "from 1 to 1000", load_default=100)
     after: QueryInteger = QueryInteger(INT64, "from -2^63 to 2^63-1", load_default=None)

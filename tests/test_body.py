@@ -70,7 +70,8 @@ def test_limit_of_a_body_is_inclusive(
     site = make_site(url_prefix="/garden", **options)
     site.config["MAX_CONTENT_LENGTH"] = site_limit
     for length in (limit + 1, 2 * limit + 2):
-        check_error(post(site, b"0" * length, **environ), 41301)
+        message = check_error(post(site, b"0" * length, **environ), 41301)
+        assert message.endswith(f" this service. Send at most {limit} bytes.")
     response = post(site, b"0" * limit, **environ)  # This is no NewPlant, but it is read.
     assert check_error(response, 40003 if limit == 1 else 40002) != INCOMPLETE
 

@@ -11,28 +11,28 @@ from tests.support.responses import check_error, send
 from tests.support.sites import ROSE_JSON
 
 # Python 3.13 and later describe a trailing comma, earlier versions what follows it.
-COMMA = "Illegal trailing comma before end of object at line 2, column 7: ,}"
+COMMA = "Illegal trailing comma before end of object at line 2, column 7, near ,}"
 if sys.version_info < (3, 13):
-    COMMA = "Expecting property name enclosed in double quotes at line 2, column 8: }"
+    COMMA = "Expecting property name enclosed in double quotes at line 2, column 8, near }"
 
 
 @pytest.mark.parametrize(
     ("body", "fault"),
     [
-        (b'{"id":1', "Expecting ',' delimiter at line 1, column 8: the end of the body"),
-        (b'{"id":', "Expecting value at line 1, column 7: the end of the body"),
-        (b'{"id":1}\n{}', "Extra data at line 2, column 1: {}"),
-        (b'{"id" 1}', "Expecting ':' delimiter at line 1, column 7: 1}"),
-        (b"[1 2]", "Expecting ',' delimiter at line 1, column 4: 2]"),
-        (b"{'a'", "Expecting property name enclosed in double quotes at line 1, column 2: 'a'"),
+        (b'{"id":1', "Expecting ',' delimiter at line 1, column 8, the end of the body"),
+        (b'{"id":', "Expecting value at line 1, column 7, the end of the body"),
+        (b'{"id":1}\n{}', "Extra data at line 2, column 1, near {}"),
+        (b'{"id" 1}', "Expecting ':' delimiter at line 1, column 7, near 1}"),
+        (b"[1 2]", "Expecting ',' delimiter at line 1, column 4, near 2]"),
+        (b"{1", "Expecting property name enclosed in double quotes at line 1, column 2, near 1"),
         (b'{\n"id":1,}', COMMA),
-        (b"[t\t]", r"Expecting value at line 1, column 2: t\t]"),
-        (b"\0{}", r"Expecting value at line 1, column 1: \u0000{}"),
-        (b'{"name":"a\nb"}', r'Invalid control character at line 1, column 11: \nb"}'),
-        (b'{"name":"Rose}', 'Unterminated string starting at line 1, column 9: "Rose}'),
-        ('{"früh":"'.encode() + b"\xff", "It is not UTF-8 at line 1, column 10: \ufffd"),
-        (b'"\xed\xa0\x80', "It is not UTF-8 at line 1, column 2: \ufffd\ufffd\ufffd"),
-        (b"\xef\xbb\xbf{}", r"Remove the byte order mark at line 1, column 1: \ufeff{}"),
+        (b"[t\t]", r"Expecting value at line 1, column 2, near t\t]"),
+        (b"\0{}", r"Expecting value at line 1, column 1, near \u0000{}"),
+        (b'{"name":"a\nb"}', r'Invalid control character at line 1, column 11, near \nb"}'),
+        (b'{"name":"Rose}', 'Unterminated string starting at line 1, column 9, near "Rose}'),
+        ('{"früh":"'.encode() + b"\xff", "It is not UTF-8 at line 1, column 10, near \ufffd"),
+        (b'"\xed\xa0\x80', "It is not UTF-8 at line 1, column 2, near \ufffd\ufffd\ufffd"),
+        (b"\xef\xbb\xbf{}", r"Remove the byte order mark at line 1, column 1, near \ufeff{}"),
         # If the position of a fault is unknown, the message gives none, rather than a wrong one.
         (b'{"id":NaN}', "NaN is not a JSON value."),
         (b'{"x":[-Infinity]}', "-Infinity is not a JSON value."),

@@ -14,11 +14,26 @@ from ..text import one_line
 from ._parameters import COUNT, examples, with_url
 
 
+class _Serve(click.Command):
+    """A command with options of its own, and those of gunicorn after two dashes."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments. The message for an unknown option says where gunicorn's are."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            own = [param.opts[0] for param in self.params if isinstance(param, click.Option)]
+            message = f"There is no option {error.option_name}, only {', '.join(own)}."
+            more = "Options of gunicorn follow --: plantstore serve -- --log-level debug"
+            raise click.UsageError(f"{message} {more}", ctx) from None
+
+
 @click.command(
+    cls=_Serve,
     epilog=examples(
         "plantstore serve --bind 0.0.0.0:8000 --store sqlite:///plants.db --workers 4",
         "plantstore serve -- --access-logfile -",
-    )
+    ),
 )
 @click.option("--bind", metavar="HOST:PORT", help="The address, by default 127.0.0.1:8000.")
 @click.option(

@@ -80,6 +80,8 @@ def test_duplicate_or_missing_plant_is_exit_code_1(run: Run) -> None:
         (["show", "9223372036854775808"], "'ID': 9223372036854775808 is not between -2^63 and 2"),
         (["list", "--after", "x"], "'--after': 'x' is not a valid integer."),
         (["serve", "--workers", "0"], "'--workers': 0 is not at least 1."),
+        (["serve", "--log-level", "debug"], "There is no option --log-level, only --bind, --w"),
+        (["serve", "--port=80"], "of gunicorn follow --: plantstore serve -- --log-level debug"),
         (["add", "4", "x\udcff"], "'NAME': Must be UTF-8."),
         (["add", "4", "x", "--tag", "\udcff"], "'--tag': Must be UTF-8."),
         (["add", "4", "x\0"], "name: "),

@@ -130,8 +130,8 @@ def test_schemas_of_the_document_are_those_of_marshmallow(schema: Schema) -> Non
         assert {key: member.get(key) for key in TYPES[kind]} == TYPES[kind]
 
 
-def test_parameters_of_the_document() -> None:
-    """The document has the parameters of a list, whose limits and default are those of the list."""
+def test_parameters_of_the_document(client: FlaskClient) -> None:
+    """The document and the message for another one have the parameters of a list, with limits."""
     document = make_document(ALL)
     described = resolve(document, document["paths"]["/plants"]["get"]["parameters"])
     limits = {}
@@ -140,6 +140,8 @@ def test_parameters_of_the_document() -> None:
         schema = parameter["schema"]
         limits[parameter["name"]] = schema["minimum"], schema["maximum"], schema.get("default")
     assert limits == {"limit": (1, 1000, 100), "after": (-(2**63), 2**63 - 1, None)}
+    message = check_error(client.get("/plants?page=2", headers=BEARER), 40006)
+    assert message == f"page: Unknown parameter. The parameters are {' and '.join(limits)}."
 
 
 @pytest.fixture
