@@ -5,6 +5,8 @@ import re
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
+from socketserver import StreamRequestHandler, ThreadingTCPServer
+from threading import Thread
 
 import pytest
 
@@ -161,11 +163,87 @@ def test_too_many_connections(service: Gunicorn) -> None:
         wait_until(is_refused)
 
 
-def test_service_that_does_not_run_or_is_too_slow() -> None:
-    """If the service does not run, or is too slow, the Error 50200 or 50400 has Retry-After."""
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        for port, number in ((free_port(), 50200), (silent.getsockname()[1], 50400)):
-            with front(port, {"proxy_read_timeout 40s": "proxy_read_timeout 1s"}) as proxy:
-                response = proxy.request(garden(post(new_rose())))
-                assert "may be stored or not" in check_error(response, number)
-                assert response.headers["retry-after"] == "5"
+NOT_SENT, UNKNOWN = "was not sent", "may be stored or not"
+
+
+class Closing(StreamRequestHandler):
+    """A service that reads the head of each request, and then ends."""
+
+    def handle(self) -> None:
+        """Record the method."""
+        self.server.methods.append(self.rfile.readline().split()[0])  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def closing() -> Iterator[tuple[int, list[bytes]]]:
+    """Return the port of a service that answers nothing, and the methods that it has received."""
+    with ThreadingTCPServer(("127.0.0.1", 0), Closing) as server:
+        server.methods = []  # type: ignore[attr-defined]
+        Thread(target=server.serve_forever).start()
+        yield server.server_address[1], server.methods  # type: ignore[attr-defined]
+        server.shutdown()
+
+
+@pytest.fixture
+def silent() -> Iterator[int]:
+    """Return a port whose connections get no response."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+@pytest.fixture
+def full() -> Iterator[int]:
+    """Return a port that gets no more connections, as that of a machine that is switched off."""
+    with ExitStack() as opened:
+        server = opened.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        port = server.getsockname()[1]
+        opened.enter_context(socket.create_connection(("127.0.0.1", port)))
+        yield port
+
+
+def check_no_answer(port: int, number: int, text: str) -> None:
+    """Check the Error of a create if the service has this port."""
+    seconds = {"timeout 40s": "timeout 1s", "timeout 2s": "timeout 1s"}
+    with front(port, seconds) as proxy:
+        response = proxy.request(garden(post(new_rose())))
+        assert text in check_error(response, number)
+        assert response.headers["retry-after"] == "5"
+
+
+def test_service_that_cannot_be_reached(full: int) -> None:
+    """If nginx cannot connect to the service, the Error says that nothing was sent to it."""
+    check_no_answer(free_port(), 50200, NOT_SENT)
+    check_no_answer(full, 50400, NOT_SENT)
+
+
+def test_service_that_does_not_answer(silent: int, closing: tuple[int, list[bytes]]) -> None:
+    """If nginx has sent a create and gets no response, the Error says that it may be stored."""
+    check_no_answer(closing[0], 50200, UNKNOWN)
+    check_no_answer(silent, 50400, UNKNOWN)
+
+
+def two(port: int) -> dict[str, str]:
+    """Return what is replaced in nginx.conf for a second instance at this port."""
+    return {"#server 192.0.2.2:8000": f"server 127.0.0.1:{port}"}
+
+
+def test_two_instances_of_which_one_cannot_be_reached(service: Gunicorn) -> None:
+    """With two instances, no request fails while one does not run, whatever failed before."""
+    with front(service.port, two(free_port())) as proxy:
+        statuses = {proxy.request(garden(post(new_rose()))).status for _ in range(20)}
+        assert statuses == {200}
+    gone = free_port()
+    with front(gone, two(port := free_port())) as proxy:
+        check_error(proxy.request(garden(post(new_rose()))), 50200)
+        with Gunicorn("--bind", f"127.0.0.1:{port}", PLANTSTORE_TOKENS=TOKEN):
+            assert proxy.request(garden(post(new_rose()))).status == 200
+
+
+def test_create_is_sent_to_one_instance(closing: tuple[int, list[bytes]]) -> None:
+    """A create that may be stored is not sent to another instance. A read is."""
+    port, methods = closing
+    with front(port, two(port)) as proxy:
+        check_error(proxy.request(garden(post(new_rose()))), 50200)
+        assert methods == [b"POST"]
+        check_error(proxy.request(get("/garden/plants/1")), 50200)
+        assert methods == [b"POST", b"GET", b"GET"]

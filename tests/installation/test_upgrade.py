@@ -1,6 +1,5 @@
 """An upgrade of the service while clients use it."""
 
-import re
 import socket
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,37 +11,13 @@ from plantstore import open_store
 from tests.support.activation import activation
 from tests.support.clients import Clients
 from tests.support.fresh import ENVIRONMENT, copy_project, run
-from tests.support.serving import Connection
+from tests.support.upgrade import NEW, OLD, message, wheel_of_another_version
 from tests.support.waiting import program
 
 pytestmark = pytest.mark.install
 
-OLD, NEW = "There is nothing at this path.", "The new version has nothing at this path."
 COMMAND = ("env/bin/plantstore", "serve", "--workers=2")
 SETTINGS = {"PLANTSTORE_TOKENS": "s3cret", "PLANTSTORE_STORE": "sqlite:///plants.db"}
-WRONG_PATH = b"GET /roses HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-
-
-def wheel_of_another_version(folder: Path) -> Path:
-    """Return a wheel of version 9.0, which has another text."""
-    project = copy_project(folder)
-    for name, old, new in (
-        ("__init__.py", '__version__ = ".*"', '__version__ = "9.0"'),
-        ("errors.py", OLD, NEW),
-    ):
-        path = project / "plantstore" / name
-        text, count = re.subn(old, new, path.read_text())
-        assert count == 1
-        path.write_text(text)
-    run(f"env/bin/pip wheel -q --no-deps -w wheel {project}", folder)
-    (wheel,) = (folder / "wheel").iterdir()
-    return wheel
-
-
-def message(port: int) -> str:
-    """Return the text of an Error of the service."""
-    with Connection(port) as connection:
-        return connection.request(WRONG_PATH).body.decode()
 
 
 def test_upgrade_under_load(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from itertools import count, pairwise
 from threading import Event
 from typing import TypeVar
@@ -12,7 +12,7 @@ from typing import TypeVar
 import orjson
 
 from plantstore import Plant
-from tests.support.serving import LIMIT, Server
+from tests.support.serving import LIMIT, Server, tls_context
 from tests.support.sites import BEARER
 from tests.support.waiting import wait_until
 
@@ -24,10 +24,20 @@ class Clients:
 
     :param kept: whether each client keeps its connection for the next request.
     :param pause: the seconds between two requests: without it, they would use the processor.
+    :param path: of the plants.
+    :param tls: whether the port has TLS.
     """
 
     def __init__(
-        self, port: int, first: int = 0, number: int = 8, *, kept: bool = True, pause: float = 0.03
+        self,
+        port: int,
+        first: int = 0,
+        number: int = 8,
+        *,
+        kept: bool = True,
+        pause: float = 0.03,
+        path: str = "/plants",
+        tls: bool = False,
     ) -> None:
         self.sent: set[Plant] = set()
         self.acknowledged: set[Plant] = set()
@@ -38,6 +48,7 @@ class Clients:
         self.responses: list[tuple[float, float, int]] = []
         self._port, self._ids, self._ended = port, count(first), Event()
         self._number, self._kept, self._pause = number, kept, pause
+        self._path, self._tls = path, tls
 
     def __enter__(self) -> "Clients":
         self._threads = ThreadPoolExecutor(self._number)
@@ -65,7 +76,7 @@ class Clients:
         return max(second - first for first, second in pairwise(created))
 
     def _run(self) -> None:
-        connection = HTTPConnection("127.0.0.1", self._port, timeout=LIMIT)
+        connection = self._new_connection()
         while not self._ended.is_set():
             try:
                 if connection.sock is None:
@@ -79,7 +90,7 @@ class Clients:
             self.sent.add(plant)
             start = time.monotonic()
             try:
-                connection.request("POST", "/plants", orjson.dumps(plant.members()), HEADERS)
+                connection.request("POST", self._path, orjson.dumps(plant.members()), HEADERS)
                 response = connection.getresponse()
                 response.read()
             except (OSError, HTTPException):
@@ -96,6 +107,11 @@ class Clients:
                     connection.close()
             time.sleep(self._pause)
         connection.close()
+
+    def _new_connection(self) -> HTTPConnection:
+        if self._tls:
+            return HTTPSConnection("127.0.0.1", self._port, timeout=LIMIT, context=tls_context())
+        return HTTPConnection("127.0.0.1", self._port, timeout=LIMIT)
 
 
 @contextmanager

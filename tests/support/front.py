@@ -1,10 +1,11 @@
-"""A real nginx in front of the service."""
+"""A real nginx or HAProxy in front of the service."""
 
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from subprocess import DEVNULL
 from tempfile import TemporaryDirectory
 
 from tests.support.certificates import with_certificate
@@ -12,6 +13,7 @@ from tests.support.readme import block
 from tests.support.serving import ROOT, Endpoint, free_port
 from tests.support.waiting import program
 
+HAPROXY = shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin")
 NGINX = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
 _KINDS = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
 # With other files than those of the system.
@@ -22,7 +24,7 @@ _OPERATING += "access_log off; server {{ listen 127.0.0.1:{1}; {2} }} }}"
 
 
 class Front(Endpoint):
-    """nginx in front of a service. ``log`` is the file with its lines."""
+    """A proxy in front of a service. ``log`` is the file with its lines."""
 
     tls = True
 
@@ -36,7 +38,7 @@ def configured(folder: Path, port: int, backend: int, replaced: dict[str, str]) 
     changes = {
         "listen [::]:443 ssl;": "",
         "listen 443 ssl;": f"listen 127.0.0.1:{port} ssl;",
-        "server 127.0.0.1:8000;": f"server 127.0.0.1:{backend};",
+        "server 127.0.0.1:8000 max": f"server 127.0.0.1:{backend} max",
         "/etc/nginx/tls/plantstore.crt": f"{folder}/cert.pem",
         "/etc/nginx/tls/plantstore.key": f"{folder}/key.pem",
         "/var/log/nginx/": f"{folder}/",
@@ -65,6 +67,33 @@ def front(backend: int, replaced: dict[str, str] | None = None) -> Iterator[Fron
         file.write_text(configured(folder, port, backend, replaced or {}))
         with program(port, [NGINX, "-e", "stderr", "-c", file]):
             yield Front(port, folder / "access.log")
+
+
+@contextmanager
+def haproxy(first: int, second: int) -> Iterator[Front]:
+    """Run HAProxy with deploy/haproxy.cfg in front of two instances of the service."""
+    assert HAPROXY is not None
+    port = free_port()
+    changes = {
+        "bind :443": f"bind 127.0.0.1:{port}",
+        "    user haproxy\n    group haproxy\n": "",
+        "127.0.0.1:8000": f"127.0.0.1:{first}",
+        "192.0.2.2:8000": f"127.0.0.1:{second}",
+    }
+    with TemporaryDirectory(prefix="plantstore-") as name, Path(name, "log").open("w") as log:
+        folder = Path(name)
+        with_certificate(folder)
+        text = (ROOT / "deploy" / "haproxy.cfg").read_text()
+        for old, new in {**changes, "/etc/haproxy/plantstore.pem": f"{folder}/both.pem"}.items():
+            assert old in text, old
+            text = text.replace(old, new)
+        (folder / "haproxy.cfg").write_text(text)
+        parts = [(folder / file).read_bytes() for file in ("cert.pem", "key.pem")]
+        (folder / "both.pem").write_bytes(b"".join(parts))
+        with program(
+            port, [HAPROXY, "-db", "-f", folder / "haproxy.cfg"], stdout=log, stderr=DEVNULL
+        ):
+            yield Front(port, folder / "log")
 
 
 @contextmanager

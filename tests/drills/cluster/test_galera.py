@@ -9,6 +9,7 @@ import pytest
 
 from plantstore import Plant
 from tests.support.clients import LATEST, Clients, Record, clients_of, timed
+from tests.support.front import HAPROXY, haproxy
 from tests.support.galera import SIZE, Galera, galera
 from tests.support.race import race
 from tests.support.serving import Gunicorn, Server, post, together
@@ -85,6 +86,28 @@ def test_kill_a_node(cluster: Galera, services: list[Server], record: Record) ->
     record(stored, *clients)
     assert cluster.plants(1) == stored
     assert max(client.slowest() for client in clients) < LATEST
+
+
+@pytest.mark.skipif(HAPROXY is None, reason="apt-get install haproxy")
+def test_kill_a_node_behind_haproxy(
+    cluster: Galera, services: list[Server], record: Record
+) -> None:
+    """When a node is killed, deploy/haproxy.cfg soon sends no more requests to its instance."""
+    with (
+        haproxy(services[1].port, services[2].port) as proxy,
+        Clients(proxy.port, path="/garden/plants", tls=True) as clients,
+    ):
+        clients.wait_for_creations()
+        cluster.nodes[2].kill()
+        cluster.wait_until_ready(1, size=2)
+        wait_until(lambda: all_succeed(clients))
+    record(cluster.plants(1), clients)
+
+
+def all_succeed(clients: Clients) -> bool:
+    """Return whether the last hundred requests were all acknowledged."""
+    last = clients.responses[-100:]
+    return len(last) == 100 and {status for _, _, status in last} == {200}
 
 
 @contextmanager
