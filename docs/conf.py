@@ -31,6 +31,7 @@ nitpick_ignore_regex = [(r"py:.*", r"(?!plantstore)[\w.]+")]
 nitpick_ignore = [("py:class", "plantstore.blueprint.OperationsBlueprint")]
 html_theme = "furo"
 html_title = f"plantstore {version}"
+html_favicon = "../plantstore/openapi/page/icon.svg"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_js_files = [("copy.js", {"defer": "defer"})]

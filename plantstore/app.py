@@ -15,7 +15,7 @@ from .auth import VerifyToken
 from .blueprint import OPERATIONS, TWO_SLASHES, create_blueprint
 from .errors import ERRORS, ERRORS_PAGE, ErrorResponse, service_failed
 from .observability.health import create_health_blueprint
-from .openapi.blueprint import create_docs_blueprint
+from .openapi.blueprint import create_docs_blueprint, has_page
 from .settings import (
     MAX_BODY,
     METRICS,
@@ -111,8 +111,9 @@ def _handle_routing_errors(app: Flask, operations: Collection[str]) -> None:
     """Respond with an Error where no blueprint does."""
     served = [OPERATIONS[name] for name in operations]
     requests = ", ".join(f"{operation.method} {operation.path}" for operation in served)
+    page = "the page /docs" if has_page() else "/openapi.json"
     see = f" See {ERRORS_PAGE}#error-40401" if ERRORS_PAGE else ""
-    not_found = f"{ERRORS[40401][0]} The service has {requests}.{see}"
+    not_found = f"{ERRORS[40401][0]} The service has {requests}, and {page}.{see}"
     handle = app.register_error_handler
     handle(BadRequest, lambda error: ErrorResponse(40005))
     handle(NotFound, lambda error: ErrorResponse(40401, not_found))

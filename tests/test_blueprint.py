@@ -33,7 +33,7 @@ def test_each_operation_is_enabled_separately(operations: Collection[str]) -> No
     for path, methods in METHODS.items():
         served = set[str]().union(*(methods[name] for name in methods if name in operations))
         allowed = {*served, "OPTIONS"}
-        expected = f"There is nothing at this path. The service has {enabled}."
+        expected = f"There is nothing at this path. The service has {enabled}, and the page /docs."
         if served:
             names = ", ".join(sorted(allowed))
             expected = "There is no such operation on this path."

@@ -15,8 +15,12 @@ from .document import make_document
 
 # The folder of the page, and the files that it loads: of this package, and of flask-swagger-ui.
 _PAGE = Path(__file__).parent / "page"
-_OWN_FILES = {"docs.js", "docs.css"}
+_OWN_FILES = {"docs.js", "docs.css", "icon.svg"}
 _LIBRARY_FILES = {"swagger-ui.css", "swagger-ui-bundle.js"}
+_NO_PAGE = (
+    "The page /docs is not installed: `pip install 'plantstore[docs]'`."
+    " /openapi.json describes the operations."
+)
 # The page can load files only from the service, and send requests only to it.
 _PAGE_HEADERS = {
     "Content-Security-Policy": (
@@ -32,8 +36,8 @@ def create_docs_blueprint(*, name: str = "plantstore_docs") -> Blueprint:
     """Return a blueprint with ``GET /openapi.json`` and ``GET /docs``, which need no token.
 
     ``/openapi.json`` is the OpenAPI document of the operations that the site has under the same URL
-    prefix. ``/docs`` is a page on which a person can read it and try the operations. It exists only
-    if flask-swagger-ui is installed: ``pip install 'plantstore[docs]'``.
+    prefix. ``/docs`` is a page on which a person can read it and try the operations. Without
+    flask-swagger-ui, it is an Error that says what to install: ``pip install 'plantstore[docs]'``.
 
     :param name: the name of the blueprint, by default ``plantstore_docs``.
     :returns: the blueprint. Register it with the same URL prefix as :func:`create_blueprint`, with
@@ -50,14 +54,20 @@ def create_docs_blueprint(*, name: str = "plantstore_docs") -> Blueprint:
             raise RuntimeError(f"{name}: register it with the same url_prefix as create_blueprint")
         return _respond(dump_json(make_document(served)), "application/json")
 
-    if find_spec("flask_swagger_ui") is not None:
-        blueprint.add_url_rule("/docs", view_func=_page)
-        blueprint.add_url_rule("/docs/<plantstore_file>", view_func=_file)
+    blueprint.add_url_rule("/docs", view_func=_page)
+    blueprint.add_url_rule("/docs/<plantstore_file>", view_func=_file)
     return blueprint
+
+
+def has_page() -> bool:
+    """Return whether ``/docs`` is a page: flask-swagger-ui is installed."""
+    return find_spec("flask_swagger_ui") is not None
 
 
 def _page(**_: Any) -> Response:
     """Return the page."""
+    if not has_page():
+        raise Refused(40401, _NO_PAGE)
     return _send(_PAGE, "index.html")
 
 
@@ -65,7 +75,7 @@ def _file(plantstore_file: str, **_: Any) -> Response:
     """Return a file that the page loads."""
     if plantstore_file in _OWN_FILES:
         return _send(_PAGE, plantstore_file)
-    if plantstore_file in _LIBRARY_FILES:
+    if plantstore_file in _LIBRARY_FILES and has_page():
         library: Any = find_spec("flask_swagger_ui")
         return _send(Path(library.origin).parent / "dist", plantstore_file)
     raise Refused(40401)

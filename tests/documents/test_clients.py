@@ -44,8 +44,8 @@ needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="apt-get in
 @pytest.mark.skipif(shutil.which("curl") is None, reason="apt-get install curl")
 def test_examples_of_requests(tmp_path: Path) -> None:
     """Each command of the three pages, in this order, has the response that follows it."""
-    *settings, program = shlex.split(block("http-serve", QUICK_START))
-    assert program == ".venv/bin/gunicorn"
+    *settings, program, command = shlex.split(block("http-serve", QUICK_START))
+    assert (program, command) == (".venv/bin/plantstore", "serve")
     environment = dict(setting.split("=", 1) for setting in settings)
     (tokens,) = re.findall("`(.* operations=read,list)`", TEXT)
     (tmp_path / "tokens.txt").write_text(tokens)
@@ -57,8 +57,8 @@ def test_examples_of_requests(tmp_path: Path) -> None:
     assert len(examples) == blocks.count("$ curl ") + 1 == 25
     with Gunicorn(**environment) as service:
         variables = variables.replace(":8000", f":{service.port}")
-        for command, expected in examples:
-            assert run(f"{variables}{command}", ROOT).rstrip("\n") == expected.rstrip("\n")
+        for example, expected in examples:
+            assert run(f"{variables}{example}", ROOT).rstrip("\n") == expected.rstrip("\n")
 
 
 def test_every_error_has_advice_and_an_example() -> None:
@@ -87,7 +87,7 @@ def test_links_to_the_page_of_errors(monkeypatch: pytest.MonkeyPatch, page: str)
         monkeypatch.setattr(f"plantstore.{module}.ERRORS_PAGE", page)
     client = create_app({"PLANTSTORE_TOKENS": TOKEN}).test_client()
     message = check_error(client.get("/plants/1"), 40401)
-    assert message.endswith(f" See {page}#error-40401" if page else "POST /plants.")
+    assert message.endswith(f" See {page}#error-40401" if page else "the page /docs.")
     link = json.loads(client.get("/openapi.json").data).get("externalDocs")
     assert link == ({"description": "Errors and retries", "url": page} if page else None)
 

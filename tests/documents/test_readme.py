@@ -59,11 +59,16 @@ def test_commands_of_the_readme(folder: Path) -> None:
     check_service(recipe("granian"), folder)
 
 
+@pytest.mark.parametrize("name", ["serve", "add", "added"])
+def test_first_minute_of_the_documents(name: str) -> None:
+    """The first page of the documents has the commands of the README, and the response."""
+    assert recipe(name) == block(name)
+
+
 @pytest.mark.install
 def test_deployment_commands(folder: Path) -> None:
     """The commands for a deployment work in a fresh copy of the project."""
-    assert block("deployment") == block("deployment", "docs/deploy.md")
-    check_service(block("deployment"), folder)
+    check_service(recipe("deployment"), folder)
 
 
 @pytest.mark.install

@@ -1,5 +1,6 @@
 """Tests in a real browser: the pages of the example and of the service."""
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from plantstore.blueprint import OPERATIONS
 from plantstore.openapi.document import make_document
+from tests.support.fresh import run
 from tests.support.front import NGINX, nginx
 from tests.support.serving import LIMIT, Gunicorn, Response, post
 from tests.support.sites import TOKEN
@@ -191,10 +193,6 @@ def test_try_each_operation_on_the_page(page: Page, url: str) -> None:
     visit.execute(create, "401", "40101")
     visit.authorise()
     visit.execute(create, "200", '"name": "Monstera"')
-    # The path of the image in docs/operating.md.
-    if "PAGE_SCREENSHOT" in os.environ:
-        create.evaluate("block => block.scrollIntoView()")
-        page.screenshot(path=os.environ["PAGE_SCREENSHOT"])
     visit.execute(create, "400", "A plant with this id already exists.")
     visit.execute(visit.open("listPlants"), "200", '"id": 1')
     for name, status, body in (("read", "200", "indoor"), ("update", "200", "Monstera")):
@@ -205,6 +203,34 @@ def test_try_each_operation_on_the_page(page: Page, url: str) -> None:
     visit.check(url)
     page.goto(f"{url}openapi.json")
     assert '"servers":[{"url":"."}]' in page.content()
+
+
+def test_curl_command_of_the_page(page: Page, url: str) -> None:
+    """A curl command that is copied from the page runs in a shell that has the token in TOKEN."""
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    visit = Visit(page, f"{url}docs")
+    visit.authorise()
+    visit.execute(visit.open("createPlant"), "200", "Monstera")
+    update = visit.open("updatePlant", "1")
+    new = {"name": 'Lady\'s "mantle" $TOKEN', "tag": "'Authorization: Bearer $TOKEN'"}
+    update.locator("textarea").fill(json.dumps(new))
+    visit.execute(update, "200", "mantle")
+    update.locator(".curl-command").get_by_role("button").click()
+    command = page.evaluate("navigator.clipboard.readText()")
+    assert '-H "Authorization: Bearer $TOKEN"' in command
+    assert TOKEN not in command
+    assert json.loads(run(f"{command} -s", Path(), TOKEN=TOKEN)) == new
+    visit.check(url)
+
+
+def test_links_and_icon_of_the_page(page: Page, url: str) -> None:
+    """The page has a link to the OpenAPI document, and an icon."""
+    visit = Visit(page, f"{url}docs")
+    link = page.get_by_role("link", name="openapi.json")
+    expect(link).to_have_attribute("href", f"{url}openapi.json")
+    icon = page.locator("link[rel=icon]").evaluate("link => link.href")
+    assert page.request.get(icon).headers["content-type"].startswith("image/svg+xml")
+    visit.check(url)
 
 
 # Whether a person sees each part of a text at its place.

@@ -23,7 +23,7 @@ from tests.support.sites import BEARER, TOKEN, documented_site, make_blueprint, 
 
 # The SHA-256 digest of the document of interface 1.0.0, in UTF-8 and without white space.
 INTERFACE = "a5555f194ddf6a2498a6be9e214b73b411a05a16f1be5249471670e654220977"
-FILES = ["docs.css", "docs.js", "swagger-ui.css", "swagger-ui-bundle.js"]
+FILES = ["docs.css", "docs.js", "icon.svg", "swagger-ui.css", "swagger-ui-bundle.js"]
 # A request for each error whose message depends on the request.
 VARIABLE: dict[int, dict[str, Any]] = {
     40002: {"method": "POST", "data": b"", "content_type": "application/json"},
@@ -300,7 +300,7 @@ def test_page_in_a_site() -> None:
     site.after_request(lambda response: (response.get_data(), response)[1])
     with site.test_client().get("/garden/docs") as page:
         urls = re.findall('(?:href|src)="(.*?)"', page.get_data(as_text=True))
-    assert {*urls} == {"data:,", "openapi.json", *(f"docs/{file}" for file in FILES)}
+    assert {*urls} == {"openapi.json", *(f"docs/{file}" for file in FILES)}
     assert len(page.headers.getlist("X-Request-ID")) == 1
 
 
@@ -311,12 +311,14 @@ def test_other_paths_below_the_page(app: Flask) -> None:
 
 
 def test_page_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without flask-swagger-ui, the page does not exist, in the service and in a site."""
+    """Without flask-swagger-ui, the service and a site say what to install for the page."""
     monkeypatch.setattr("plantstore.openapi.blueprint.find_spec", lambda _: None)
     client = create_app({"PLANTSTORE_TOKENS": TOKEN}).test_client()
-    for path in ("/docs", "/docs/docs.js"):
-        check_error(client.get(path), 40401)
-        assert documented_site().test_client().get(f"/garden{path}").status_code == 404
+    for service, path in ((client, "/docs"), (documented_site().test_client(), "/garden/docs")):
+        assert "pip install 'plantstore[docs]'" in check_error(service.get(path), 40401)
+        check_error(service.get(f"{path}/swagger-ui.css"), 40401)
+    message = check_error(client.get("/"), 40401)
+    assert message.endswith("The service has POST /plants, and /openapi.json.")
     assert client.get("/openapi.json").status_code == 200
 
 

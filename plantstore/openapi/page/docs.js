@@ -5,7 +5,7 @@ async function show() {
   const spec = await response.json();
   // Requests go to where this page comes from, whatever a proxy says.
   spec.servers = [{ url: new URL(".", location.href).href.replace(/\/$/, "") }];
-  SwaggerUIBundle({
+  const page = SwaggerUIBundle({
     spec,
     dom_id: "#page",
     tryItOutEnabled: true,
@@ -13,14 +13,25 @@ async function show() {
     defaultModelsExpandDepth: 0,
     plugins: [() => ({ wrapComponents: changes })],
   });
+  page.specActions.updateUrl(response.url); // The page shows a link to the document.
 }
 
-// A command that somebody copies, or a picture of the page, does not contain the token.
-function withoutToken(Curl, { React }) {
+// The command that somebody copies has no token: it runs after `TOKEN=...` in the same shell.
+function withoutToken(Curl, { React, fn, getComponent }) {
+  const create = React.createElement;
   const header = ["headers", "Authorization"];
-  return ({ request, ...others }) => {
-    const shown = request.hasIn(header) ? request.setIn(header, "Bearer <token>") : request;
-    return React.createElement(Curl, { ...others, request: shown });
+  return ({ request }) => {
+    const shown = request.hasIn(header) ? request.setIn(header, "Bearer $TOKEN") : request;
+    const command = fn
+      .requestSnippetGenerator_curl_bash(shown)
+      .replace("'Authorization: Bearer $TOKEN'", '"Authorization: Bearer $TOKEN"');
+    const code = { language: "bash", className: "curl", canCopy: true };
+    return create(
+      "div",
+      { className: "curl-command" },
+      create("h4", null, "Curl"),
+      create(getComponent("HighlightCode", true), code, command),
+    );
   };
 }
 
