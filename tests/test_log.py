@@ -39,6 +39,8 @@ def test_unreasonable_request_id_is_replaced(client: FlaskClient, id: str) -> No
     assert all(re.fullmatch("[0-9a-f]{16}-[0-9]+", made) for made in ids)
 
 
+# This process has the threads of pytest-xdist. The processes that it forks use none of their locks.
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_request_id_of_another_process() -> None:
     """Processes that a server forks make different ids, although they have the same memory."""
     processes = get_context("fork")

@@ -29,6 +29,7 @@ def _check_worker_class(server: Any) -> None:
 def _check_certificate(cfg: Any) -> None:
     try:
         ssl_context(cfg)  # A worker that fails to do this ends the service.
-    except OSError as error:  # That of a missing file does not name it.
+    except OSError as error:  # Which file is missing, only some versions of Python say.
+        reason = error.strerror or error
         files = f"{cfg.certfile}, {cfg.keyfile}"
-        raise RuntimeError(f"plantstore: no certificate can be read: {error} ({files})") from None
+        raise RuntimeError(f"plantstore: no certificate can be read: {reason} ({files})") from None

@@ -91,9 +91,12 @@ def test_backup_must_be_a_file(run: Run, file: Path, name: str, code: int, messa
 
 def test_backup_that_cannot_be_written(run: Run, file: Path) -> None:
     """If the disk cannot store the backup, an earlier one is unchanged, and no file remains."""
+    with open_store(f"sqlite:///{file}") as store:
+        store.add(Plant(2, "x" * 2**17))
     before = sorted(os.listdir())
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    # The index of a write-ahead log, which SQLite may need to read the database, has 32 KiB.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, limits[1]))
     try:
         result = run("backup", "backup.db")
     finally:

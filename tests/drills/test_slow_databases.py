@@ -10,7 +10,7 @@ from tests.support.clients import LATEST, timed
 from tests.support.databases import SERVERS, Place, only, postgresql
 from tests.support.proxy import proxy, silent_host
 from tests.support.serving import LIMIT, Gunicorn, post
-from tests.support.sql import environment
+from tests.support.sql import environment, with_options
 
 pytestmark = pytest.mark.drill
 
@@ -44,7 +44,7 @@ def test_slow_server(place: Place, both: bool) -> None:
     with proxy(place) as slow:
         slow.response_delay, slow.request_delay = DELAY, DELAY * both
         # Four delays take longer than PostgreSQL's default timeout of 3 seconds to connect.
-        url = f"{slow.url}?connect_timeout=10" if both else slow.url
+        url = with_options(slow.url, connect_timeout="10") if both else slow.url
         with Gunicorn("-w", "1", **environment(Place(url))) as server:
             create_until_it_succeeds(server)
             assert create(server, -1) == 200

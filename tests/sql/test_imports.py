@@ -3,12 +3,14 @@
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from threading import Event
 
 import pytest
 from sqlalchemy import Engine, exc
 
 from plantstore import Plant, PlantExists, SQLStore, StoreMisconfigured, StoreUnavailable
+from tests.support.certificates import with_certificate
 from tests.support.databases import SERVERS, Place, mariadb, only
 from tests.support.serving import LIMIT
 from tests.support.sql import (
@@ -145,12 +147,31 @@ def test_group_that_is_too_large_for_the_server(place: Place, engine: Engine) ->
         assert list(store) == plants
 
 
+@pytest.mark.database
+@pytest.mark.mariadb
+def test_group_that_is_too_large_for_a_server_with_tls() -> None:
+    """With TLS, too, a group that is too large for the server is split."""
+    with mariadb() as place:
+        folder = Path(place.server.options["cwd"])
+        with_certificate(folder)
+        with place.server.stopped():
+            tls = [f"--ssl-cert={folder}/cert.pem", f"--ssl-key={folder}/key.pem"]
+            place.server.command += [*tls, "--max-allowed-packet=65536"]
+        plants = [Plant(id, "x" * 20_000) for id in range(40)]
+        url = f"{place.url}?ssl_ca={folder}/cert.pem&ssl_check_hostname=false"
+        with open_sql(url) as store:
+            store.add_all([])
+            for start in range(0, 40, 10):
+                assert add_in_one_group(store, plants[start : start + 10]) == [None] * 10
+            assert list(store) == plants
+
+
 @only(mariadb)
 @pytest.mark.usefixtures("small_packets")
-@pytest.mark.parametrize("size", [2**20, 20_000_000])
-def test_plant_of_more_bytes_than_a_statement_may_have(place: Place, size: int) -> None:
+@pytest.mark.parametrize(("text", "size"), [("é", 600_000), ("x", 2**20), ("x", 20_000_000)])
+def test_plant_of_more_bytes_than_a_statement_may_have(place: Place, text: str, size: int) -> None:
     """A plant that is larger than a statement may be is StoreMisconfigured. Others are added."""
     with open_sql(place.url) as store:
-        large = Plant(1, "x" * size)
+        large = Plant(1, text * size)
         check_refused(store, StoreMisconfigured, "max_allowed_packet", large)
         store.add(Plant(2, "Rose"))

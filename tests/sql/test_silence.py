@@ -31,6 +31,7 @@ from tests.support.sql import (
     own_connections,
     own_engine,
     started,
+    with_options,
 )
 from tests.support.waiting import wait_until
 
@@ -208,7 +209,7 @@ def test_close_during_silence(gate: Proxy, moment: str) -> None:
 
 def test_close_while_an_operation_waits_for_a_silent_server(gate: Proxy) -> None:
     """An operation in progress ends at its deadline, also if its store was closed meanwhile."""
-    with open_sql(f"{gate.url}?connections=2") as store:  # One of them writes.
+    with open_sql(with_options(gate.url, connections="2")) as store:  # One of them writes.
         store.add(ROSE_PLANT)
         lanes = own_connections(store)._writing._lanes  # noqa: SLF001
         gate.silence()
@@ -269,7 +270,7 @@ def test_number_of_connections_after_an_outage(store: SQLStore, gate: Proxy, lim
 
 def test_server_that_is_silent_after_an_error(gate: Proxy, engine: Engine) -> None:
     """A server that responds with an error, and then never again, occupies no connection."""
-    with open_sql(f"{gate.url}?connections=2") as store:  # One of them reads.
+    with open_sql(with_options(gate.url, connections="2")) as store:  # One of them reads.
         store.add(ROSE_PLANT)
         store.get(1)
         used = own_engine(store)
@@ -292,7 +293,10 @@ def test_silence_with_all_connections_of_a_user(gate: Proxy, engine: Engine, lim
 def test_number_of_connections(gate: Proxy, limit: Limit) -> None:
     """With ?connections=4, a store has at most four connections, also while there is silence."""
     limit(silence=0.2, attempt=0.1, lost=LIMIT)
-    with open_sql(f"{gate.url}?connections=4") as store, ThreadPoolExecutor(16) as threads:
+    with (
+        open_sql(with_options(gate.url, connections="4")) as store,
+        ThreadPoolExecutor(16) as threads,
+    ):
 
         def use(_: int) -> None:
             with deadline(0.3), suppress(StoreUnavailable):
@@ -352,7 +356,7 @@ def test_close_closes_connections_that_are_opening(closed: SQLStore, gate: Proxy
 def test_failed_connections_are_closed(gate: Proxy) -> None:
     """A connection whose opening failed is closed at once, not by the garbage collector."""
     gate.forwards.clear()
-    with open_sql(f"{gate.url}?connect_timeout=2") as store:
+    with open_sql(with_options(gate.url, connect_timeout="2")) as store:
         gc.disable()
         try:
             assert add(store)

@@ -72,4 +72,3 @@ def test_plants_are_not_tracked_by_garbage_collection(store: MemoryStore) -> Non
     for id in range(10_000):
         store.add(Plant(id, f"plant {id}", f"tag {id}"))
     assert len(gc.get_objects()) - before < 100
-    assert not any(map(gc.is_tracked, store._columns))  # noqa: SLF001

@@ -18,6 +18,9 @@ from sqlalchemy import create_engine, make_url, text
 from tests.support.serving import LIMIT, free_port
 from tests.support.waiting import suspend, wait_until
 
+# With its default, no transaction could write into a table without transactions. The other two are
+# on ports of their own.
+_OF_MYSQL = ["--gtid-mode=OFF", "--enforce-gtid-consistency=OFF", "--mysqlx=OFF", "--skip-log-bin"]
 # Debian installs servers in /usr/sbin, which is not on the PATH of ordinary users.
 PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin"])
 
@@ -202,28 +205,40 @@ def installed(program: str, package: str) -> str:
 
 @contextmanager
 def mariadb() -> Iterator[Place]:
-    """Run a MariaDB server."""
-    mariadbd = installed("mariadbd", "mariadb-server")
+    """Run a MariaDB server, or a MySQL server where only this one is installed."""
+    has_mysql = not shutil.which("mariadbd", path=PATH) and shutil.which("mysqld", path=PATH)
+    server, client = ("mysqld", "mysql") if has_mysql else ("mariadbd", "mariadb")
+    program = installed(server, "mariadb-server")
     with server_folder("mysql") as (folder, options):
         data, port = f"--datadir={folder / 'data'}", free_port()
         address = ["--no-defaults", "-h127.0.0.1", f"-P{port}", "-uroot"]
-        install_mariadb(data, options)
-        serve = [mariadbd, "--no-defaults", data, f"--port={port}", "--bind-address=127.0.0.1"]
+        serve = [program, "--no-defaults", data, f"--port={port}", "--bind-address=127.0.0.1"]
         serve += [f"--socket={folder / 'socket'}", f"--pid-file={folder / 'pid'}"]
         # The least safe configuration that an operator may have: no strict mode, an 8-bit
         # character set, and an engine without transactions.
         serve += ["--sql-mode=", "--character-set-server=latin1"]
         serve += ["--default-storage-engine=MyISAM"]
-        check = ["mariadb-admin", *address, "ping"]
-        with Server(serve, check, signal.SIGTERM, options).running() as server:
-            subprocess.run(["mariadb", *address, "-e", "CREATE DATABASE plants"], check=True)
-            yield Place(f"mysql+pymysql://root@127.0.0.1:{port}/plants", server)
+        if has_mysql:
+            install_mysql(program, data, options)
+            serve += _OF_MYSQL
+        else:
+            install_mariadb(data, options)
+        check = [f"{client}admin" if has_mysql else "mariadb-admin", *address, "ping"]
+        with Server(serve, check, signal.SIGTERM, options).running() as process:
+            subprocess.run([client, *address, "-e", "CREATE DATABASE plants"], check=True)
+            yield Place(f"mysql+pymysql://root@127.0.0.1:{port}/plants", process)
 
 
 def install_mariadb(data: str, options: dict[str, Any]) -> None:
     """Create the files of a MariaDB server. Its user ``root`` needs no password."""
     create = ["mariadb-install-db", "--no-defaults", data, "--skip-test-db"]
     create.append("--auth-root-authentication-method=normal")
+    subprocess.run(create, check=True, capture_output=True, **options)
+
+
+def install_mysql(program: str, data: str, options: dict[str, Any]) -> None:
+    """Create the files of a MySQL server. Its user ``root`` needs no password."""
+    create = [program, "--no-defaults", data, "--initialize-insecure"]
     subprocess.run(create, check=True, capture_output=True, **options)
 
 

@@ -4,9 +4,11 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from inspect import signature
 from threading import Event, Thread
 
-from sqlalchemy import make_url
+from pymysql import connections  # type: ignore[import-untyped]
+from sqlalchemy import URL, make_url
 
 from tests.support.databases import Place
 from tests.support.serving import LIMIT
@@ -30,7 +32,7 @@ class Proxy:
         self._server = ("127.0.0.1", url.port)
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=100)
         self.port: int = self._listener.getsockname()[1]
-        self.url = url.set(port=self.port).render_as_string(hide_password=False)
+        self.url = without_tls(url.set(port=self.port)).render_as_string(hide_password=False)
         Thread(target=self._accept, daemon=True).start()
 
     def silence(self) -> None:
@@ -87,6 +89,13 @@ class Proxy:
         for end in (source, target):
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
+
+
+def without_tls(url: URL) -> URL:
+    """Return a URL whose connections a proxy can read: newer drivers use TLS by default."""
+    can_disable = "ssl_disabled" in signature(connections.Connection.__init__).parameters
+    is_mysql = url.get_backend_name() == "mysql"
+    return url.update_query_dict({"ssl_disabled": "true"} if is_mysql and can_disable else {})
 
 
 def proxy(place: Place) -> closing[Proxy]:

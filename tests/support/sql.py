@@ -176,6 +176,11 @@ def changed(url: str, **parts: Any) -> str:
     return make_url(url).set(**parts).render_as_string(hide_password=False)
 
 
+def with_options(url: str, **options: str) -> str:
+    """Return a URL with further options."""
+    return make_url(url).update_query_dict(options).render_as_string(hide_password=False)
+
+
 def add_all(store: SQLStore, first: int) -> list[bool]:
     """Add plants in more threads than the store has connections; return which add succeeded."""
     adds = [partial(store.add, Plant(id, "Rose")) for id in range(first, first + 24)]

@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, Table, event, exc, func, text
@@ -46,8 +47,10 @@ _TRANSIENT = (
 )
 # A session keeps the permissions that it had when it began: on a table, and on its columns.
 _DENIED = {"1142", "1143"}
-# The number of characters that usual limits allow for certain.
-_MANY_CHARACTERS = 1_000_000
+# The number of characters for which the limit of a statement need not be known: no usual one is
+# below 64 KiB.
+_FEW_CHARACTERS = 15_000
+_LIMIT = "max_allowed_packet"
 _LONGER_LOCK_TIMEOUT = f"SET innodb_lock_wait_timeout={Limits.mysql_import_lock}"
 _BEGIN = ("SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "START TRANSACTION READ WRITE")
 # What a session needs, by one statement. An administrator may have set other values for all
@@ -138,13 +141,17 @@ class MySQL(Database):
     def descriptor(self, driver: Any) -> int:
         return int(driver._sock.fileno())  # noqa: SLF001  # PyMySQL has no public name for it.
 
+    def _insert_atomically(self, connection: Connection, plants: Sequence[Plant]) -> None:
+        _check_size(connection, self.table, plants)  # A group that is refused is split.
+        super()._insert_all(connection, plants)
+
     def _insert_all(self, connection: Connection, plants: Sequence[Plant]) -> None:
         if len(plants) == 1:
-            _check_size(connection, self.table, plants[0])
+            _check_size(connection, self.table, plants)
         super()._insert_all(connection, plants)
 
     def replace(self, connection: Connection, plant: Plant) -> bool:
-        _check_size(connection, self.table, plant)
+        _check_size(connection, self.table, [plant])
         # The driver of a site may make the server count only rows that it changes. But it calls
         # LAST_INSERT_ID for each row that it finds, and the response has the result.
         name = func.if_(func.last_insert_id(1), plant.name, None)
@@ -188,17 +195,30 @@ class MySQL(Database):
 
     def message(self, error: Exception) -> str:
         original: Any = getattr(error, "orig", error)
-        text = original.args[-1] if original.args else ""
-        # A missing file is only in the whole message.
-        return super().message(error) if isinstance(original, OSError) or not text else str(text)
+        if isinstance(original, OSError) and original.strerror:
+            return original.strerror  # The whole message may name a file of the URL.
+        return str((original.args or [""])[-1] or super().message(error))
 
 
-def _check_size(connection: Connection, table: Table, plant: Plant) -> None:
-    # The server may end the connection before the driver has sent such a plant.
-    if plant.characters > _MANY_CHARACTERS:
-        limit = connection.exec_driver_sql("SELECT @@max_allowed_packet").scalar_one()
-        if sum(len(str(value).encode()) for value in plant) >= limit:
+def _check_size(connection: Connection, table: Table, plants: Sequence[Plant]) -> None:
+    """Raise StoreMisconfigured if the server does not accept a statement with these plants.
+
+    The server may end the connection before the driver has sent such a statement.
+    """
+    characters = sum(plant.characters for plant in plants)
+    if characters > _FEW_CHARACTERS:
+        limit = _limit(connection)
+        if len(plants) > 1 and characters * 4 > limit:  # A character has up to four bytes.
+            raise misconfigured(table, f"these plants may exceed max_allowed_packet ({limit})")
+        if sum(len(str(value).encode()) for value in chain(*plants)) >= limit:
             raise misconfigured(table, f"a plant is larger than max_allowed_packet ({limit})")
+
+
+def _limit(connection: Connection) -> int:
+    """Return how many bytes a statement may have. This never changes in a session."""
+    if _LIMIT not in connection.info:
+        connection.info[_LIMIT] = connection.exec_driver_sql(f"SELECT @@{_LIMIT}").scalar_one()
+    return int(connection.info[_LIMIT])
 
 
 def _open(dialect: Any, record: object, arguments: object, options: dict[str, Any]) -> Any:

@@ -272,5 +272,7 @@ def test_mariadb_certificate_is_verified() -> None:
 def uses_tls(url: str) -> bool:
     """Return whether a store uses an encrypted connection."""
     with open_sql(url) as store:
-        status = "information_schema.session_status WHERE variable_name = 'Ssl_cipher'"
+        is_mariadb = "MariaDB" in ask(store, "SELECT @@version")
+        schema = "information_schema" if is_mariadb else "performance_schema"
+        status = f"{schema}.session_status WHERE variable_name = 'Ssl_cipher'"
         return bool(ask(store, f"SELECT variable_value FROM {status}"))

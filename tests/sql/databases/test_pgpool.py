@@ -11,7 +11,7 @@ from tests.support.sites import LILY, ROSE_PLANT
 from tests.support.sql import call_all, open_sql
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.database
+pytestmark = [pytest.mark.database, pytest.mark.postgresql]
 
 
 @pytest.fixture
