@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import count
-from threading import Event
 
 import pytest
-from sqlalchemy import Engine, event
+from sqlalchemy import Engine, event, text
 
 from plantstore import Plant, SQLStore, StoreUnavailable
 from plantstore.stores.deadline import Limits, deadline
@@ -23,12 +23,12 @@ from tests.support.proxy import Proxy
 from tests.support.serving import LIMIT, ROOT
 from tests.support.sites import ROSE_PLANT
 from tests.support.sql import (
+    SESSIONS,
     add_all,
     call_all,
     changed,
     execute,
     open_sql,
-    own_connections,
     own_engine,
     started,
     with_options,
@@ -75,14 +75,26 @@ def add(store: SQLStore, seconds: float = LIMIT) -> str:
 
 
 def test_one_caller_waits_for_a_silent_server(store: SQLStore, gate: Proxy) -> None:
-    """While a server is silent, one caller waits until its deadline, the others for two seconds."""
+    """While a server is silent, one caller waits until its deadline, the others for two seconds.
+
+    After the first response, all go on.
+    """
     gate.forwards.clear()
-    with started(*[lambda: add(store)] * 8) as adding:
+    seconds = []
+
+    def add_in_silence() -> None:
+        began = time.monotonic()
+        assert add(store)
+        seconds.append(time.monotonic() - began)
+
+    with started(*[add_in_silence] * 8) as adding:
         wait_until(lambda: sum(add.done() for add in adding) >= 7)
         assert sum(add.done() for add in adding) == 7
-    assert all(add.result() for add in adding)
+    assert [add.exception() for add in adding] == [None] * 8
+    assert 1.5 < seconds[0] <= seconds[6] < 3.5 < seconds[7]
     gate.forwards.set()
     wait_until(lambda: not add(store))
+    assert {add(store) for _ in range(20)} == {""}
 
 
 def test_most_jobs_are_refused_at_once(store: SQLStore, gate: Proxy) -> None:
@@ -101,51 +113,73 @@ def test_most_jobs_are_refused_at_once(store: SQLStore, gate: Proxy) -> None:
 def test_new_connection_ends_silence(store: SQLStore, gate: Proxy) -> None:
     """If another connection works, the first job that is let through succeeds, and then all do."""
     call_all(*[lambda: store.get(next(ids))] * 8)  # Opens more than one connection.
-    reading = own_connections(store)._reading  # noqa: SLF001
-    wait_until(lambda: not any(lane.is_connecting for lane in reading._lanes))  # noqa: SLF001
     gate.silence()
-    with started(*[lambda: store.get(1)] * 2):
-        wait_until(lambda: reading._is_silent)  # noqa: SLF001
+    with started(*[lambda: outcome(lambda: store.get(1))] * 8):
         wait_until(lambda: not outcome(lambda: store.get(-1)))
         assert {outcome(lambda: store.get(-1)) for _ in range(50)} == {""}
 
 
-def hold(store: SQLStore, go_on: Event, *, writes: bool = False) -> None:
-    """Execute an operation that lasts until an event."""
-    wait = lambda _: go_on.wait(LIMIT)  # noqa: E731
-    own_connections(store).call(wait, writes=writes)
+@contextmanager
+def locked(engine: Engine, number: int) -> Iterator[list[Plant]]:
+    """Provide plants whose adds wait: another client holds the locks on their ids."""
+    plants = [Plant(next(ids), "") for _ in range(number)]
+    with engine.connect() as other:
+        for plant in plants:
+            other.execute(text("INSERT INTO plants (id, name) VALUES (:id, '')"), {"id": plant.id})
+        yield plants
+        other.rollback()
 
 
-def test_operation_that_takes_longer_is_no_outage(store: SQLStore, limit: Limit) -> None:
+def test_operation_that_takes_longer_is_no_outage(
+    place: Place, store: SQLStore, engine: Engine, limit: Limit
+) -> None:
     """While the only operation takes more than two seconds, others succeed, also two at a time."""
-    go_on, lanes = Event(), own_connections(store)._reading  # noqa: SLF001
-    with started(lambda: hold(store, go_on)):
-        wait_until(lambda: lanes._is_silent and time.monotonic() > lanes._next_attempt)  # noqa: SLF001
+    limit(silence=0.5, attempt=0.3)
+    with (
+        locked(engine, 1) as (plant,),
+        open_sql(place.url) as used,
+        started(lambda: outcome(lambda: used.add(plant))) as (slow,),
+    ):
+        began = time.monotonic()
+        wait_until(lambda: time.monotonic() - began > 1.5)
         # On a busy machine, it may take some time to connect.
         limit(look=LIMIT / 2, attempt=LIMIT)
-        assert call_all(*[lambda: store.get(1)] * 4) == [None] * 4
-        go_on.set()
+        assert call_all(*[lambda: used.get(1)] * 4) == [None] * 4
+        assert call_all(*[lambda: used.add(Plant(next(ids), ""))] * 4) == [None] * 4
+        assert not slow.done()
 
 
-def test_lane_without_a_response_is_replaced(store: SQLStore, gate: Proxy) -> None:
+def test_lane_without_a_response_is_replaced(store: SQLStore, engine: Engine) -> None:
     """While all lanes wait for responses, others take their place, also without silence."""
-    go_on = Event()
-    with started(*[lambda: hold(store, go_on, writes=True)] * 4) as holding:
+    with (
+        locked(engine, 4) as plants,
+        started(*[partial(outcome, partial(store.add, plant)) for plant in plants]) as waiting,
+    ):
         wait_until(lambda: not add(store))
         assert [add(store) for _ in range(20)] == [""] * 20
-        assert not any(call.done() and not call.exception() for call in holding)
-        go_on.set()
+        assert not any(it.done() for it in waiting)
+
+
+def test_number_of_sessions_while_adds_wait(store: SQLStore, engine: Engine) -> None:
+    """However many adds a server makes wait, it has at most twelve sessions for them."""
+    query, numbers = text(SESSIONS[engine.dialect.name][0]), list[int]()
+    with locked(engine, 24) as plants, engine.connect() as other:
+        others = len(other.scalars(query).all()) - 1  # The store has one already.
+        for _ in range(2):
+            with started(*[partial(outcome, partial(store.add, it)) for it in plants]) as adding:
+                while not all(it.done() for it in adding):
+                    other.rollback()  # Otherwise, the server would repeat its first answer.
+                    numbers.append(len(other.scalars(query).all()) - others)
+                    time.sleep(0.1)
+    assert 4 <= max(numbers) <= 12
 
 
 def test_lost_connection_is_closed(store: SQLStore, gate: Proxy, limit: Limit) -> None:
     """A connection without a response is closed some time after others have had one."""
     limit(lost=3)
-    lost, lanes = {*gate.clients}, own_connections(store)._writing._lanes  # noqa: SLF001
+    lost = {*gate.clients}
     gate.silence()
-    with started(lambda: add(store)) as (first,):
-        wait_until(lambda: not all(lane.is_free for lane in lanes))
-        wait_until(lambda: not add(store))
-    assert first.result()
+    assert add(store)
     wait_until(lambda: add(store) == "" and not lost & gate.clients)
 
 
@@ -211,14 +245,12 @@ def test_close_while_an_operation_waits_for_a_silent_server(gate: Proxy) -> None
     """An operation in progress ends at its deadline, also if its store was closed meanwhile."""
     with open_sql(with_options(gate.url, connections="2")) as store:  # One of them writes.
         store.add(ROSE_PLANT)
-        lanes = own_connections(store)._writing._lanes  # noqa: SLF001
+        clients = {*gate.clients}
         gate.silence()
         with started(lambda: add(store, 1)) as (adding,):
-            wait_until(lambda: not all(lane.is_free for lane in lanes))
-            ending = [*lanes]
             store.close()
-        assert adding.result()
-        wait_until(lambda: not any(lane.is_alive() for lane in ending), 5)
+            assert adding.result()
+        wait_until(lambda: not clients & gate.clients, 5)
 
 
 def test_all_lanes_wait_in_vain(gate: Proxy, limit: Limit) -> None:
@@ -230,8 +262,7 @@ def test_all_lanes_wait_in_vain(gate: Proxy, limit: Limit) -> None:
         engine = own_engine(store)
         event.listen(engine, "connect", hang)
         gate.silence()
-        lanes = own_connections(store)._writing  # noqa: SLF001
-        wait_until(lambda: bool(add(store, 0.1)) and len(lanes._lanes) == lanes._most)  # noqa: SLF001
+        wait_until(lambda: bool(add(store, 0.1)) and len(gate.clients) == 12)
         event.remove(engine, "connect", hang)
         wait_until(lambda: not add(store, 0.2))
         gate.forwards.set()
@@ -325,17 +356,15 @@ def closed(store: SQLStore, gate: Proxy) -> SQLStore:
     return store
 
 
-def test_late_connections_are_used(
-    closed: SQLStore, gate: Proxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_late_connections_are_used(closed: SQLStore, gate: Proxy) -> None:
     """Connections that open late are used later; at most 16 wait while a server is silent."""
     before, others = gate.accepted, {*threading.enumerate()}
-    with monkeypatch.context() as patched:
-        patched.setattr(closed._executor, "timeout", 0.3)  # noqa: SLF001
-        for attempt in range(3):
-            assert not any(add_all(closed, 100 * attempt))
-        new = {*threading.enumerate()} - others
-        assert 1 <= [thread.name for thread in new].count("plantstore store") <= 16
+    for _ in range(3):
+        with started(*[partial(add, closed, 0.3)] * 24) as adding:
+            pass
+        assert all(it.result() for it in adding)
+    new = {*threading.enumerate()} - others
+    assert 1 <= [thread.name for thread in new].count("plantstore store") <= 16
     gate.forwards.set()
     wait_until(lambda: not outcome(lambda: closed.get(-1)))
     assert 1 <= gate.accepted - before <= 16
@@ -381,9 +410,7 @@ with proxy(Place(url)) as gate:
         store.add_all([])
         store.close()
     gate.forwards.clear()
-    store._executor.timeout = 0.3
-    assert not any(add_all(store, 100))
-    store._executor.timeout = 30
+    assert not any(add_all(store, 100, 0.3))
     if moment == "open":
         gate.forwards.set()
         store.get(0)

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Engine, Text, create_engine, event, exc, make
 from plantstore import Plant, SQLStore, StoreUnavailable, open_store
 from plantstore.sql._lanes import OwnConnections
 from plantstore.sql._tables import make_columns
+from plantstore.stores.deadline import deadline
 from tests.support.databases import Place
 from tests.support.serving import LIMIT, Gunicorn, post
 from tests.support.sites import LILY
@@ -45,6 +46,12 @@ def own_engine(store: SQLStore) -> Engine:
     """Return the engine of a store that was opened by URL. Its first connection replaces it."""
     database = store._database  # noqa: SLF001
     return database.connected or database.engine
+
+
+def listen(store: SQLStore, name: str, listener: Callable[..., Any]) -> None:
+    """Listen to an event of the store's engine, also on the connections that it opens later."""
+    first = store._database.engine  # noqa: SLF001  # It opens the connections of all others.
+    event.listen(first if name == "do_connect" else own_engine(store), name, listener)
 
 
 def call_in_one_group(store: SQLStore, *calls: Callable[[], object]) -> list[BaseException | None]:
@@ -181,10 +188,17 @@ def with_options(url: str, **options: str) -> str:
     return make_url(url).update_query_dict(options).render_as_string(hide_password=False)
 
 
-def add_all(store: SQLStore, first: int) -> list[bool]:
-    """Add plants in more threads than the store has connections; return which add succeeded."""
-    adds = [partial(store.add, Plant(id, "Rose")) for id in range(first, first + 24)]
-    errors = call_all(*adds)
+def add_all(store: SQLStore, first: int, seconds: float = LIMIT) -> list[bool]:
+    """Add plants in more threads than the store has connections; return which add succeeded.
+
+    :param seconds: the deadline of each add, if it is earlier than that of the store.
+    """
+
+    def add(id: int) -> None:
+        with deadline(seconds):
+            store.add(Plant(id, "Rose"))
+
+    errors = call_all(*[partial(add, id) for id in range(first, first + 24)])
     assert {type(error) for error in errors} <= {type(None), StoreUnavailable}
     return [error is None for error in errors]
 

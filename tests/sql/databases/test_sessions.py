@@ -227,4 +227,5 @@ def test_pgbouncer_that_has_no_server(place: Place) -> None:
             for reason in ("", "server login has been failing"):  # At first, PgBouncer waits.
                 with pytest.raises(StoreUnavailable) as refused:
                     store.add(LILY)
+                assert type(refused.value) is StoreUnavailable
                 assert reason in str(refused.value)
