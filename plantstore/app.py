@@ -14,6 +14,7 @@ from werkzeug.routing import Map
 from .auth import VerifyToken
 from .blueprint import OPERATIONS, TWO_SLASHES, create_blueprint
 from .errors import ERRORS, ERRORS_PAGE, ErrorResponse, service_failed
+from .log import SERVED
 from .observability.health import create_health_blueprint
 from .openapi.blueprint import create_docs_blueprint, has_page
 from .settings import (
@@ -38,7 +39,8 @@ def create_app(
     """Return the standalone service: a Flask application with ``/plants`` at its root.
 
     Its ``config`` has the value of each setting that it uses, but no token, and the URL of the
-    store without password and options.
+    store without password and options. The logger ``plantstore.served`` says what is served, at
+    level INFO.
 
     :param config: values for ``app.config``. They override the environment.
     :param store: the store that keeps the plants. By default the store of the settings.
@@ -82,11 +84,20 @@ def _make_app(config: Mapping[str, Any], store: Store, verify_token: VerifyToken
         )
     )
     app.register_blueprint(create_docs_blueprint())
+    _report(app, store)
     _handle_routing_errors(app, config[SERVED_OPERATIONS.name])
     if proxies := config[PROXIES.name]:
         # Only the address of a client, for the log: a URL has neither a scheme nor a host.
         app.wsgi_app = ProxyFix(app.wsgi_app, x_for=proxies, x_proto=0, x_host=0)  # type: ignore[method-assign]
     return app
+
+
+def _report(app: Flask, store: Store) -> None:
+    """Write to the log what is served: plants in memory by accident would go unnoticed."""
+    SERVED.info("Store: %s", app.config.get(STORE.name, type(store).__name__))
+    SERVED.info("Operations: %s", ", ".join(app.config[SERVED_OPERATIONS.name]))
+    page = "/docs" if has_page() else "none; pip install 'plantstore[docs]' adds /docs"
+    SERVED.info("Page to try requests: %s", page)
 
 
 class _Service(Flask):

@@ -18,6 +18,8 @@ ADDED: logging.Logger = logging.getLogger("plantstore.added")
 CHANGED: logging.Logger = logging.getLogger("plantstore.changed")
 #: The logger of removed plants.
 REMOVED: logging.Logger = logging.getLogger("plantstore.removed")
+#: The logger of what a new service has.
+SERVED: logging.Logger = logging.getLogger("plantstore.served")
 
 
 def log(

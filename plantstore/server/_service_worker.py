@@ -4,6 +4,7 @@ from typing import Any
 
 from ..body import DEFAULT_MAX_BODY
 from ..errors import refuse_without_request
+from ..log import SERVED
 from ..settings import MAX_BODY
 from ..stores.deadline import set_waited
 from .worker import Worker
@@ -30,3 +31,4 @@ class ServiceWorker(Worker):
         store = getattr(self.wsgi, "extensions", {}).get("plantstore")
         self.max_body = config.get(MAX_BODY.name, DEFAULT_MAX_BODY)
         self.may_wait = store is None or not store.one_process
+        SERVED.info("Threads of each worker: %d", self.cfg.threads if self.may_wait else 1)

@@ -1,5 +1,6 @@
 """The configuration of gunicorn, for `plantstore serve` and for `gunicorn -c python:...`."""
 
+import logging
 import os
 import re
 from contextlib import suppress
@@ -8,9 +9,9 @@ from threading import Thread
 from typing import Any
 
 from .. import __version__
-from ..settings import SERVED_OPERATIONS, STORE, Settings, SettingsError
+from ..log import SERVED
+from ..settings import Settings, SettingsError
 from ..stores.base import Store
-from ..stores.urls import public_url
 from ..text import one_line
 from ..tokens.file import TokenFile
 from . import worker
@@ -51,7 +52,7 @@ def on_starting(server: Any) -> None:
 
 
 def when_ready(server: Any) -> None:
-    """Report what is served, and warn if a protection is missing."""
+    """Report how requests are served, and warn if a protection is missing."""
     _report(server)
     if not checks_reloads(server):
         name = f"{__name__}.on_starting"
@@ -64,22 +65,25 @@ def when_ready(server: Any) -> None:
 
 
 def _report(server: Any) -> None:
-    """Report what is served, at the start and after a reload."""
+    """Report how requests are served, at the start and after a reload. create_app reports what."""
     server.log.info("plantstore %s", __version__)
     settings = _settings(server)
     if settings is not None:
-        server.log.info("Store: %s", public_url(settings[STORE]))
         server.log.info("Tokens: %s", settings.describe_tokens())
-        operations = settings[SERVED_OPERATIONS]
-        server.log.info("Operations: %s", ", ".join(operations))
     server.log.info("Workers: %d", server.num_workers)
-    threads = 1 if _one_process(server) else server.cfg.threads  # With memory, nothing can wait.
-    server.log.info("Threads of each worker: %d", threads)
+    if not server.cfg.accesslog:
+        server.log.info("Requests: only those that are refused; --access-logfile - shows all")
 
 
 def _report_reload(server: Any) -> None:
     with suppress(SettingsError):  # A file has changed since the reload. The workers report it.
         _report(server)
+
+
+def post_fork(server: Any, worker: Any) -> None:
+    """Let one of the workers that start together report what it serves."""
+    if worker.age != getattr(server, "first_age", 1):
+        SERVED.setLevel(logging.WARNING)
 
 
 def post_worker_init(worker: Any) -> None:
@@ -130,6 +134,7 @@ def _check(server: Any) -> None:
     :raises RuntimeError: if one is wrong, or if the store allows only one worker.
     """
     check_options(server)
+    server.first_age = server.worker_age + 1  # That of the first worker that starts after this.
     settings = _settings(server)
     if settings is None:
         return

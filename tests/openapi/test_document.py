@@ -310,10 +310,15 @@ def test_other_paths_below_the_page(app: Flask) -> None:
         check_error(app.test_client().get(f"/docs{path}"), 40401)
 
 
-def test_page_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_without_its_package(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """Without flask-swagger-ui, the service and a site say what to install for the page."""
+    caplog.set_level("INFO", "plantstore.served")
     monkeypatch.setattr("plantstore.openapi.blueprint.find_spec", lambda _: None)
     client = create_app({"PLANTSTORE_TOKENS": TOKEN}).test_client()
+    page = "Page to try requests: none; pip install 'plantstore[docs]' adds /docs"
+    assert caplog.messages == ["Store: memory://", "Operations: create", page]
     for service, path in ((client, "/docs"), (documented_site().test_client(), "/garden/docs")):
         assert "pip install 'plantstore[docs]'" in check_error(service.get(path), 40401)
         check_error(service.get(f"{path}/swagger-ui.css"), 40401)

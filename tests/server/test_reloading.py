@@ -42,7 +42,7 @@ def test_broken_file_of_tokens(tmp_path: Path) -> None:
         assert "PLANTSTORE_TOKENS_FILE: line 2 is neither" in server.log
         write(tmp_path / "tokens", "two\n")
         reload(server, "Workers: 2")
-        assert server.log.count("Operations: create") == 2
+        wait_until(lambda: server.log.count("Operations: create") == 2)
         wait_until(lambda: not old & workers(server))
         assert (status(server, "one"), status(server, "two")) == (401, 200)
         assert "Traceback" not in server.log

@@ -36,6 +36,8 @@ def test_serve_from_any_folder(tmp_path: Path) -> None:
             "Store: sqlite:///plants.db",
             "Tokens: 1 from PLANTSTORE_TOKENS, 2 from PLANTSTORE_TOKENS_FILE",
             "Operations: create",
+            "Page to try requests: /docs",
+            "Requests: only those that are refused; --access-logfile - shows all",
             "Workers: 2",
             "Threads of each worker: 3",
             "The store can be used.",
@@ -44,6 +46,45 @@ def test_serve_from_any_folder(tmp_path: Path) -> None:
         wait_until(lambda: server.log.count("Booting worker") == 2)
         assert server.log.count("The store can be used.") == 1
         assert "was added" not in server.log  # A line for each plant would be slow.
+        server.signal(signal.SIGTERM)
+        server.wait_for("Shutting down: Master")
+        assert server.log.count("Store: ") == 1  # Only one of the two workers reports it.
+
+
+CONFIG = "python:plantstore.server.config"
+# Applications in a module of one's own, and what the log says of each.
+APPS: dict[str, tuple[str, str, str, int]] = {
+    "memory": ("create_app(verify_token=str.upper)", "Store: memory://", "create", 1),
+    "arguments": (
+        "create_app({'PLANTSTORE_OPERATIONS': 'read,create'}, store=Own(), verify_token=str.upper)",
+        "Store: Own",
+        "read, create",
+        1,
+    ),
+    "middleware": (
+        "ProxyFix(create_app({'PLANTSTORE_STORE': 'sqlite:///x.db'}, verify_token=str.upper))",
+        "Store: sqlite:///x.db",
+        "create",
+        8,
+    ),
+}
+
+
+@pytest.mark.server
+@pytest.mark.parametrize(("code", "store", "operations", "threads"), APPS.values(), ids=APPS)
+def test_report_of_another_application(
+    tmp_path: Path, code: str, store: str, operations: str, threads: int
+) -> None:
+    """An application of an operator's own module says in the log what it serves, too, once."""
+    imports = "from plantstore import *\nfrom werkzeug.middleware.proxy_fix import ProxyFix\n"
+    own = "class Own(MemoryStore): pass\n"
+    (tmp_path / "own.py").write_text(f"{imports}{own}app = {code}")
+    with Gunicorn("--chdir", str(tmp_path), "-c", CONFIG, "own:app") as server:
+        for line in (store, f"Operations: {operations}", f"Threads of each worker: {threads}"):
+            server.wait_for(re.escape(f"[INFO] {line}\n"))
+        server.signal(signal.SIGHUP)
+        server.wait_for(f"(?s)({re.escape(store)}\n.*){{2}}")
+        assert "Tokens: " not in server.log
 
 
 @pytest.mark.server
@@ -57,7 +98,8 @@ def test_options_of_gunicorn(tmp_path: Path) -> None:
     with serve("--", *options, f"--env=PLANTSTORE_TOKENS={TOKEN}", folder=tmp_path) as server:
         assert server.request(post(new_rose())).status == 200
         server.wait_for('"POST /plants HTTP/1.1" 200')
-        assert "Threads of each worker: 1" in server.log
+        server.wait_for("Threads of each worker: 1")
+        assert "Requests: only" not in server.log
         assert "plantstore.server._service_worker.ServiceWorker" in server.log
         assert TOKEN not in server.log
 
@@ -96,7 +138,7 @@ WRONG_OPTIONS = [
     ("-- -k missing", "Error: class uri 'missing' invalid or not found"),
 ]
 NO_TOKEN = "no token is configured: set PLANTSTORE_TOKENS"
-OURS, OTHER = "gunicorn -c python:plantstore.server.config", "gunicorn plantstore.wsgi:app"
+OURS, OTHER = f"gunicorn -c {CONFIG}", "gunicorn plantstore.wsgi:app"
 # Commands after a variable that is wrong, and what the message says.
 WRONG_SETTINGS = [
     ("PLANTSTORE_TOKENS= plantstore serve", NO_TOKEN),
