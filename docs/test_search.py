@@ -18,6 +18,7 @@ globalThis.window = globalThis;
 globalThis.document = { getElementById: () => ({ children: [] }) };
 globalThis.SPHINX_HIGHLIGHT_ENABLED = false;
 globalThis._ready = () => undefined;
+globalThis._ = (text) => text;
 """
 FIND = """
 const found = (query) => Search._performSearch(...Search._parseQuery(query)).reverse();
@@ -25,7 +26,31 @@ const pages = (query) => found(query).map(([page]) => page);
 """
 # Words that readers search for, by the page that answers them.
 WORDS = {
-    "docs/http-reference": "pagination, filter, idempotent, Idempotency-Key, webhook, CORS",
+    "docs/http-reference": "pagination, how to paginate, cursor, filter, search by tag,"
+    " find by name, idempotent, Idempotency-Key, bulk insert, parallel, upsert, partial update,"
+    " ETag, UUID",
+    "docs/errors": "retry after timeout, exponential backoff, exactly once, payload too large, 409",
+    "docs/deploy": "rolling upgrade, rollback, Docker Compose, Kubernetes, zero downtime, HTTPS,"
+    " SSL, reverse proxy, Let's Encrypt",
+    "docs/settings": "environment variable, configuration",
+    "docs/tokens": "leaked token, stolen token, revoke a token, rotate token, API key, basic auth",
+    "docs/durability": "Postgres, data loss, disk full, MongoDB, connection string",
+    "docs/backup": "pg_dump, point in time recovery, disaster recovery",
+    "docs/operating": "OpenTelemetry, Sentry, healthcheck, liveness, Kubernetes probe, Prometheus,"
+    " expose /docs, certificate expired, log level, JSON logs, Swagger UI, audit log, X-Request-ID",
+    "docs/troubleshooting": "502, connection refused, does not start",
+    "docs/many-machines": "high availability, load balancer, failover, scale, too many connections",
+    "docs/command-line": "CSV import, Excel, bulk load",
+    "docs/servers": "uWSGI, Waitress, WSGI server",
+    "docs/embedding": "existing application, uv, Poetry",
+    "docs/recipes-database": "Alembic, database is locked, connection pool",
+    "docs/recipes-clients": "CORS, rate limit, throttling, OAuth, JWT, single sign on, CSRF",
+    "docs/recipes-pages": "webhook, events, notification, HTML form",
+    "docs/recipes-rare": "trailing slash, multi tenant, subdomain",
+    "docs/testing": "pytest-flask, unit tests",
+    "docs/stores": "plugin, custom store, Redis store",
+    "benchmarks/README": "performance, requests per second, memory usage",
+    "SECURITY": "denial of service, slowloris, vulnerability",
 }
 pytestmark = pytest.mark.skipif(not INDEX.exists(), reason="tox -e docs")
 
