@@ -55,17 +55,17 @@ def create_app(
     config = config or {}
     settings = Settings({**os.environ, **config})
     settings.check_names()
-    unused: list[Setting[Any]] = []
+    replaced: list[Setting[Any]] = []  # By arguments.
     if verify_token is None:
         verify_token = settings.verify_token()
     else:
-        unused.append(TOKENS_FILE)
+        replaced.append(TOKENS_FILE)
     if store is None:
         store = settings.open_store()
     else:
-        unused.append(STORE)
+        replaced.append(STORE)
     others = {name: config[name] for name in config if not name.startswith("PLANTSTORE_")}
-    return _make_app({**others, **settings.public(without=unused)}, store, verify_token)
+    return _make_app({**others, **settings.public(without=replaced)}, store, verify_token)
 
 
 def _make_app(config: Mapping[str, Any], store: Store, verify_token: VerifyToken) -> Flask:
@@ -118,10 +118,13 @@ def _add_metrics(app: Flask, store: Store, verify_token: VerifyToken) -> None:
     app.register_blueprint(create_metrics_blueprint(metrics, verify_token))
 
 
-def _handle_routing_errors(app: Flask, operations: Collection[str]) -> None:
-    """Respond with an Error where no blueprint does."""
-    served = [OPERATIONS[name] for name in operations]
-    requests = ", ".join(f"{operation.method} {operation.path}" for operation in served)
+def _handle_routing_errors(app: Flask, served: Collection[str]) -> None:
+    """Respond with an Error where no blueprint does.
+
+    :param served: the names of the operations that are served.
+    """
+    operations = [OPERATIONS[name] for name in served]
+    requests = ", ".join(f"{operation.method} {operation.path}" for operation in operations)
     page = "the page /docs" if has_page() else "/openapi.json"
     see = f" See {ERRORS_PAGE}#error-40401" if ERRORS_PAGE else ""
     not_found = f"{ERRORS[40401][0]} The service has {requests}, and {page}.{see}"

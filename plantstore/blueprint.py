@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection
 from types import MethodType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from flask import Blueprint, Response, current_app, g, request
 
@@ -12,6 +12,9 @@ from .errors import ERRORS, Refused, handle_errors
 from .responses import id_header, request_id
 from .stores.base import Store
 from .views import Views
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIEnvironment
 
 
 class Operation(NamedTuple):
@@ -27,7 +30,8 @@ class Operation(NamedTuple):
         return self.rule.replace("<plantstore_id>", "{id}")
 
 
-#: The operations by name. The name is also the endpoint. The parameter of a rule is not named
+#: All operations that there are, by name. A service serves some of them, of which a token allows
+#: all or some. The name is also the endpoint. The parameter of a rule is not named
 #: ``id``, because the URL prefix of a site may have a parameter of that name.
 OPERATIONS: dict[str, Operation] = {
     "create": Operation("POST", "/plants", Views.create),
@@ -37,7 +41,7 @@ OPERATIONS: dict[str, Operation] = {
     "delete": Operation("DELETE", "/plants/<plantstore_id>", Views.delete),
 }
 
-#: The rights that a token can have. Each is the name of an endpoint.
+#: What a token can allow: operations, and ``metrics``. Each is the name of an endpoint.
 RIGHTS: tuple[str, ...] = (*OPERATIONS, "metrics")
 #: The message for a path that begins with two slashes.
 TWO_SLASHES = f"{ERRORS[40401][0]} It begins with two slashes."
@@ -48,9 +52,8 @@ def check_operations(names: Collection[str]) -> list[str]:
 
     :raises ValueError: if there is no name, or an unknown one. The message does not show it.
     """
-    known = [*OPERATIONS]
-    if not names or any(name not in known for name in names):
-        raise ValueError(f"must have one or more of {', '.join(known)}, and nothing else")
+    if not names or any(name not in [*OPERATIONS] for name in names):
+        raise ValueError(f"must have one or more of {', '.join(OPERATIONS)}, and nothing else")
     return [*dict.fromkeys(names)]
 
 
@@ -86,9 +89,9 @@ class OperationsBlueprint(Blueprint):
         self._verify_token = verify_token
         self._store = store
         handle_errors(self)
-        self.before_request(self._begin)
+        self.before_request(self._check_request)
 
-    def _begin(self) -> Response | None:
+    def _check_request(self) -> Response | None:
         """Check the credentials before anything else is read (interface section 5)."""
         environ = request.environ
         request_id(environ)
@@ -102,23 +105,28 @@ class OperationsBlueprint(Blueprint):
             response.headers.extend(id_header(environ))
             return response
         if self._verify_token is not None:
-            client = authenticate(environ.get("HTTP_AUTHORIZATION"), self._verify_token)
-            name = client.name if isinstance(client, Client) else client
-            environ["plantstore.client"] = g.plantstore_client = name  # For the access log.
-            if isinstance(client, Client) and client.operations is not None:
-                _check_right(client.operations)
+            _identify(environ, self._verify_token)
         if self._store is not None and self._store.one_process and environ["wsgi.multiprocess"]:
             raise Refused(50302)
         return None
 
 
-def _check_right(operations: Collection[str]) -> None:
-    """Refuse an operation that is not among those to which a token has the right.
+def _identify(environ: "WSGIEnvironment", verify_token: VerifyToken) -> None:
+    """Find out which client has sent the request, and whether its token allows the operation."""
+    client = authenticate(environ.get("HTTP_AUTHORIZATION"), verify_token)
+    name = client.name if isinstance(client, Client) else client
+    environ["plantstore.client"] = g.plantstore_client = name  # For the access log.
+    if isinstance(client, Client) and client.operations is not None:
+        _check_right(client.operations)
+
+
+def _check_right(allowed: Collection[str]) -> None:
+    """Refuse an operation that is not among those that a token allows.
 
     A view that a site has added to the blueprint needs no right.
     """
     operation = str(request.endpoint).rpartition(".")[2]
-    if operation in RIGHTS and operation not in operations:
+    if operation in RIGHTS and operation not in allowed:
         raise Refused(40301, f"This token does not have the right to {operation}.")
 
 

@@ -58,7 +58,7 @@ def _read(request: Request, declared: int | None, limit: int) -> bytes:
     if declared is not None and declared > limit:
         raise _too_large(limit)
     try:
-        body = _read_some(request, declared, limit)
+        body = _read_to_limit(request, declared, limit)
     except Exception as error:  # Each server raises another one for a malformed chunk.
         raise Refused(40002) from error
     if len(body) > limit:
@@ -72,17 +72,17 @@ def _too_large(limit: int) -> Refused:
     return Refused(41301, f"{ERRORS[41301][0]} Send at most {limit} bytes.")
 
 
-def _read_some(request: Request, declared: int | None, limit: int) -> bytes:
+def _read_to_limit(request: Request, declared: int | None, limit: int) -> bytes:
     """Return the body. If it is too large, return a part that is longer than the limit."""
     environ = request.environ
-    opened = "stream" in vars(request)  # werkzeug keeps it there once the site uses it.
+    is_open = "stream" in vars(request)  # werkzeug keeps it there once the site uses it.
     # Reading beyond the end of the body could block forever, unless the server marks the end.
-    if not environ.get("wsgi.input_terminated") and (opened or not declared):
+    if not environ.get("wsgi.input_terminated") and (is_open or not declared):
         return request.get_data() if declared else b""
     pieces, size = bytearray(), limit + 1 if declared is None else declared
     while len(pieces) < size and (more := environ["wsgi.input"].read(size - len(pieces))):
         pieces += more  # A bytearray grows in place: thousands of small pieces stay cheap.
-    if opened:
+    if is_open:
         request.stream = BytesIO()  # get_data then returns only what it has cached for the site.
         return request.get_data(cache=False) + pieces
     return bytes(pieces)

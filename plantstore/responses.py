@@ -39,14 +39,14 @@ def request_id(environ: "WSGIEnvironment") -> str:
     if _ID not in environ:
         given = environ.get("HTTP_X_REQUEST_ID")
         is_accepted = given is not None and _ACCEPTED.fullmatch(given) is not None
-        new = given if is_accepted else f"{_process(getpid())}-{next(_numbers)}"
+        new = given if is_accepted else f"{_process_name(getpid())}-{next(_numbers)}"
         environ[_ID] = environ[_OWN_ID] = new
     id: str = environ[_ID]
     return id
 
 
 @cache
-def _process(pid: int) -> str:
+def _process_name(pid: int) -> str:
     """Return a random name of this process. A process that it forks has another one."""
     return secrets.token_hex(8)
 

@@ -19,12 +19,12 @@ else:
     _Field = fields.Field  # In marshmallow 3, it has no parameter.
 
 # The longest message to a client, in characters.
-_LONGEST = 500
+_LONGEST_MESSAGE = 500
 # An integer in its canonical decimal form. 19 digits are enough for int64. Python would refuse to
 # convert thousands of them.
 _CANONICAL = re.compile("0|-?[1-9][0-9]{0,18}")
 # The integers that a 64-bit float never rounds.
-_EXACT = range(-(2**53), 2**53 + 1)
+_NEVER_ROUNDED = range(-(2**53), 2**53 + 1)
 # What a client has sent instead of the right type. A bool is not a number in JSON.
 _KINDS: dict[type, str] = {
     bool: "a boolean",
@@ -78,7 +78,7 @@ class Int64(PlantField, fields.Integer):
             raise self.make_error("range")
         if isnan(value) or value != int(value):
             raise self.make_error("invalid", kind="a fraction")
-        if int(value) not in _EXACT:
+        if int(value) not in _NEVER_ROUNDED:
             raise self.make_error("range")
         return int(value)
 
@@ -208,7 +208,7 @@ def describe_faults(error: ValidationError) -> str:
 
     It is one line of at most 500 characters.
     """
-    return one_line(_describe("", {**error.messages_dict}), _LONGEST)
+    return one_line(_describe("", {**error.messages_dict}), _LONGEST_MESSAGE)
 
 
 def _describe(field: str, messages: Any) -> str:
@@ -220,7 +220,7 @@ def _describe(field: str, messages: Any) -> str:
     return f"{field}: {' '.join(map(str, texts))}"
 
 
-#: Loads the body of a create.
+#: Loads the body of a create, and dumps the plants of a list.
 new_plant_schema: NewPlantSchema = NewPlantSchema()
 #: Loads the parameters of a list.
 page_schema: PageSchema = PageSchema()

@@ -64,6 +64,7 @@ STORE = Setting(
 MAX_BODY = Setting(
     "PLANTSTORE_MAX_BODY", "the largest request body, in bytes", str(DEFAULT_MAX_BODY), at_least(1)
 )
+# Among the operations that are known. What a token allows is in the file of tokens.
 SERVED_OPERATIONS = Setting(
     "PLANTSTORE_OPERATIONS",
     f"the served operations, with commas or spaces: {', '.join(map('`{}`'.format, OPERATIONS))}",
@@ -163,8 +164,8 @@ class Settings:
 
     def open_store(self) -> Store:
         """Open the store; raise :exc:`SettingsError` if its URL is wrong or it lacks a method."""
-        operations = words(self._source[SERVED_OPERATIONS.name])  # That setting has its own check.
+        served = words(self._source[SERVED_OPERATIONS.name])  # That setting has its own check.
         try:
-            return check_store(open_store(self[STORE]), operations)
+            return check_store(open_store(self[STORE]), served)
         except ValueError as error:
             raise SettingsError(f"{STORE.name}: {error}") from None

@@ -24,8 +24,8 @@ from .signals import announce_added, announce_changed, announce_removed
 from .stores.base import INT64, Plant, Store
 from .stores.deadline import Limits, deadline
 
-# The number of characters at which a page ends before its limit, so that it fits into memory.
-_FULL = 4_000_000
+# The number of characters after which a page ends before its limit, so that it fits into memory.
+_PAGE_CHARACTERS = 4_000_000
 
 
 class _Page(NamedTuple):
@@ -58,7 +58,7 @@ class Views:
 
     def read(self, plantstore_id: str, **_: Any) -> Response:
         """Return the plant with an id."""
-        plant = self._store.get(_id(plantstore_id))
+        plant = self._store.get(_parse_id(plantstore_id))
         if plant is None:
             raise Refused(40402)
         return JSONResponse(plant_schema.dump(plant._asdict()))
@@ -69,23 +69,23 @@ class Views:
         with deadline(Limits.operation):
             plants, has_next = _take(self._store.iterate(page.after), page.limit)
         links = [_next_link(page.limit, plants[-1].id)] if has_next else []
-        new_plants = [plant._asdict() for plant in plants]
-        return JSONResponse(new_plant_schema.dump(new_plants, many=True), headers=links)
+        listed = [plant._asdict() for plant in plants]
+        return JSONResponse(new_plant_schema.dump(listed, many=True), headers=links)
 
     def update(self, plantstore_id: str, **_: Any) -> Response:
         """Replace the plant with an id. Without a tag in the body, it has none afterwards."""
-        new_plant = _load(plant_schema, read_body(self._max_body)) | {"id": _id(plantstore_id)}
-        plant = Plant._make(map(new_plant.get, Plant._fields))
+        members = _load(plant_schema, read_body(self._max_body)) | {"id": _parse_id(plantstore_id)}
+        plant = Plant._make(map(members.get, Plant._fields))
         try:
             self._store.replace(plant)
         except KeyError:
             raise Refused(40402) from None
         announce_changed(plant)
-        return JSONResponse(plant_schema.dump(new_plant))
+        return JSONResponse(plant_schema.dump(members))
 
     def delete(self, plantstore_id: str, **_: Any) -> Response:
         """Remove the plant with an id from the store."""
-        id = _id(plantstore_id)
+        id = _parse_id(plantstore_id)
         try:
             self._store.remove(id)
         except KeyError:
@@ -95,17 +95,18 @@ class Views:
 
 
 def _load(schema: PlantSchema, body: bytes) -> dict[str, Any]:
+    """Return the members of a plant that a body has, or refuse it by 40002 or 40003."""
     try:
-        new_plant: dict[str, Any] = schema.loads(body)
+        members: dict[str, Any] = schema.loads(body)
     except ValidationError as error:
         raise Refused(40003, describe_faults(error)) from None
     except JSONDecodeError as error:
         message = describe_json_error(error)
         raise Refused(40002, message, reason="The body is not JSON.") from None
-    return new_plant
+    return members
 
 
-def _id(text: str) -> int:
+def _parse_id(text: str) -> int:
     """Return the id in a path. Any other form than the canonical one is that of no plant."""
     id = parse_integer(text)
     if id is None or id not in INT64:
@@ -132,7 +133,7 @@ def _take(plants: Iterator[Plant], limit: int) -> tuple[list[Plant], bool]:
     taken: list[Plant] = []
     characters = 0
     for plant in plants:
-        if len(taken) == limit or characters > _FULL:
+        if len(taken) == limit or characters > _PAGE_CHARACTERS:
             return taken, True
         taken.append(plant)
         characters += plant.characters

@@ -18,21 +18,21 @@ _INTERFACE = {
 }
 
 
-def make_document(operations: Collection[str] = ("create",)) -> dict[str, Any]:
-    """Return the OpenAPI document that describes operations, and nothing else.
+def make_document(served: Collection[str] = ("create",)) -> dict[str, Any]:
+    """Return the OpenAPI document that describes the operations that are served, and nothing else.
 
     With ``create`` alone, it is that of interface 1.0.0. Its version is 1.1.0 otherwise.
 
-    :param operations: the names of the operations. By default, there is only ``create``.
+    :param served: the names of the operations. By default, there is only ``create``.
     """
     document: dict[str, Any] = json.loads((files(__package__) / "openapi.json").read_text("utf-8"))
     paths = document["paths"]
     links = paths["/plants"]["post"]["responses"]["200"]["links"]
-    for name in OPERATIONS.keys() - {*operations}:
+    for name in OPERATIONS.keys() - {*served}:
         del paths[OPERATIONS[name].path][OPERATIONS[name].method.lower()]
         links.pop(name, None)
     _remove_unused(document["components"], document)
-    if {*operations} == {"create"}:
+    if {*served} == {"create"}:
         document["info"] |= _INTERFACE
     if ERRORS_PAGE:
         document["externalDocs"] = {"description": "Errors and retries", "url": ERRORS_PAGE}

@@ -11,7 +11,7 @@ from .. import __version__
 Check = Callable[[Any], None]
 
 
-def check_reloads(server: Any, check: Check, report: Callable[[Any], None]) -> None:
+def guard_reloads(server: Any, check: Check, report: Callable[[Any], None]) -> None:
     """Let the main process of gunicorn refuse a reload with a wrong setting.
 
     :param server: the main process.
@@ -21,8 +21,8 @@ def check_reloads(server: Any, check: Check, report: Callable[[Any], None]) -> N
     server.handle_hup = partial(_handle_hup, server, server.handle_hup, check, report)
 
 
-def checks_reloads(server: Any) -> bool:
-    """Return whether :func:`check_reloads` was called.
+def has_guard(server: Any) -> bool:
+    """Return whether :func:`guard_reloads` was called.
 
     :param server: the main process.
     """

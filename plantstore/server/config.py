@@ -18,7 +18,7 @@ from . import worker
 from ._logger import Logger
 from ._metrics_files import create_folder
 from ._options import check_options
-from ._reloading import check_reloads, checks_reloads
+from ._reloading import guard_reloads, has_guard
 from ._stopping import limit_stops
 
 wsgi_app = "plantstore.wsgi:app"
@@ -47,14 +47,14 @@ def on_starting(server: Any) -> None:
     """Refuse to start, in one line, if a setting is wrong or the store allows only one worker."""
     _check(server)
     TokenFile.was_checked = True
-    check_reloads(server, _check, _report_reload)
+    guard_reloads(server, _check, _report_reload)
     limit_stops(server)
 
 
 def when_ready(server: Any) -> None:
     """Report how requests are served, and warn if a protection is missing."""
     _report(server)
-    if not checks_reloads(server):
+    if not has_guard(server):
         name = f"{__name__}.on_starting"
         server.log.warning("A wrong reload can end the service: on_starting must call %s", name)
     if not hasattr(server.worker_class, "set_waited"):
