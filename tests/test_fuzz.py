@@ -131,6 +131,7 @@ def test_any_header_value(name: str, value: str) -> None:
     Service().post(ROSE_JSON, **{name: value})
 
 
+@pytest.mark.posix
 @given(st.lists(st.binary(max_size=20), max_size=5))
 def test_any_chunks_over_a_socket(server: Gunicorn, pieces: list[bytes]) -> None:
     """A real server refuses any bytes as a chunked body as a client error."""

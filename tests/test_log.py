@@ -41,6 +41,7 @@ def test_unreasonable_request_id_is_replaced(client: FlaskClient, id: str) -> No
 
 # This process has the threads of pytest-xdist. The processes that it forks use none of their locks.
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.posix
 def test_request_id_of_another_process() -> None:
     """Processes that a server forks make different ids, although they have the same memory."""
     processes = get_context("fork")

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import sys
 import time
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -237,6 +236,6 @@ def _after_fork(*, in_child: bool) -> None:
     _forking.release()
 
 
-if sys.platform != "win32":  # pragma: no branch
+if hasattr(os, "register_at_fork"):  # pragma: no branch  # Windows has no fork.
     in_parent, in_child = partial(_after_fork, in_child=False), partial(_after_fork, in_child=True)
     os.register_at_fork(before=_before_fork, after_in_parent=in_parent, after_in_child=in_child)

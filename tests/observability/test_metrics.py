@@ -315,6 +315,7 @@ def fill(path: Path) -> None:
             file.write(bytes(4096))
 
 
+@pytest.mark.posix
 @pytest.mark.parametrize("number", ["1", "yes"])
 def test_failed_start_leaves_no_files(tmp_path: Path, number: str) -> None:
     """If the service cannot start, no files of the metrics remain."""

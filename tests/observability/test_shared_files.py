@@ -68,6 +68,7 @@ def ended() -> int:
     return process.pid
 
 
+@pytest.mark.posix
 def test_new_process_goes_on_with_a_file(tmp_path: Path) -> None:
     """Two new processes go on with the files of two that were killed, and with their counts."""
     for total in (10, 20):
@@ -76,6 +77,7 @@ def test_new_process_goes_on_with_a_file(tmp_path: Path) -> None:
             assert count(read_files(str(tmp_path))) == total
 
 
+@pytest.mark.posix
 def test_file_that_is_half_made(tmp_path: Path) -> None:
     """A process that was killed before its file was complete leaves nothing behind."""
     (tmp_path / f"histogram_{ended()}.db.new").write_bytes(bytes(7))
@@ -131,6 +133,7 @@ def test_space_is_allocated_on_any_system(tmp_path: Path, monkeypatch: pytest.Mo
         assert (status.st_size, status.st_blocks * 512 >= SIZE) == (SIZE, True)
 
 
+@pytest.mark.posix
 def test_processes_that_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process has ended if no process has its id. On Windows, this is not known."""
     other = ended()

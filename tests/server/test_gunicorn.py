@@ -1,6 +1,7 @@
 """The service under gunicorn: lengths, chunks, headers and connections, start and stop."""
 
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -88,6 +89,7 @@ def test_unusual_headers(server: Gunicorn) -> None:
         assert response.status == 200 or response.error == 40005, host
 
 
+@pytest.mark.linux
 def test_head_and_options_have_no_body(server: Gunicorn) -> None:
     """A response to HEAD or OPTIONS has no body, nor has one to HEAD that is not valid HTTP."""
     with server.connect() as connection:
@@ -109,6 +111,12 @@ def test_expect_100_continue(server: Gunicorn) -> None:
         connection.send(post(b"", "Expect: 100-continue", length=len(body)))
         assert connection.receive_head().status == 100
         assert connection.request(body).status == 200
+
+
+def test_worker_class_of_the_system(server: Gunicorn) -> None:
+    """Without epoll, as on macOS, gunicorn's own worker class serves, and a warning says so."""
+    warning = "(?i)Slow clients can stop the service: cannot import name 'epoll"
+    assert bool(re.search(warning, server.log)) == (not hasattr(select, "epoll"))
 
 
 @pytest.mark.server
@@ -165,6 +173,7 @@ def test_added_worker_does_not_split_a_memory_store(tmp_path: Path) -> None:
         assert error == 50302
 
 
+@pytest.mark.linux
 @pytest.mark.parametrize(("port", "bind"), [("", "127.0.0.1:8000"), ("PORT=80", "0.0.0.0:80")])
 def test_default_configuration(port: str, bind: str) -> None:
     """Plain gunicorn has eight threads in one worker, which it never kills. PORT sets the port."""

@@ -161,6 +161,7 @@ SESSION = {
 }
 
 
+@pytest.mark.posix
 @pytest.mark.parametrize("opened_by", ["url", "engine", "engine with a hook"])
 def test_fork_shares_no_connection(place: Place, store: SQLStore, opened_by: str) -> None:
     """After a fork, parent and child can use the store. The child ends no session of its parent."""
@@ -258,6 +259,7 @@ assert len(store) == 300
 """
 
 
+@pytest.mark.posix
 @only(*SERVERS)
 def test_child_that_leaves_the_import_of_its_parent(place: Place) -> None:
     """If the iterable of an import forks, and the child ends, its parent's import goes on."""
@@ -265,6 +267,7 @@ def test_child_that_leaves_the_import_of_its_parent(place: Place) -> None:
     subprocess.run(command, cwd=ROOT, check=True, timeout=LIMIT)
 
 
+@pytest.mark.posix
 @only(*FILES)
 def test_fork_during_the_import_of_a_file(place: Place) -> None:
     """If the iterable of an import forks, the import goes on, and the child cannot continue it."""
@@ -272,6 +275,7 @@ def test_fork_during_the_import_of_a_file(place: Place) -> None:
     subprocess.run(command, cwd=ROOT, check=True, timeout=LIMIT)
 
 
+@pytest.mark.posix
 @only(*FILES)
 @pytest.mark.parametrize("use", ["adds", "import"])
 def test_fork_of_a_process_that_uses_a_file(place: Place, use: str) -> None:

@@ -1,7 +1,6 @@
 """The plantstore command in the process of a test."""
 
 import os
-import pty
 import re
 import subprocess
 import sys
@@ -51,6 +50,8 @@ def refused(*arguments: str, folder: Path, **environment: str) -> str:
 
 def run_on_a_terminal(command: list[str]) -> tuple[bytes, str]:
     """Run a command whose standard error is a terminal; return both of its outputs."""
+    import pty  # Windows has no such module.
+
     controller, terminal = pty.openpty()
     with open(controller, "rb", buffering=0) as screen, ThreadPoolExecutor(1) as reader:
         shown = reader.submit(_read_all, screen)

@@ -1,7 +1,6 @@
 """A file of access tokens: changes, faults, and tokens that expire."""
 
 import os
-import resource
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -87,7 +86,10 @@ def test_changed_link_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("fault", ["# none\n", "two\n\nhunter2#x\n", "missing", "pipe"])
+@pytest.mark.parametrize(
+    "fault",
+    ["# none\n", "two\n\nhunter2#x\n", "missing", pytest.param("pipe", marks=pytest.mark.posix)],
+)
 def test_earlier_tokens_stay_in_use(
     tmp_path: Path, fault: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -161,9 +163,12 @@ def test_large_file(tmp_path: Path) -> None:
         verify(path)
 
 
+@pytest.mark.posix
 @pytest.mark.usefixtures("quick")
 def test_failed_read_is_repeated(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """If a changed file cannot be read once, it is read later; the log has the fault once."""
+    import resource
+
     path = write(tmp_path / "tokens", "one\n")
     check = verify(path)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -178,6 +178,7 @@ assert os.wait()[1] == 0
 """
 
 
+@pytest.mark.posix
 @pytest.mark.parametrize("mode", MODES)
 def test_parent_closes_the_store_after_a_fork(url: str, mode: str) -> None:
     """If a process closes its store after a fork, the plants that its child adds are stored."""
