@@ -173,6 +173,29 @@ def test_responses_of_recipes(code: str, replaced: dict[str, str], requests: str
     check(run_recipes(code, **replaced)["app"], requests)
 
 
+@pytest.mark.parametrize("tag", ["herb", None, "weed", ""])
+def test_only_some_tags(tag: str | None) -> None:
+    """A plant is created or updated only with a tag of the site's list, or with none."""
+    garden = "garden = create_blueprint(store=store, verify_token=StaticTokens(['s3cret']), "
+    garden += "operations=['create', 'update'])\n"
+    client = run_recipes(store=recipe("tags"), garden=garden)["app"].test_client()
+    new = {"name": "Mint"} | ({} if tag is None else {"tag": tag})
+    for method, path in (("POST", "/garden/plants"), ("PUT", "/garden/plants/1")):
+        response = client.open(path, method=method, json={"id": 1, **new}, headers=BEARER)
+        if tag in ("herb", None):
+            assert response.json == new
+        else:
+            assert "tag: Must be one of: herb, tree." in check_error(response, 40000)
+
+
+def test_slash_at_the_end() -> None:
+    """With the guide's line, a path with a slash at its end is served, too."""
+    (line,) = re.findall("`(app.url_map.strict_slashes = .*)`", DOCUMENT)
+    for code, status in (("", 404), (line, 200)):
+        site = run_recipes(registration=f"{code}\n{REGISTER}")["app"]
+        check(site, f"POST /garden/plants/ s3cret {status}")
+
+
 @pytest.mark.parametrize(
     ("code", "replaced", "requests"),
     [

@@ -18,3 +18,13 @@ for (const block of document.querySelectorAll("div.highlight")) {
   });
   block.append(button);
 }
+
+// On a phone, a row is a block: each cell says which column it is. Tables of figures are not changed.
+for (const table of document.querySelectorAll("table.docutils")) {
+  const headings = [...table.querySelectorAll("thead th")].map((heading) => heading.textContent.trim());
+  if (headings.length > 4) continue;
+  table.classList.add("rows");
+  for (const row of table.querySelectorAll("tbody tr")) {
+    [...row.cells].forEach((cell, column) => (cell.dataset.heading = headings[column]));
+  }
+}
