@@ -1,5 +1,6 @@
 """deploy/Containerfile, built by buildah on a base that is made from Debian's packages."""
 
+import os
 import shlex
 import shutil
 import subprocess
@@ -11,7 +12,9 @@ from typing import Any
 import orjson
 import pytest
 
+from plantstore import __version__, open_store
 from tests.support.fresh import run
+from tests.support.readme import block
 from tests.support.serving import LIMIT, ROOT, Connection, free_port, post
 from tests.support.sites import TOKEN, new_rose
 from tests.support.waiting import program, wait_until
@@ -26,10 +29,10 @@ pytestmark = [
 PACKAGES = "python3,python3-venv,ca-certificates"
 
 
-@pytest.fixture
-def buildah(tmp_path: Path) -> Iterator[str]:
+@pytest.fixture(scope="module")
+def buildah(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Return the command of buildah, which has built the image `plantstore` without a daemon."""
-    folder = tmp_path
+    folder = tmp_path_factory.mktemp("buildah")
     buildah = f"buildah --root {folder}/root --runroot {folder}/run --storage-driver vfs"
     run(f"mmdebstrap --quiet --variant=minbase --include={PACKAGES} bookworm base.tar", folder)
     # The packages of pip, for a machine without its index.
@@ -47,10 +50,54 @@ def buildah(tmp_path: Path) -> Iterator[str]:
     run(f"{buildah} rm --all", folder)
 
 
+def configuration(buildah: str, folder: Path) -> dict[str, Any]:
+    """Return the configuration of the image."""
+    inspected = orjson.loads(run(f"{buildah} inspect --type image localhost/plantstore", folder))
+    image: dict[str, Any] = inspected["Docker"]["config"]
+    return image
+
+
+def test_labels(buildah: str, tmp_path: Path) -> None:
+    """The image has the labels of OCI, with the version of the service."""
+    labels = configuration(buildah, tmp_path)["Labels"]
+    prefix = "org.opencontainers.image."
+    assert labels[f"{prefix}version"] == __version__
+    assert {f"{prefix}{name}" for name in ("title", "description", "licenses")} <= {*labels}
+
+
+def test_tokens_and_sqlite_in_volumes(buildah: str, public_folder: Path) -> None:
+    """The command of docs/deploy.md makes a token in a folder; a volume keeps the SQLite file."""
+    container = run(f"{buildah} from localhost/plantstore", public_folder).strip()
+    root = Path(run(f"{buildah} mount {container}", public_folder).strip())
+    kept = (root / "var/lib/plantstore").stat()
+    assert (kept.st_uid, kept.st_gid, kept.st_mode & 0o777) == (10001, 10001, 0o700)
+    for name in ("tokens", "plants"):
+        (public_folder / name).mkdir()
+        os.chown(public_folder / name, 10001, 10001)
+    within = f"{buildah} run --isolation chroot"
+    make = block("container-token", "docs/deploy.md").rpartition(" plantstore plantstore ")[2]
+    volume = f"--volume {public_folder}/tokens:/tokens"
+    token = run(f"{within} {volume} {container} -- plantstore {make}", public_folder).strip()
+    port = free_port()
+    settings = {
+        "PORT": str(port),
+        "PLANTSTORE_TOKENS_FILE": "/etc/plantstore/tokens",
+        "PLANTSTORE_STORE": "sqlite:////var/lib/plantstore/plants.db",
+    }
+    options = [word for name, value in settings.items() for word in ("--env", f"{name}={value}")]
+    for folder, place in (("tokens", "/etc/plantstore:ro"), ("plants", "/var/lib/plantstore")):
+        options += ["--volume", f"{public_folder}/{folder}:{place}"]
+    request = post(new_rose()).replace(TOKEN.encode(), token.encode())
+    command = [*within.split(), *options, container, "--", "plantstore", "serve"]
+    with program(port, command), Connection(port) as connection:
+        assert connection.request(request).status == 200
+    with open_store(f"sqlite:///{public_folder}/plants/plants.db") as store:
+        assert len([*store]) == 1
+
+
 def test_image_serves_plants(buildah: str, tmp_path: Path) -> None:
     """A container of the image serves as its own user, is healthy, and writes only to /tmp."""
-    inspected = orjson.loads(run(f"{buildah} inspect --type image localhost/plantstore", tmp_path))
-    image: dict[str, Any] = inspected["Docker"]["config"]
+    image = configuration(buildah, tmp_path)
     assert image["User"] == "10001:10001"
     container = run(f"{buildah} from localhost/plantstore", tmp_path).strip()
     root = Path(run(f"{buildah} mount {container}", tmp_path).strip())
