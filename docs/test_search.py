@@ -40,7 +40,8 @@ WORDS = {
     "docs/operating": "OpenTelemetry, Sentry, healthcheck, liveness, Kubernetes probe, Prometheus,"
     " expose /docs, certificate expired, log level, JSON logs, Swagger UI, audit log, X-Request-ID",
     "docs/troubleshooting": "502, connection refused, does not start",
-    "docs/many-machines": "HAProxy, high availability, load balancer, failover, scale, too many connections",
+    "docs/many-machines": "HAProxy, high availability, load balancer, failover, scale,"
+    " too many connections",
     "docs/command-line": "CSV import, Excel, bulk load",
     "docs/servers": "uWSGI, Waitress, WSGI server",
     "docs/embedding": "existing application, uv, Poetry",
