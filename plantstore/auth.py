@@ -46,8 +46,8 @@ class Client:
     """The client of a token that has the right to some operations only.
 
     :param name: the name of the client.
-    :param operations: the operations: ``create``, ``read``, ``list``, ``update``, ``delete``, and
-        ``metrics``. By default, the token has the right to all of them.
+    :param operations: the names of the operations, such as ``create`` and ``read``, and
+        ``metrics`` for ``GET /metrics``. By default, the token has the right to all of them.
     :raises TypeError: if the operations are a single string.
     """
 

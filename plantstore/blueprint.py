@@ -150,9 +150,10 @@ def create_blueprint(
         ``g.plantstore_client``.
     :param max_body: the largest request body in bytes, by default 65,536.
     :param name: the name of the blueprint, by default ``plantstore``.
-    :param operations: the names of the operations: ``create``, ``read``, ``list``, ``update``,
-        ``delete``. By default, there is only ``create``, the operation of interface 1.0.0. The
-        endpoint of an operation is its name, such as ``plantstore.create``.
+    :param operations: the names of the operations to serve, such as ``create`` and ``read``: those
+        that the setting ``PLANTSTORE_OPERATIONS`` can have. By default, there is only ``create``,
+        the operation of interface 1.0.0. The endpoint of an operation is its name, such as
+        ``plantstore.create``.
     :returns: the blueprint, for :meth:`flask.Flask.register_blueprint`.
     :raises TypeError: if ``verify_token`` cannot be called, or is a class or a coroutine function.
     :raises ValueError: if ``max_body`` is less than 1, if ``name`` is empty or has a dot, or if

@@ -6,12 +6,11 @@ from typing import Any
 import pytest
 from flask import Blueprint, Flask, g
 from flask.testing import FlaskClient
-from werkzeug.test import TestResponse
 
 from plantstore import Client, MemoryStore, StaticTokens, VerifyToken
 from plantstore.blueprint import OPERATIONS
 from plantstore.tokens.new import make_token
-from tests.support.responses import ALL, check_error, create
+from tests.support.responses import ALL, check_error, create, perform
 from tests.support.sites import BEARER, ROSE, ROSE_PLANT, TOKEN, make_blueprint, make_site
 
 # Bearer credentials that RFC 6750 does not allow.
@@ -69,7 +68,10 @@ def test_credentials_and_rights_are_checked_first(store: MemoryStore, path: str)
     """Without the right, no operation reads a body, or says whether a plant exists."""
     store.add(ROSE_PLANT)
     client = make_site(store=store, verify_token=with_rights(), operations=ALL).test_client()
-    for method in ("GET", "PUT", "DELETE") if "/plants/" in path else ("GET", "POST"):
+    for operation in OPERATIONS.values():
+        method = operation.method
+        if ("{id}" in operation.path) != ("/plants/" in path):
+            continue
         for headers, number in (({}, 40101), (BEARER, 40301)):
             response = client.open(path, method=method, headers=headers, data="{")
             check_error(response, number)
@@ -131,19 +133,14 @@ def test_token_with_the_right_to_one_operation(
     parent.register_blueprint(garden)
     site.register_blueprint(parent)
 
-    def send(name: str) -> TestResponse:
-        operation = OPERATIONS[name]
-        path = f"/nursery{operation.path.replace('{id}', '1')}"
-        new = {"id": 7, "name": "Lily"}
-        return site.test_client().open(path, method=operation.method, json=new, headers=BEARER)
-
+    client = site.test_client()
     for name in {*ALL} - {right}:
-        message = check_error(send(name), 40301)
+        message = check_error(perform(client, name, "/nursery"), 40301)
         assert message == f"This token does not have the right to {name}."
     line = "40301: This token does not have the right to this operation. (client: 'Flora', "
     assert caplog.text.count(line) == len(ALL) - 1
     assert [*store] == [ROSE_PLANT]
-    assert send(right).status_code in {200, 204}
+    assert perform(client, right, "/nursery").status_code in {200, 204}
 
 
 def test_view_of_a_site_needs_no_right() -> None:

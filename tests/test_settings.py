@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from plantstore import MemoryStore, SettingsError, create_app
+from plantstore.blueprint import OPERATIONS
 from plantstore.settings import Settings
 from tests.support.responses import check_error, create
 from tests.support.sites import ROSE, TOKEN
@@ -16,7 +17,7 @@ DIGEST = sha256(b"hashed").hexdigest()
 NO_TOKENS = ["hunter2\xf6", "sha256:hunter2", "hunter2=x", "hunter2:", '"hunter2"']
 NONE = "no token is configured: set PLANTSTORE_TOKENS or PLANTSTORE_TOKENS_FILE"
 NUMBER = "PLANTSTORE_MAX_BODY: must be a whole number, at least 1"
-NAMES = "PLANTSTORE_OPERATIONS: must have one or more of create, read, list, update, delete,"
+NAMES = f"PLANTSTORE_OPERATIONS: must have one or more of {', '.join(OPERATIONS)},"
 # The beginning of the message about wrong values of each setting.
 WRONG: list[tuple[str, str, list[Any]]] = [
     ("TOKENS", NONE, [None, 0, [], " , \n"]),

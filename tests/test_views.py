@@ -12,7 +12,7 @@ from werkzeug.http import parse_options_header
 from plantstore import MemoryStore, Plant, SQLStore, StoreUnavailable, open_store
 from plantstore.schemas import new_plant_schema, plant_schema
 from tests.support.databases import Place
-from tests.support.responses import ALL, check_error, create, delete, get
+from tests.support.responses import ALL, check_error, create, delete, get, perform
 from tests.support.sites import BEARER, LILY, ROSE, ROSE_PLANT, ROSE_RESPONSE, make_site
 
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
@@ -24,13 +24,6 @@ NO_IDS = [
 LIMIT = "limit: Must be an integer from 1 to 1000."
 UNKNOWN = "Unknown parameter. The parameters are limit and after."
 AFTER = "after: Must be an integer from -2^63 to 2^63-1."
-# A request for each operation. That of a list would be 40006.
-REQUESTS: dict[str, Any] = {
-    "POST": {"path": "/plants", "json": ROSE},
-    "GET": {"path": "/plants?limit=0"},
-    "PUT": {"path": "/plants/2", "json": ROSE},
-    "DELETE": {"path": "/plants/2"},
-}
 
 
 @pytest.fixture
@@ -179,12 +172,12 @@ def test_plants_in_the_memory_of_several_processes(
 ) -> None:
     """If several processes serve plants in memory, every operation is 50302, as the log says."""
     store.add(LILY)
-    several: dict[str, Any] = {"headers": BEARER, "environ_overrides": {"wsgi.multiprocess": True}}
-    for method, request in REQUESTS.items():
-        check_error(client.open(method=method, **request, **several), 50302)
-    assert (list(store), caplog.text.count("50302: ")) == ([LILY], 4)
+    several = {"wsgi.multiprocess": True}
+    for name in ALL:
+        check_error(perform(client, name, environ_overrides=several), 50302)
+    assert (list(store), caplog.text.count("50302: ")) == ([LILY], len(ALL))
     monkeypatch.setattr(store, "one_process", False)
-    assert client.get("/plants/2", **several).status_code == 200
+    assert get(client, "/plants/2", environ_overrides=several).status_code == 200
 
 
 def test_store_that_fails_during_an_operation() -> None:

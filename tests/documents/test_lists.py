@@ -3,17 +3,21 @@
 import ast
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from configparser import RawConfigParser
 from datetime import date
+from logging import Logger
 from pathlib import Path
 
 import pytest
 
 import plantstore
+import plantstore.log
 import plantstore.testing
 from plantstore import __version__
+from plantstore.blueprint import OPERATIONS
 from plantstore.errors import ERRORS
+from plantstore.settings import SETTINGS
 from tests.support.fresh import run
 from tests.support.readme import block
 from tests.support.serving import ROOT
@@ -25,6 +29,11 @@ TROUBLESHOOTING = (ROOT / "docs" / "troubleshooting.md").read_text()
 WORKFLOWS = ROOT / ".github" / "workflows"
 # The methods of a logger whose lines an operator should act on, and an exception with a reason.
 CALLS = {"warning", "error", "exception", "StoreUnavailable"}
+
+
+def pages(*names: str) -> list[str]:
+    """Return the files of pages of the documents."""
+    return [f"docs/{name}.md" for name in names]
 
 
 def test_steps() -> None:
@@ -85,6 +94,43 @@ def test_api_has_every_public_name() -> None:
     assert sorted(names) == sorted([*plantstore.__all__, "testing"])
     (suites,) = re.findall(r"^\.\. automodule:: .*\n   :members: (.*)$", API, re.MULTILINE)
     assert sorted(suites.split(", ")) == plantstore.testing.__all__
+
+
+# What the documents list: each name, and the files that must have it.
+LISTED: dict[str, tuple[Iterable[str], list[str]]] = {
+    "operations": (
+        OPERATIONS,
+        ["README.md", *pages("quick-start", "errors", "settings", "glossary")],
+    ),
+    "signals": (
+        [name for name in plantstore.__all__ if name.startswith("plant_")],
+        pages("api", "recipes-pages"),
+    ),
+    "loggers": (
+        [value.name for value in vars(plantstore.log).values() if isinstance(value, Logger)],
+        pages("embedding"),
+    ),
+    "methods of a store": (
+        [
+            name
+            for name, value in vars(plantstore.Store).items()
+            if name[0] != "_" and callable(value)
+        ],
+        pages("stores"),
+    ),
+    "settings": ([setting.name for setting in SETTINGS], pages("settings")),
+}
+
+
+@pytest.mark.parametrize(("names", "files"), LISTED.values(), ids=LISTED)
+def test_lists_of_names(names: Iterable[str], files: list[str]) -> None:
+    """The documents have each operation, signal, logger, method of a store, and setting."""
+    missing = {}
+    for file in files:
+        text = (ROOT / file).read_text()
+        if lacks := [name for name in names if not re.search(rf"\b{re.escape(name)}\b", text)]:
+            missing[file] = lacks
+    assert missing == {}
 
 
 def described() -> Iterator[str]:

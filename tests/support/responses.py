@@ -37,6 +37,14 @@ def send(client: FlaskClient, body: Any, path: str = "/plants", **options: Any) 
 ALL = (*OPERATIONS,)
 
 
+def perform(client: FlaskClient, name: str, prefix: str = "", **options: Any) -> TestResponse:
+    """Send a request for an operation with a token. If it names a plant, that has the id 1."""
+    operation = OPERATIONS[name]
+    path = prefix + operation.path.replace("{id}", "1")
+    new = {"id": 7, "name": "Lily"}
+    return client.open(path, method=operation.method, json=new, headers=BEARER, **options)
+
+
 def get(client: FlaskClient, path: str, **options: Any) -> TestResponse:
     """Send a GET request with a token."""
     return client.get(path, headers=BEARER, **options)

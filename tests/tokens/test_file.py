@@ -39,6 +39,7 @@ def test_expired_token_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     text = f"old kiosk expires={day(0)}\nnew Flora expires={day(1)}\n"
     path = write(tmp_path / "tokens", text)
     client = create_app({"PLANTSTORE_TOKENS_FILE": path}).test_client()
+    caplog.clear()
     for token, status in (("old", 401), ("new", 200)):
         headers = {"Authorization": f"Bearer {token}"}
         response = client.post("/plants", json=ROSE, headers=headers)
