@@ -94,7 +94,7 @@ def against_the_driver(place: Place) -> tuple[float, float, float]:
     if without_sync:
         event.listen(engine, "connect", lambda it, _: it.execute("PRAGMA synchronous=OFF").close())
     store = SQLStore(engine)
-    store.add_all([])
+    store.add(Plant(-1, ""))  # This creates the table.
     bare = (bare_sqlite if without_sync else bare_server)(place.url)
     ids = count()
     pairs = [

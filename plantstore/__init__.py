@@ -15,7 +15,6 @@ from .schemas import ErrorSchema, NewPlantSchema, PlantSchema
 from .settings import SettingsError
 from .signals import plant_added, plant_changed, plant_removed
 from .stores.base import (
-    BulkStore,
     Plant,
     PlantExists,
     Store,
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from .sql import SQLStore
 
 __all__ = [
-    "BulkStore",
     "Client",
     "ErrorSchema",
     "MemoryStore",

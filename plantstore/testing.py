@@ -1,7 +1,6 @@
 """The contract test suites for stores. Only this module of the package needs pytest.
 
-Write a subclass of one of them, or of both :class:`SharedStoreContract` and
-:class:`BulkStoreContract`, in a test file; its name begins with ``Test``. pytest then runs all
+Write a subclass of one of them in a test file; its name begins with ``Test``. pytest then runs all
 tests of the suite on your store.
 """
 
@@ -14,10 +13,10 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from .stores.base import INT64, BulkStore, Plant, PlantExists, Store
+from .stores.base import INT64, Plant, PlantExists, Store
 from .stores.urls import open_store
 
-__all__ = ["BulkStoreContract", "SharedStoreContract", "StoreContract"]
+__all__ = ["SharedStoreContract", "StoreContract"]
 
 _TYPES: dict[str, Any] = get_type_hints(Plant)
 # A value for each type of a field.
@@ -80,6 +79,37 @@ class StoreContract:
         (field,) = invalid
         with pytest.raises(ValueError, match=f"^{field}: Must "):
             store.add(_ROSE._replace(**invalid))
+        assert list(store) == []
+
+    def test_add_some_adds_plants_with_new_ids(self, store: Store) -> None:
+        """add_some adds the plants whose ids do not exist, and returns the ids that do.
+
+        Stored plants are unchanged. So the same call can be repeated. Of several plants with one
+        id, the first is added, and the id is returned.
+        """
+        store.add(_ROSE)
+        many = [Plant(3, "Tulip"), Plant(1, "Not a rose"), _LILY]
+        assert store.add_some(many) == {1}
+        assert list(store) == [_ROSE, _LILY, Plant(3, "Tulip")]
+        assert store.add_some(iter(many)) == {1, 2, 3}
+        assert store.add_some([Plant(5, "Fern"), Plant(4, ""), Plant(5, "x")]) == {5}
+        assert list(store)[:3] == [_ROSE, _LILY, Plant(3, "Tulip")]
+        assert list(store)[3:] == [Plant(4, ""), Plant(5, "Fern")]
+
+    def test_add_some_of_no_or_many_plants(self, store: Store) -> None:
+        """add_some adds any number of plants, also none."""
+        many = [Plant(id, f"plant {id}") for id in range(1500)]
+        assert store.add_some([]) == set()
+        assert list(store) == []
+        assert store.add_some(many[::-1]) == set()
+        assert list(store) == many
+
+    @pytest.mark.parametrize("invalid", _INVALID, ids=lambda fields: ", ".join(fields))
+    def test_add_some_refuses_an_invalid_plant(self, store: Store, invalid: dict[str, Any]) -> None:
+        """If a plant is not valid, add_some raises ValueError and adds none."""
+        (field,) = invalid
+        with pytest.raises(ValueError, match=f"^{field}: Must "):
+            store.add_some([_LILY, _ROSE._replace(**invalid)])
         assert list(store) == []
 
     def test_iteration_is_in_id_order(self, store: Store) -> None:
@@ -218,6 +248,26 @@ class StoreContract:
         assert added == list(store)
         assert len(added) == 200
 
+    def test_concurrent_add_some(self, store: Store) -> None:
+        """When threads add the same ids by add_some and add, each is added once."""
+        start = Barrier(4)
+
+        def add_some(thread: int) -> list[Plant]:
+            plants = [Plant(id, f"of thread {thread}") for id in range(300)]
+            start.wait(_LIMIT)
+            existing = store.add_some(plants[:: 1 - 2 * (thread % 2)])
+            return [plant for plant in plants if plant.id not in existing]
+
+        def add(thread: int) -> list[Plant]:
+            start.wait(_LIMIT)
+            return _add_each(store, f"of thread {thread}", 300)
+
+        with ThreadPoolExecutor(4) as threads:
+            calls = [threads.submit((add, add_some)[i > 0], i) for i in range(4)]
+            added = sorted(sum((call.result() for call in calls), []))
+        assert added == list(store)
+        assert len(added) == 300
+
     def test_concurrent_add_and_remove(self, store: Store) -> None:
         """When threads add and remove one plant, the successful calls match the final state."""
         start = Barrier(8)
@@ -338,79 +388,6 @@ class SharedStoreContract(StoreContract):
             added = sorted(sum((call.result() for call in adding), added))
         assert added == list(store)
         assert len(added) == 200
-
-
-class BulkStoreContract(StoreContract):
-    """The suite for a :class:`~plantstore.BulkStore`; also needs a fixture ``store``."""
-
-    def test_add_all_is_undone_after_a_duplicate(self, store: BulkStore) -> None:
-        """add_all stores all plants, or none if an id exists or is repeated.
-
-        PlantExists has that id.
-        """
-        assert store.add_all(Plant(id, "") for id in range(250)) == 250
-        for duplicate in (
-            [Plant(300, ""), Plant(5, "")],
-            [Plant(300, ""), Plant(300, "x")],
-            [Plant(300, "")] * 2,
-        ):
-            with pytest.raises(PlantExists) as caught:
-                store.add_all([*(Plant(id, "") for id in range(1000, 1250)), *duplicate])
-            assert caught.value.args == (duplicate[1].id,)
-        assert list(store) == [Plant(id, "") for id in range(250)]
-
-    @pytest.mark.parametrize("skip_existing", [False, True])
-    def test_add_all_is_undone_after_an_exception(
-        self, store: BulkStore, skip_existing: bool
-    ) -> None:
-        """If the iterable raises an exception, add_all stores no plant and passes it on."""
-
-        def interrupted() -> Iterator[Plant]:
-            yield from (Plant(id, "") for id in range(250))
-            raise KeyboardInterrupt
-
-        store.add(Plant(1000, ""))
-        with pytest.raises(KeyboardInterrupt):
-            store.add_all(interrupted(), skip_existing=skip_existing)
-        assert list(store) == [Plant(1000, "")]
-        assert store.add_all([_ROSE], skip_existing=skip_existing) == 1
-
-    @pytest.mark.parametrize("skip_existing", [False, True])
-    @pytest.mark.parametrize("invalid", _INVALID, ids=lambda fields: ", ".join(fields))
-    def test_add_all_is_undone_after_an_invalid_plant(
-        self, store: BulkStore, invalid: dict[str, Any], skip_existing: bool
-    ) -> None:
-        """If a plant is not valid, add_all raises ValueError and stores no plant."""
-        (field,) = invalid
-        with pytest.raises(ValueError, match=f"^{field}: Must "):
-            store.add_all([_LILY, _ROSE._replace(**invalid)], skip_existing=skip_existing)
-        assert list(store) == []
-
-    def test_add_all_without_plants(self, store: BulkStore) -> None:
-        """add_all of no plants adds none."""
-        assert store.add_all([]) == store.add_all(iter([]), skip_existing=True) == 0
-        assert list(store) == []
-
-    def test_add_all_skip_existing(self, store: BulkStore) -> None:
-        """skip_existing skips duplicates, and add_all returns how many plants were added."""
-        store.add(_ROSE)
-        many = [_LILY, Plant(1, "Not a rose"), Plant(2, "Not a lily"), Plant(3, "Tulip")]
-        assert store.add_all(many, skip_existing=True) == 2
-        assert list(store) == [_ROSE, _LILY, Plant(3, "Tulip")]
-
-    def test_concurrent_add_all(self, store: BulkStore) -> None:
-        """Two concurrent calls of add_all both succeed."""
-        start = Barrier(2)
-
-        def add(first: int) -> int:
-            plants = [Plant(id, "") for id in range(first, first + 150)]
-            start.wait(_LIMIT)
-            return store.add_all(plants)
-
-        with ThreadPoolExecutor(2) as threads:
-            for first in range(0, 3000, 300):
-                assert list(threads.map(add, [first, first + 150])) == [150, 150]
-        assert [plant.id for plant in store] == [*range(3000)]
 
 
 def _add_each(store: Store, name: str, number: int) -> list[Plant]:

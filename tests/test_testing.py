@@ -1,7 +1,7 @@
 """plantstore.testing: the contract test suites find the faults of a store."""
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from inspect import signature
 from pathlib import Path
@@ -10,31 +10,20 @@ from typing import Any, NoReturn
 
 import pytest
 
-from plantstore import BulkStore, MemoryStore, Plant, PlantExists, StoreUnavailable, open_store
+from plantstore import MemoryStore, Plant, PlantExists, StoreUnavailable, open_store
 from plantstore.stores.base import check_plant
-from plantstore.testing import BulkStoreContract, SharedStoreContract
+from plantstore.testing import SharedStoreContract, StoreContract
 from tests.support.installing import install
 from tests.support.sites import LILY
 from tests.support.sites import ROSE_PLANT as ROSE
 
 
-class Correct(MemoryStore, BulkStore):
+class Correct(MemoryStore):
     """A correct store, whose faulty subclasses follow."""
 
     def __init__(self) -> None:
         super().__init__()
         self.names = self._required
-
-    def add_all(self, plants: Iterable[Plant], *, skip_existing: bool = False) -> int:
-        new: dict[int, Plant] = {}
-        for plant in map(check_plant, plants):
-            if plant.id not in new and self.get(plant.id) is None:
-                new[plant.id] = plant
-            elif not skip_existing:
-                raise PlantExists(plant.id)
-        for plant in new.values():
-            self.add(plant)
-        return len(new)
 
 
 def wrong(**methods: Callable[..., Any]) -> type[Correct]:
@@ -112,6 +101,32 @@ def refuses_equal(it: Correct, plant: Plant) -> None:
     Correct.replace(it, plant)
 
 
+def adds_each(it: Correct, plants: Iterable[Plant]) -> set[int]:
+    """Add plants until one is not valid."""
+    return set[int]().union(*(Correct.add_some(it, [plant]) for plant in plants))
+
+
+def replaces_others(it: Correct, plants: Iterable[Plant]) -> set[int]:
+    """Add plants, and replace those that exist."""
+    plants = [*plants]
+    existing = Correct.add_some(it, plants)
+    for plant in plants:
+        it.replace(plant)
+    return existing
+
+
+def checks_some_first(it: Correct, plants: Iterable[Plant]) -> set[int]:
+    """Check which plants exist, and store the others, in two steps."""
+    plants = [*plants]
+    existing = {plant.id for plant in plants if it.get(plant.id) is not None}
+    for plant in plants:
+        sleep(0.0001)
+        if plant.id not in existing:
+            with suppress(PlantExists):
+                it.add(plant)
+    return existing
+
+
 # Faults of the method add.
 OVERWRITES = wrong(add=lambda it, plant: it.names.update({check_plant(plant).id: plant.name}))
 STORES_FIRST, CHECKS_FIRST = wrong(add=stores_first), wrong(add=checks_first)
@@ -184,26 +199,25 @@ FAILS_IF_EMPTY = wrong(ping=lambda it: len(it) or throw(StoreUnavailable("no pla
 FAILS_WITH_PLANTS = wrong(ping=lambda it: len(it) and throw(StoreUnavailable("a plant")))
 ENTERS_ANOTHER = wrong(__enter__=lambda it: Correct())
 SWALLOWS = wrong(__exit__=lambda it, *exception: True)
-# Of add_all.
-COUNTS_NONE = wrong(add_all=lambda it, plants, **how: Correct.add_all(it, plants, **how) and 0)
-COUNTS_ALL = wrong(add_all=lambda it, plants: len(plants))
-RETURNS_NONE = wrong(add_all=lambda it, plants, **how: None)
-ADDS_LILY = wrong(add_all=lambda it, *_, **how: it.get(2) is None and it.add(LILY) or 0)
-BACKWARDS = wrong(add_all=lambda it, plants, **how: Correct.add_all(it, plants[::-1], **how))
-LEAVES_ONE = wrong_error("add_all", lambda it, error: (it.names.update({-1: ""}), throw(error)))
-HIDES_ERRORS = wrong_error("add_all", lambda it, error: 0)
-HIDES_THE_ID = wrong_error("add_all", lambda it, error: throw(PlantExists()))
+# Of add_some.
+ADDS_NOTHING = wrong(add_some=lambda it, plants: set())
+FINDS_NOTHING = wrong(add_some=lambda it, plants: Correct.add_some(it, plants) and set())
+LOSES_THE_LAST = wrong(add_some=lambda it, plants: Correct.add_some(it, [*plants][:-1]))
+ADDS_THE_LAST = wrong(add_some=lambda it, plants: Correct.add_some(it, [*plants][::-1]))
+ADDS_LILY = wrong(add_some=lambda it, plants: Correct.add_some(it, [*plants] or [LILY]))
+NEEDS_A_LIST = wrong(add_some=lambda it, plants: Correct.add_some(it, plants[:]))
+ADDS_BEFORE = wrong(add_some=adds_each)
+HIDES_ERRORS = wrong_error("add_some", lambda it, error: set())
+REPLACES_OTHERS = wrong(add_some=replaces_others)
+CHECKS_SOME_FIRST = wrong(add_some=checks_some_first)
 
-SUITE = BulkStoreContract()
+SUITE = StoreContract()
 EMPTY = partial(SUITE.test_text_is_stored_unchanged, text="")
 SPACE = partial(SUITE.test_text_is_stored_unchanged, text="\r\n")
 INVALID = partial(SUITE.test_invalid_plant_is_refused, invalid={"name": 5})
-ALL_INVALID = partial(
-    SUITE.test_add_all_is_undone_after_an_invalid_plant, invalid={"tag": 5}, skip_existing=False
-)
-EXCEPTION = partial(SUITE.test_add_all_is_undone_after_an_exception, skip_existing=True)
+SOME_INVALID = partial(SUITE.test_add_some_refuses_an_invalid_plant, invalid={"tag": 5})
 REPLACES = [REPLACES_NOTHING, KEEPS_OLD_TAGS, UPSERTS, REFUSES_EQUAL, REPLACES_INVALID]
-DUPLICATE_FAULTS = [HIDES_THE_ID, COUNTS_NONE, HIDES_ERRORS, LEAVES_ONE]
+SOME = [FINDS_NOTHING, ADDS_NOTHING, NEEDS_A_LIST, ADDS_THE_LAST, REPLACES_OTHERS, LOSES_THE_LAST]
 
 # For each test, at least one fault for each assertion, which no other assertion of the test sees.
 FAULTS: dict[Callable[..., None], list[type[Correct]]] = {
@@ -228,12 +242,10 @@ FAULTS: dict[Callable[..., None], list[type[Correct]]] = {
     SUITE.test_ping_of_a_usable_store_returns: [ADDS_AT_PING, FAILS_IF_EMPTY, FAILS_WITH_PLANTS],
     SUITE.test_closed_store_can_be_used_again: [FORGETS],
     SUITE.test_with_block: [FORGETS, ENTERS_ANOTHER, SWALLOWS],
-    SUITE.test_add_all_is_undone_after_a_duplicate: DUPLICATE_FAULTS,
-    EXCEPTION: [COUNTS_NONE, HIDES_ERRORS, LEAVES_ONE],
-    ALL_INVALID: [HIDES_ERRORS, LEAVES_ONE],
-    SUITE.test_add_all_without_plants: [RETURNS_NONE, ADDS_LILY],
-    SUITE.test_add_all_skip_existing: [COUNTS_NONE, BACKWARDS],
-    SUITE.test_concurrent_add_all: [COUNTS_NONE, COUNTS_ALL],
+    SUITE.test_add_some_adds_plants_with_new_ids: SOME,
+    SUITE.test_add_some_of_no_or_many_plants: [ADDS_LILY, ADDS_NOTHING, LOSES_THE_LAST],
+    SOME_INVALID: [ADDS_BEFORE, HIDES_ERRORS],
+    SUITE.test_concurrent_add_some: [CHECKS_SOME_FIRST, FINDS_NOTHING, REPLACES_OTHERS],
 }
 
 

@@ -18,8 +18,8 @@ from ..schemas import Int64, describe_faults, new_plant_schema
 from ..stores.base import Plant
 from ..text import printable
 
-# The number of a line, and its plant.
-_Numbered = tuple[int, Plant]
+#: The number of a line, and its plant.
+Numbered = tuple[int, Plant]
 
 _fields = new_plant_schema.load_fields
 _REQUIRED = [name for name in Plant._fields if _fields[name].required]
@@ -58,11 +58,11 @@ class Format(NamedTuple):
     which in CSV contains the line breaks of its name and tag.
     """
 
-    read: Callable[[Iterable[bytes]], Iterator[_Numbered]]
+    read: Callable[[Iterable[bytes]], Iterator[Numbered]]
     lines: Callable[[Iterable[Plant]], Iterator[bytes]]
 
 
-def _read_jsonl(lines: Iterable[bytes]) -> Iterator[_Numbered]:
+def _read_jsonl(lines: Iterable[bytes]) -> Iterator[Numbered]:
     for number, line in enumerate(_decoded(lines), 1):
         if line.strip():
             yield number, _load(number, new_plant_schema.loads, line)
@@ -78,7 +78,7 @@ def as_json(plant: Plant) -> bytes:
     return dump_json(plant.members())
 
 
-def _read_csv(lines: Iterable[bytes]) -> Iterator[_Numbered]:
+def _read_csv(lines: Iterable[bytes]) -> Iterator[Numbered]:
     csv.field_size_limit(sys.maxsize)  # The default is 131,072 characters.
     rows = _rows(lines)
     header = _header(*next(rows, (1, [])))

@@ -3,22 +3,25 @@
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import AbstractContextManager, closing
 from functools import wraps
+from itertools import islice, takewhile
+from operator import itemgetter
 from typing import IO, Any, TypeVar
 
 import click
 
-from ..stores.base import BulkStore, Plant, PlantExists, Store
-from ._formats import COLUMNS, EMPTY, FORMATS, BadLine, Format
+from ..stores.base import Store, StoreUnavailable
+from ..stores.batches import batches
+from ._formats import COLUMNS, EMPTY, FORMATS, BadLine, Format, Numbered
 from ._parameters import Command, examples, refuse_database, with_store
 from ._replacing import naming, replacing
 from ._streams import printable_line, progress
 
 _T = TypeVar("_T")
-# An import remembers the line numbers of this many plants, for its message about a duplicate.
-_REMEMBERED = 1000
+# An import reports so many plants that exist with other values.
+_SHOWN = 10
 
 
 def _with_format(command: Command) -> Command:
@@ -75,54 +78,81 @@ def _output(file: str) -> AbstractContextManager[IO[bytes]]:
 
 @click.command(
     "import",
-    help=f"""Add all plants of FILE, or none if one cannot be added. - is standard input.
+    help=f"""Add the plants of FILE that do not exist. - is standard input.
+
+    If a line is wrong, nothing is added; but a pipe, such as standard input, is added as it comes.
+    An import that ends early can be repeated: it adds what is missing. A plant that exists with
+    other values is reported and left as it is, and the exit code is 1.
 
     JSON Lines: each line is a plant in JSON, with {COLUMNS}. CSV: the first line has these names,
-    separated by commas. {EMPTY} Spaces after a comma are ignored. In SQLite, other clients can add
-    plants again when the last step has ended.
+    separated by commas. {EMPTY} Spaces after a comma are ignored.
     """,
     epilog=examples(
         "plantstore import plants.jsonl --store sqlite:///plants.db",
-        "plantstore import plants.csv --skip-existing --store sqlite:///plants.db",
+        "plantstore import - --format csv --store sqlite:///plants.db",
     ),
 )
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
-@click.option("--skip-existing", is_flag=True, help="Skip each plant whose id already exists.")
 @_with_format
 @with_store(creates=True)
-def import_(store: Store, file: str, format: Format, skip_existing: bool) -> None:
-    """Add all plants of a file, or none."""
-    if not isinstance(store, BulkStore):
-        raise click.UsageError("this store cannot import plants: it adds only one plant at a time.")
-    seen = 0
-    recent: deque[tuple[int, int]] = deque(maxlen=_REMEMBERED)  # Line numbers and ids.
-
-    def plants(lines: Iterable[bytes]) -> Iterator[Plant]:
-        nonlocal seen
-        with naming("standard input" if file == "-" else file):
-            for line, plant in format.read(lines):
-                seen += 1
-                recent.append((line, plant.id))
-                yield plant
-
-    # If the input is a pipe, no bar is shown: the export that writes into it may show one.
-    size = os.path.getsize(file) if os.path.isfile(file) else 0
+def import_(store: Store, file: str, format: Format) -> None:
+    """Add the plants of a file that do not exist."""
     try:
-        with (
-            click.open_file(file, "rb") as lines,
-            progress("Importing", visible=size > 0) as show,
-        ):
-            read = plants(_counted(lines, size, show, len))
-            added = store.add_all(read, skip_existing=skip_existing)
+        if os.path.isfile(file):  # It can be read twice.
+            deque(_read(file, format, "Checking"), maxlen=0)
     except BadLine as error:
         raise click.ClickException(f"{error} Nothing was imported.") from None
-    except PlantExists as error:
-        (id,) = error.args
-        place = next((f"line {line}: " for line, known in reversed(recent) if known == id), "")
-        raise click.ClickException(
-            f"{place}plant {id} already exists, or occurs twice in the file. Nothing was imported."
-        ) from None
-    click.echo(f"{added} added" + f", {seen - added} skipped" * skip_existing)
+    added, there, different = 0, 0, list[Numbered]()
+    try:
+        with closing(_read(file, format, "Importing")) as lines:
+            for batch in batches(lines, itemgetter(1)):
+                others = _add(store, batch)
+                differing = [*_differing(store, others)]
+                added += len(batch) - len(others)
+                there += len(others) - len(differing)
+                different += differing
+    except BadLine as error:
+        raise click.ClickException(f"{error} {added} plants were added before it.") from None
+    except StoreUnavailable:
+        if added:
+            hint = "The same command adds the others."
+            click.echo(f"At least {added} plants were added. {hint}", err=True)
+        raise
+    for line, plant in different[:_SHOWN]:
+        click.echo(f"line {line}: plant {plant.id} exists with other values", err=True)
+    click.echo(f"{added} added, {there} already there, {len(different)} different")
+    sys.exit(1 if different else 0)
+
+
+def _read(file: str, format: Format, label: str) -> Generator[Numbered]:
+    """Yield the plants of a file with their lines, and show how much of it has been read."""
+    # If the input is a pipe, no bar is shown: the export that writes into it may show one.
+    size = os.path.getsize(file) if os.path.isfile(file) else 0
+    with (
+        naming("standard input" if file == "-" else file),
+        click.open_file(file, "rb") as lines,
+        progress(label, visible=size > 0) as show,
+    ):
+        yield from format.read(_counted(lines, size, show, len))
+
+
+def _add(store: Store, batch: list[Numbered]) -> list[Numbered]:
+    """Add plants, and return those that were not added: their ids exist, or are repeated."""
+    first = {plant.id: line for line, plant in reversed(batch)}
+    existing = store.add_some([plant for line, plant in batch if first[plant.id] == line])
+    return [(at, it) for at, it in batch if it.id in existing or first[it.id] != at]
+
+
+def _differing(store: Store, plants: list[Numbered]) -> Iterator[Numbered]:
+    """Yield the plants that exist with other values."""
+    ids = sorted(plant.id for _, plant in plants)
+    # Often an export, so that all of them are in few pages.
+    near = islice(store.iterate(ids[0] - 1), 2 * len(ids)) if ids else ()
+    found = {plant.id: plant for plant in takewhile(lambda it: it.id <= ids[-1], near)}
+    for line, plant in plants:
+        stored = found.get(plant.id) or store.get(plant.id)
+        if stored not in {None, plant}:  # Another client may have removed it.
+            yield line, plant
 
 
 def _counted(

@@ -26,20 +26,16 @@ was connected before the silence is used again only if it responds. After close(
 down as soon as no caller waits for it.
 """
 
-import math
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
-from functools import partial
+from collections.abc import Iterable
+from contextlib import suppress
 from threading import Lock
 from typing import Any, ClassVar, TypeVar, cast
-
-from sqlalchemy import Connection
 
 from ..stores.base import Plant, StoreMisconfigured, StoreUnavailable
 from ..stores.deadline import Limits, remaining
 from ._lane import Add, Job, Lane, WaitingJobs
-from .databases import Database, Run, Session
+from .databases import Database, Run
 
 _NO_RESPONSE = "the database does not respond"
 _NO_THREAD = "cannot start a thread: the system has no resources for it"
@@ -258,7 +254,6 @@ class OwnConnections:
     def __init__(self, database: Database, timeout: float, connections: int) -> None:
         self.timeout = timeout
         self._database, self._connections = database, connections
-        self._importing = set[object]()  # The imports in progress, of SQLite.
         self._make_lanes()
 
     def add(self, plant: Plant) -> None:
@@ -269,40 +264,6 @@ class OwnConnections:
         """Return the result of a function that is called with a connection."""
         lanes = self._writing if writes else self._reading
         return cast(_T, lanes.call(Job(self._expires(), run)))
-
-    @contextmanager
-    def session(self) -> Iterator[Session]:
-        """Provide a function that executes functions with one connection, each of them once."""
-        database = self._database
-        if database.one_writer:  # SQLite runs in this process: no lane is needed.
-            importing = object()
-            try:
-                self.call(lambda _: self._importing.add(importing))  # A job waits during a fork.
-                engine = database.connected or database.engine
-                with database.explained(engine.connect) as connection:
-                    database.watch(connection)
-
-                    def step(run: Run[_T]) -> _T:
-                        self._expires()  # The iterable of the plants may have forked.
-                        return database.step(connection, run)
-
-                    yield step
-            finally:
-                self._importing.discard(importing)
-            return
-        lanes, used = Lanes(database, 1, 1, math.inf), list[Connection]()
-
-        def once(run: Run[_T], connection: Connection) -> _T:
-            used.append(connection)
-            if connection is not used[0]:
-                raise StoreUnavailable("the connection was lost")
-            # An exception that has been explained is not taken for a conflict, and not repeated.
-            return database.explained(partial(run, connection))
-
-        try:
-            yield lambda run: lanes.call(Job(self._expires(), partial(once, run)))
-        finally:
-            lanes.close()
 
     def close(self) -> None:
         self._writing.close()
@@ -319,7 +280,7 @@ class OwnConnections:
         """Start without lanes in a child: the threads of its parent do not exist there."""
         if in_child:
             lanes = (self._writing, self._reading)
-            is_open = bool(self._importing) or any(it.ending or not it.is_paused for it in lanes)
+            is_open = any(it.ending or not it.is_paused for it in lanes)
             OwnConnections.is_inherited |= self._database.one_writer and is_open
             # Python keeps the stacks of those threads, and so their connections: none is closed.
             self._make_lanes()

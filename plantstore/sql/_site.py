@@ -15,7 +15,7 @@ from sqlalchemy.pool import SingletonThreadPool, StaticPool
 from ..stores.base import Plant, PlantExists, StoreUnavailable
 from ..stores.deadline import Limits, remaining
 from ._tables import dropped
-from .databases import Database, Run, Session, close, copy_engine
+from .databases import Database, Run, close, copy_engine
 
 #: The maximum number of connections of a process to the database of a site.
 CONNECTIONS = 5
@@ -44,17 +44,6 @@ class SiteConnections:
 
         expires = time.monotonic() + remaining(Limits.operation)
         return self._database.explained(lambda: self._database.retry(attempt, expires))
-
-    @contextmanager
-    def session(self) -> Iterator[Session]:
-        with self._pool.connect(self._database) as connection:
-            # Until its last step, an import into SQLite changes only a temporary table.
-            commits, step = self._database.one_writer, partial(self._database.step, connection)
-            try:
-                yield lambda run: step(partial(_commit, run) if commits else run)
-            finally:
-                if not self._pool.is_shared:
-                    connection.invalidate()  # The server rolls back what is not committed.
 
     def close(self) -> None:
         """Close the connections of all stores of the engine. Those of the site stay open."""
@@ -90,7 +79,7 @@ class _Pool:
     def reset(self) -> None:
         self.close()
         self._pid = os.getpid()
-        # Two threads must not use one connection. One may, for an import that reads.
+        # Two threads must not use one connection. One may: an event listener of the site.
         self._free = RLock() if self.is_shared else BoundedSemaphore(CONNECTIONS)
         self._first_use = RLock()  # An event listener of the site may use another store.
 

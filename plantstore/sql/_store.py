@@ -1,9 +1,9 @@
 """Plants in a SQL database, through SQLAlchemy Core: one store for every engine."""
 
-import logging
 import os
-import time
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from threading import RLock
 from typing import TypeVar
@@ -11,37 +11,32 @@ from weakref import finalize, ref
 
 from sqlalchemy import Connection, Engine, MetaData
 
-from ..stores.base import BulkStore, Plant, PlantExists, check_plant, int64_fault
-from ..stores.deadline import Limits
+from ..stores.base import Plant, Store, StoreMisconfigured, check_plant, int64_fault
+from ..stores.batches import batches
 from ._lanes import OwnConnections
 from ._site import SiteConnections
-from ._tables import TableMissing, define_table, dropped, table_missing
-from .databases import Database, Run, Session, database_of, is_new
+from ._tables import TableMissing, define_table, table_missing
+from .databases import Run, database_of, is_new
 
 #: The maximum number of plants in memory, and the approximate number of their characters.
 _PAGE, _WEIGHT = 100, 1_000_000
-# The number of characters in a statement, unless one plant has more. They take up to 250,000 bytes,
-# some of them twice as many in a statement. MariaDB may refuse more than a mebibyte.
-_ROOM = 60_000
-
-_log = logging.getLogger("plantstore")
 
 _T = TypeVar("_T")
 
 
-class SQLStore(BulkStore):
+class SQLStore(Store):
     """Plants in a table of a database: after an add, the database has committed it.
 
     Any number of threads, processes and machines may share the table. The store checks the table
     at first use. While the table cannot store every plant, each method raises
     :exc:`StoreMisconfigured`. With an engine of :func:`open_store`, each operation ends within five
-    seconds: an add, a get, a page of an iteration, a batch of an import.
+    seconds: an add, a get, a page of an iteration, a batch of plants.
 
     :param engine: the engine of the database. It may be the engine of a site; then its timeouts
         apply, and the store uses up to five connections of its own.
     :param metadata: the metadata of a site. The table is added to it, and the migrations of the
-        site create the table. By default, the first :meth:`add` or :meth:`add_all` creates the
-        table, and the store has no plants before that.
+        site create the table. By default, the first plant creates the table, and the store has no
+        plants before that.
     :param table: the name of the table.
     :raises TypeError: if ``engine`` is not an engine.
     :raises ValueError: if ``metadata`` has another table with this name, if the name is empty
@@ -77,17 +72,28 @@ class SQLStore(BulkStore):
         """
         self._executor.add(check_plant(plant))
 
-    def add_all(self, plants: Iterable[Plant], *, skip_existing: bool = False) -> int:
-        """Store all new plants, or none of them, in one transaction; return how many were added.
+    def add_some(self, plants: Iterable[Plant]) -> set[int]:
+        """Add those of the plants whose ids do not exist, and return the ids that do.
 
-        :param plants: the new plants. An exception that the iterable raises causes a rollback.
-        :param skip_existing: if true, a plant whose id exists or is repeated is skipped.
-        :raises PlantExists: otherwise, if an id exists or is repeated.
-        :raises ValueError: if a plant is not valid.
+        Up to 1,000 plants, with up to 60,000 characters, are one transaction.
+
+        :raises ValueError: if a plant is not valid. Then none is added.
+        :raises StoreMisconfigured: as for :meth:`add`.
         """
-        valid = map(check_plant, plants)
-        with self._executor.session() as execute:
-            return _add_all(self._database, execute, valid, skip_existing)
+        valid = [check_plant(plant) for plant in plants]
+        return set[int]().union(*map(self._add_batch, batches(valid)))
+
+    def _add_batch(self, plants: Sequence[Plant]) -> set[int]:
+        new = {plant.id: plant for plant in reversed(plants)}  # The first plant of each id.
+        repeated = Counter(plant.id for plant in plants) - Counter(new.keys())
+        # In the order of all transactions, so that they cannot deadlock.
+        add = partial(self._database.add, plants=[new[id] for id in sorted(new)])
+        added: Collection[int] = ()
+        existing: Collection[int] = ()
+        with suppress(StoreMisconfigured):  # One plant may be the reason.
+            added, existing = self._executor.call(add, writes=True)
+        others = [new[id] for id in new.keys() - {*added, *existing}]
+        return {*repeated}.union(existing, super().add_some(others))
 
     def get(self, id: int) -> Plant | None:
         """Return the plant with this id, or ``None`` if there is none."""
@@ -165,54 +171,6 @@ class SQLStore(BulkStore):
             if database.creates_table:
                 return without_table
             raise
-
-
-def _add_all(
-    database: Database, execute: Session, plants: Iterable[Plant], skip_existing: bool
-) -> int:
-    """Add plants, all of them or none, and return how many were added.
-
-    :param execute: executes each step with the same connection, which is closed after the import.
-    :param skip_existing: whether plants that exist are skipped.
-    :raises PlantExists: if an id exists or is repeated, and existing plants are not skipped.
-    """
-    count = 0
-    execute(partial(database.prepare, to_add=True))
-    _begin_import(database, execute)
-    for batch in _batches(plants, skip_existing):
-        ordered = [batch[id] for id in sorted(batch)]  # In the order of all transactions.
-        added, existing = execute(partial(database.import_batch, plants=ordered))
-        for id in batch:
-            if id in existing and not skip_existing:
-                raise PlantExists(id)
-            if id not in added and id not in existing:
-                raise dropped(database.table)
-        count += len(added)
-    skipped: int = execute(partial(database.finish_import, skip_existing=skip_existing))
-    return count - skipped
-
-
-def _begin_import(database: Database, execute: Session) -> None:
-    """Begin an import, as soon as no other one is in progress."""
-    if not execute(database.begin_import):
-        _log.info("Another import is in progress. This one begins when it has ended.")
-        while not execute(database.begin_import):
-            time.sleep(Limits.import_pause)
-
-
-def _batches(plants: Iterable[Plant], skip_existing: bool) -> Iterator[dict[int, Plant]]:
-    batch: dict[int, Plant] = {}
-    room = _ROOM
-    for plant in plants:
-        if plant.id in batch and not skip_existing:
-            raise PlantExists(plant.id)
-        if batch and (len(batch) == _PAGE or plant.characters > room):
-            yield batch
-            batch, room = {}, _ROOM
-        batch.setdefault(plant.id, plant)
-        room -= plant.characters
-    if batch:
-        yield batch
 
 
 # The stores of this process. Each operation on the set is atomic: a fork may occur at any time.

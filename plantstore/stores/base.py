@@ -122,6 +122,26 @@ class Store(ABC):
         :raises ValueError: if the plant is not valid: see :func:`check_plant`.
         """
 
+    def add_some(self, plants: Iterable[Plant]) -> set[int]:
+        """Add those of the plants whose ids do not exist, and return the ids that do.
+
+        So an import adds up to some 1,000 plants at a time. It is no transaction: after an
+        exception, some of the plants may have been added, and the same call adds the others. Of
+        several plants with one id, the first is added, and the id is returned.
+
+        By default, each plant is added by :meth:`add`. Override it if the database can add many
+        plants faster.
+
+        :raises ValueError: if a plant is not valid: see :func:`check_plant`. Then none is added.
+        """
+        existing = set[int]()
+        for plant in [check_plant(plant) for plant in plants]:
+            try:
+                self.add(plant)
+            except PlantExists:
+                existing.add(plant.id)
+        return existing
+
     @abstractmethod
     def get(self, id: int) -> Plant | None:
         """Return the plant with an id, or ``None`` if there is none."""
@@ -182,19 +202,3 @@ class Store(ABC):
     def __exit__(self, *exception: object) -> None:
         """Close the store."""
         self.close()
-
-
-class BulkStore(Store):
-    """The interface of a store that can also add many plants at once, as an import does."""
-
-    @abstractmethod
-    def add_all(self, plants: Iterable[Plant], *, skip_existing: bool = False) -> int:
-        """Store all new plants, or none of them, and return how many were added.
-
-        :param plants: the new plants. There may be more of them than fit in memory. If the
-            iterable raises an exception, no plant is stored, and the exception is passed on.
-        :param skip_existing: if true, a plant whose id exists or is repeated is skipped. By
-            default, it is an error.
-        :raises PlantExists: if an id exists or is repeated, and ``skip_existing`` is false.
-        :raises ValueError: if a plant is not valid: see :func:`check_plant`.
-        """

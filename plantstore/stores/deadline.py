@@ -50,8 +50,6 @@ class Limits:
     pause: float = 0.02
     #: A server may wait for a lock so long: later, no attempt begins.
     last_attempt: float = 1.1
-    #: Between two attempts to begin an import while another one is in progress.
-    import_pause: float = 0.1
 
     # The drivers.
     connect: int = 3  # To connect to a server, or to one of several servers of a URL.
@@ -65,12 +63,9 @@ class Limits:
 
     # The servers.
     postgresql_statement: float = 3.5
-    #: Shorter than PostgreSQL's ``deadlock_timeout``, and than the time that an import waits. So a
-    #: deadlock of an add and an import ends the add, which is repeated, and not the import.
+    #: Shorter than PostgreSQL's ``deadlock_timeout``: a job that waits for a lock is repeated.
     postgresql_lock: float = 0.5
-    postgresql_import_lock: int = 3
     mysql_lock: int = 1
-    mysql_import_lock: int = 4
     sqlite_lock: int = 4
 
 

@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import subprocess
+from collections.abc import Iterable
 from io import BytesIO
 from pathlib import Path
 
@@ -12,12 +13,13 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import example, given
 
-from plantstore import BulkStore, Plant, open_store
+from plantstore import Plant, open_store
 from plantstore.cli._formats import FORMATS
 from tests.support.commands import COMMAND, Run, invoke, run_on_a_terminal, steps
 from tests.support.databases import Place
 from tests.support.installing import install
 from tests.support.stores import PLANTS
+from tests.support.waiting import wait_until
 
 JSONL = b'{"id":-1,"name":"Rose"}\n{"id":2,"name":"Lily","tag":"white"}\n'
 CSV = b"id,name,tag\r\n-1,Rose,\r\n2,Lily,white\r\n"
@@ -51,14 +53,13 @@ def test_export_and_import_on_every_engine(place: Place, tmp_path: Path) -> None
     """What was exported from a store can be imported again, on every engine."""
     many = [Plant(id, f"🌵\n{id}", None if id % 50 else "a" * 140_000) for id in range(-150, 150)]
     with open_store(place.url) as store:
-        assert isinstance(store, BulkStore)
-        store.add_all(many)
+        store.add_some(many)
     for name in ("plants.jsonl", "plants.csv"):
         file = str(tmp_path / name)
         assert invoke("export", file, "--store", place.url).exit_code == 0
         place.clear()
         result = invoke("import", file, "--store", place.url)
-        assert (result.exit_code, result.output) == (0, "300 added\n")
+        assert (result.exit_code, result.output) == (0, "300 added, 0 already there, 0 different\n")
         assert plants(place.url) == many
 
 
@@ -80,7 +81,7 @@ def test_format_option_and_file_name(
     if file.name != "-":
         file.write_bytes(content)
     result = run("import", *arguments, input=content)
-    assert (result.exit_code, result.output) == (0, "2 added\n")
+    assert (result.exit_code, result.output) == (0, "2 added, 0 already there, 0 different\n")
     assert plants(url) == BOTH
     result = run("export", *arguments)
     assert result.exit_code == 0
@@ -119,7 +120,8 @@ OTHERS += ["TRUE", "true", "null", "nan", "", "#REF!", "0x1", "[1]", "-", "0.5",
 def test_id_that_a_spreadsheet_has_changed_is_refused(run: Run, url: str, cell: str) -> None:
     """In CSV, an id is decimal digits, if need be with ``.0``. The message shows another value."""
     content = f'id,name\n1,Rose\n"{cell}",Lily\n'.encode()
-    result = run("import", "-", "--format", "csv", input=content)
+    Path("plants.csv").write_bytes(content)
+    result = run("import", "plants.csv")
     assert result.exit_code == 1
     shown = cell.encode("ascii", "backslashreplace").decode()
     assert result.stderr in {
@@ -137,7 +139,6 @@ def test_id_that_a_spreadsheet_has_changed_is_refused(run: Run, url: str, cell: 
         ("jsonl", b'{"y":NaN}\n', "line 2: Cannot be read as JSON: NaN is not a JSON value."),
         ("jsonl", b'{"id":3,"name":"x","tag":null}\n', "line 2: tag: "),
         ("jsonl", b'{"id":-%s,"name":"x"}\n' % NINES, "line 2: "),
-        ("jsonl", b'{"id":-1,"name":"x"}\n', "line 2: plant -1 already exists, or occurs twice"),
         ("csv", b"3;a;b\n", "line 3: Must have 3 cells, as the first line, separated by commas,"),
         ("csv", b'4,"a\nb",\n\nfive,c,\n', f"line 6: {INT64}, not 'five'."),
         ("csv", b"-" + NINES + b",a,\n", f"line 3: {INT64}, not '-{'9' * 59}…'."),
@@ -155,7 +156,8 @@ def test_import_error_names_the_line(
 ) -> None:
     """An import error names the line and the fault, and nothing of the file is imported."""
     first = {"jsonl": b'{"id":-1,"name":"Rose"}\n', "csv": b"id,name,tag\n-1,Rose,\n"}[format]
-    result = run("import", "-", "--format", format, input=first + content)
+    Path("plants").write_bytes(first + content)
+    result = run("import", "plants", "--format", format)
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith(f"Error: {fault}")
     assert result.stderr.endswith(" Nothing was imported.\n")
@@ -182,38 +184,90 @@ def test_import_error_in_the_first_line(
     run: Run, url: str, format: str, content: bytes, fault: str
 ) -> None:
     """A file in UTF-16, and CSV that does not begin with the names of the fields, are refused."""
-    result = run("import", "-", "--format", format, input=content)
+    Path("plants").write_bytes(content)
+    result = run("import", "plants", "--format", format)
     assert result.exit_code == 1
     assert result.stderr.startswith(f"Error: line 1: {fault}")
     assert plants(url) == []
 
 
-@pytest.mark.parametrize("duplicate", [1, 100, 999])
-@pytest.mark.parametrize("stored", [True, False])
-def test_import_with_a_duplicate_is_rolled_back(
-    run: Run, url: str, duplicate: int, stored: bool
-) -> None:
-    """A duplicate of a stored plant, or within the file, rolls the whole import back."""
-    lines = [b'{"id":%d,"name":"x"}\n' % id for id in range(1000)]
-    if stored:
-        assert run("add", str(duplicate), "Monstera").exit_code == 0
-        line = duplicate + 1
-    else:
-        lines.insert(950, lines[duplicate - 1])
-        line = 951 if duplicate < 951 else duplicate + 1
-    before = plants(url)
-    result = run("import", "-", input=b"".join(lines))
-    assert result.stderr.startswith(f"Error: line {line}: plant ")
-    assert plants(url) == before
+def lines_of(plants: Iterable[Plant]) -> bytes:
+    """Return plants as JSON Lines."""
+    return b"".join(FORMATS["jsonl"].lines(plants))
 
 
-def test_import_skip_existing(run: Run, url: str) -> None:
-    """--skip-existing leaves stored plants unchanged and prints how many were skipped."""
-    assert run("add", "1", "Monstera").exit_code == 0
-    lines = [b'{"id":%d,"name":"x"}\n' % id for id in (*range(500), 7)]
-    result = run("import", "-", "--skip-existing", input=b"".join(lines))
-    assert (result.exit_code, result.output) == (0, "499 added, 2 skipped\n")
-    assert plants(url)[1] == Plant(1, "Monstera")
+def test_repeated_import(run: Run, url: str) -> None:
+    """An import can be repeated: plants with the same values are already there."""
+    file, many = Path("plants"), [Plant(id, f"plant {id}", "x") for id in range(2500)]
+    file.write_bytes(lines_of(many[:1200]))
+    assert run("import", "plants").output == "1200 added, 0 already there, 0 different\n"
+    file.write_bytes(lines_of(many[::-1]))
+    result = run("import", "plants")
+    assert (result.exit_code, result.output) == (
+        0,
+        "1300 added, 1200 already there, 0 different\n",
+    )
+    assert run("import", "plants").output == "0 added, 2500 already there, 0 different\n"
+    assert plants(url) == many
+
+
+@pytest.mark.parametrize("others", [0, 100])
+def test_import_of_plants_with_other_values(run: Run, url: str, others: int) -> None:
+    """A plant that exists with other values is left as it is, and its line is reported.
+
+    At most ten are. The exit code is 1, and the last line has the numbers. Between the plants,
+    there may be any number of others in the store.
+    """
+    old = [Plant(id * 1000, "old") for id in range(12)]
+    between = [Plant(id, "") for id in range(1, 1 + others)]
+    with open_store(url) as store:
+        store.add_some([*old, *between])
+    changed = [plant._replace(name="other") for plant in old[1:]]
+    Path("plants").write_bytes(lines_of([old[0], Plant(-1, "new"), *changed]))
+    result = run("import", "plants")
+    lines = [f"line {n}: plant {n - 2}000 exists with other values\n" for n in range(3, 13)]
+    assert (result.exit_code, result.stderr) == (1, "".join(lines))
+    assert result.stdout == "1 added, 1 already there, 11 different\n"
+    assert plants(url) == sorted([Plant(-1, "new"), *old, *between])
+
+
+def test_plant_that_occurs_twice_in_a_file(run: Run, url: str) -> None:
+    """Of several plants with one id in a file, the first is added. Equal ones are already there."""
+    rose, lily = Plant(1, "Rose"), Plant(1, "Lily")
+    for distance in (0, 1500):
+        between = [Plant(id, "") for id in range(2, 2 + distance)]
+        Path("plants").write_bytes(lines_of([rose, *between, rose, lily]))
+        result = run("import", "plants")
+        assert result.stderr == f"line {distance + 3}: plant 1 exists with other values\n"
+        added, there = (1, 1) if distance == 0 else (distance, 2)
+        assert result.stdout == f"{added} added, {there} already there, 1 different\n"
+        assert plants(url) == [rose, *between]
+
+
+def test_wrong_line_of_a_pipe(run: Run, url: str) -> None:
+    """A pipe is added as it comes. If a line is wrong, the message says how many were added."""
+    many = [Plant(id, "") for id in range(1500)]
+    result = run("import", "-", input=lines_of(many) + b"[]\n")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith("Error: line 1501: ")
+    assert result.stderr.endswith(" 1000 plants were added before it.\n")
+    assert plants(url) == many[:1000]
+
+
+def test_import_that_is_killed(run: Run, url: str) -> None:
+    """After a kill in the middle of an import, the same command again adds what is missing."""
+    many = [Plant(id, "x" * 100) for id in range(30_000)]
+    Path("plants").write_bytes(lines_of(many))
+    command = [*COMMAND, "import", "plants", "--store", url]
+    with open_store(url) as store, subprocess.Popen(command) as importing:
+        wait_until(lambda: len(store) > 0)
+        importing.kill()
+        importing.wait()
+        before = len(store)
+        assert list(store) == many[:before]
+    result = run("import", "plants")
+    assert result.output == f"{30_000 - before} added, {before} already there, 0 different\n"
+    assert plants(url) == many
 
 
 @pytest.mark.parametrize(
@@ -234,7 +288,7 @@ def test_failed_export_keeps_the_file(
 
 # A store whose iteration fails in the middle, when the first plants are on the disk.
 HALF = """
-from plantstore import MemoryStore, Plant, StoreUnavailable
+from plantstore import Plant, StoreUnavailable
 class Half(MemoryStore):
     one_process = False
     def __iter__(self):
@@ -274,7 +328,7 @@ def test_standard_streams_by_name(run: Run, url: str) -> None:
     """/dev/stdin may be a pipe. An export to /dev/stdout keeps what standard output contains."""
     script = "(plantstore import /dev/stdin; plantstore export /dev/stdout) > both"
     subprocess.run(in_a_shell(script, url), input=JSONL, check=True)
-    assert Path("both").read_bytes() == b"2 added\n" + JSONL
+    assert Path("both").read_bytes() == b"2 added, 0 already there, 0 different\n" + JSONL
 
 
 def test_export_to_a_terminal_is_escaped(run: Run, url: str) -> None:
@@ -309,17 +363,20 @@ def test_broken_pipe_ends_the_command_without_a_message(url: str) -> None:
 
 
 def test_progress_bar_only_on_a_terminal(run: Run, url: str, many: bytes) -> None:
-    """A command or a pipe has one progress bar, on standard error, if that is a terminal."""
+    """A command or a pipe has a progress bar for each step, on standard error, if it is a terminal.
+
+    A file is read twice.
+    """
     Path("plants").write_bytes(many)
-    skipped = b"0 added, 1000 skipped\n"
-    for command, label, expected in (
-        ("export", "Exporting", many),
-        ("import plants --skip-existing", "Importing", skipped),
-        ("export | plantstore import - --skip-existing", "Exporting", skipped),
+    there = b"0 added, 1000 already there, 0 different\n"
+    for command, labels, expected in (
+        ("export", {"Exporting"}, many),
+        ("import plants", {"Checking", "Importing"}, there),
+        ("export | plantstore import -", {"Exporting"}, there),
     ):
         output, shown = run_on_a_terminal(in_a_shell(f"plantstore {command}", url))
-        assert shown.count(label) > 1
-        assert {*re.findall("[A-Z][a-z]+ing", shown)} == {label}
+        assert min(map(shown.count, labels)) > 1
+        assert {*re.findall("[A-Z][a-z]+ing", shown)} == labels
         assert len(steps(shown)) >= 3
         # The spaces overwrite the remaining time, which only a slow run shows.
         assert re.search(r"100% *\x1b\[\?25h\r\n$", shown)

@@ -58,7 +58,9 @@ def test_commands_for_plants(tmp_path: Path) -> None:
     """The commands administer plants, and copy them to another store."""
     assert run(commands("command-line"), tmp_path).splitlines()[-1] == "1\tMonstera\tindoor"
     stores = "OLD_STORE=sqlite:///plants.db NEW_STORE=sqlite:///new.db"
-    assert run(f"{stores}\n{commands('pipe')}", tmp_path) == "1 added\n"
+    assert (
+        run(f"{stores}\n{commands('pipe')}", tmp_path) == "1 added, 0 already there, 0 different\n"
+    )
     run(f"NEW_STORE=sqlite:///newer.db\n{commands('move')}", tmp_path)
     with open_store(f"sqlite:///{tmp_path}/newer.db") as store:
         assert list(store) == [Plant(1, "Monstera", "indoor")]

@@ -112,7 +112,7 @@ def command(load: Load, folder: Path) -> None:
         load.clients.acknowledged.add(plant)
         load.check(exported)
         load.check(copied)
-        run("import", file, "--skip-existing")
+        run("import", file)
         load.clients.wait_for_creations()
 
 

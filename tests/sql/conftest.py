@@ -8,7 +8,7 @@ from sqlalchemy import Engine, create_engine
 from plantstore import SQLStore
 from tests.support.databases import Place
 from tests.support.proxy import Proxy, proxy
-from tests.support.sql import execute, open_sql
+from tests.support.sql import create_table, execute, open_sql
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def gate(place: Place) -> Iterator[Proxy]:
 def store(place: Place, engine: Engine) -> Iterator[SQLStore]:
     """Return an empty store. What a test adds to the database besides the table is dropped."""
     store = open_sql(place.url)
-    store.add_all([])
+    create_table(store)
     yield store
     store.close()
     place.clear()

@@ -8,7 +8,7 @@ from plantstore.sql.databases import _database
 from tests.support.databases import OpenPlace, Place, mariadb, only, postgresql, sqlite
 from tests.support.responses import check_error, create
 from tests.support.sites import ROSE, ROSE_PLANT, make_site
-from tests.support.sql import make_store, open_sql, raise_conflicts
+from tests.support.sql import create_table, make_store, open_sql, raise_conflicts
 
 # The codes of errors by their meaning: what ends by itself, or with an outage, and what does not.
 CODES: list[tuple[OpenPlace, type[StoreUnavailable], str]] = [
@@ -30,7 +30,7 @@ def test_meaning_of_an_error(
     """What ends by itself is StoreUnavailable; what fails in the same way is StoreMisconfigured."""
     is_transient = meaning is StoreUnavailable
     raise_conflicts(engine, code, "n < 3" if is_transient else "n > 0")
-    for add in (lambda: store.add(ROSE_PLANT), lambda: store.add_all([ROSE_PLANT])):
+    for add in (lambda: store.add(ROSE_PLANT), lambda: store.add_some([ROSE_PLANT])):
         with pytest.raises(StoreUnavailable) as caught:
             add()
         assert type(caught.value) is meaning
@@ -43,7 +43,7 @@ def test_meaning_of_an_error(
 def test_role_without_a_schema_for_its_table(place: Place, engine: Engine) -> None:
     """A role that may use no schema of its search_path is StoreMisconfigured."""
     with open_sql(f"{place.url}?options=-c search_path=missing") as store:
-        for use in (store.ping, lambda: len(store), lambda: store.add_all([ROSE_PLANT])):
+        for use in (store.ping, lambda: len(store), lambda: store.add_some([ROSE_PLANT])):
             with pytest.raises(StoreMisconfigured, match="schema"):
                 use()
 
@@ -60,7 +60,7 @@ def test_fault_is_a_500_with_its_traceback(
 ) -> None:
     """A fault in a statement of ours is 50001 with its traceback, also if the driver finds it."""
     with make_store(place.site_url, opened_by) as store:
-        store.add_all([])
+        create_table(store)
         client = make_site(store=store).test_client()
         with monkeypatch.context() as patch:
             patch.setattr(_database, "_insertion", lambda _, marker, *__: statement.format(marker))

@@ -4,18 +4,18 @@ import errno
 import os
 import socket
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from threading import Event, Thread, Timer
 
 import pytest
-from sqlalchemy import Engine, event, exc, text
+from sqlalchemy import Engine, exc, text
 
 from plantstore import Plant, PlantExists, SQLStore, StoreMisconfigured, StoreUnavailable
 from tests.support.clients import GIVES_UP
-from tests.support.databases import FILES, MODES, SERVERS, Place, mariadb, only
+from tests.support.databases import MODES, SERVERS, Place, mariadb, only
 from tests.support.serving import LIMIT
 from tests.support.sites import LILY, ROSE_PLANT
 from tests.support.sql import (
@@ -25,7 +25,6 @@ from tests.support.sql import (
     execute,
     open_sql,
     own_connections,
-    own_engine,
     started,
 )
 from tests.support.waiting import wait_until
@@ -108,25 +107,19 @@ def test_file_that_is_lost_under_a_store(
         assert Plant(3, "Tulip") in list(again)
 
 
-@pytest.mark.parametrize("use", ["read", "first read", "import"])
+@pytest.mark.parametrize("use", ["read", "first read", "add_some"])
 def test_use_of_a_file_that_was_deleted(url: str, tmp_path: Path, use: str) -> None:
-    """If an SQLite file was deleted, the next read, or an import in progress, is an error.
+    """If an SQLite file was deleted, the next read or the next batch of plants is an error.
 
     The first read opens a connection of its own.
     """
-
-    def plants() -> Iterator[Plant]:
-        yield ROSE_PLANT
-        (tmp_path / "plants.db").unlink()
-
     with open_sql(url) as store:
         store.add(LILY)
         if use != "first read":
             store.get(1)
-        if use != "import":
-            [*plants()]
+        (tmp_path / "plants.db").unlink()
         with pytest.raises(StoreUnavailable, match="deleted or replaced while it was in use"):
-            store.add_all(plants()) if use == "import" else store.get(1)
+            store.add_some([ROSE_PLANT]) if use == "add_some" else store.get(1)
 
 
 @only(*SERVERS)
@@ -160,21 +153,6 @@ def test_connections_have_keepalive(store: SQLStore) -> None:
         (socket.TCP_USER_TIMEOUT, 10_000),
     ):
         assert other.getsockopt(socket.IPPROTO_TCP, option) == value
-
-
-@only(*SERVERS)
-def test_connection_lost_during_an_import(store: SQLStore, engine: Engine) -> None:
-    """If the connection of an import is lost, nothing is stored, also of the plants after that."""
-
-    def plants() -> Iterator[Plant]:
-        yield from (Plant(id, "") for id in range(250))
-        with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
-            wait_until(lambda: end_sessions(connection) == 0)
-        yield from (Plant(id, "") for id in range(250, 500))
-
-    with pytest.raises(StoreUnavailable):
-        store.add_all(plants())
-    assert len(store) == 0
 
 
 @pytest.mark.parametrize("last", [len, list, lambda store: store.get(1)])
@@ -234,42 +212,6 @@ def test_refused_plant_in_a_group(store: SQLStore, engine: Engine) -> None:
     assert [type(error) for error in errors] == [type(None), StoreMisconfigured, *[type(None)] * 2]
     store.add(Plant(10, "Tulip"))
     assert [plant.name for plant in store] == ["Rose", "Lily", "Fern", "Tulip"]
-
-
-@only(*FILES)
-@pytest.mark.parametrize("skip_existing", [True, False])
-def test_add_during_an_import(store: SQLStore, skip_existing: bool) -> None:
-    """A plant that a client adds during an import into SQLite exists at the end of the import."""
-
-    def plants() -> Iterator[Plant]:
-        yield from (Plant(id, "imported") for id in range(150))
-        store.add(Plant(7, "of a client"))
-
-    if skip_existing:
-        assert store.add_all(plants(), skip_existing=True) == 149
-        assert len(store) == 150
-    else:
-        with pytest.raises(PlantExists, match="7"):
-            store.add_all(plants())
-        assert len(store) == 1
-    assert store.get(7) == Plant(7, "of a client")
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_reads_until_the_commit_of_an_import(url: str, tmp_path: Path, mode: str) -> None:
-    """Others can read an SQLite file until an import into it commits, also one of 10 MB."""
-    counts = list[int]()
-
-    def read(_connection: object, _cursor: object, statement: str, *_: object) -> None:
-        if statement.startswith("INSERT INTO plants ") and " SELECT " in statement:
-            with closing(sqlite3.connect(tmp_path / "plants.db", timeout=0)) as other:
-                counts.extend(other.execute("SELECT COUNT(*) FROM plants").fetchone())
-
-    with open_sql(f"{url}?journal_mode={mode}") as store:
-        store.add(ROSE_PLANT)
-        event.listen(own_engine(store), "after_cursor_execute", read)
-        assert store.add_all(Plant(id, "x" * 100_000) for id in range(100, 200)) == 100
-    assert counts == [1]
 
 
 def test_no_thread(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,22 +1,24 @@
-"""Imports into SQL stores: conflicts, duplicates and faults."""
+"""add_some of SQL stores, and imports: conflicts, duplicates, faults, and clients beside them."""
 
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
+from itertools import count
 from pathlib import Path
 from threading import Event
 
 import pytest
-from sqlalchemy import Engine, exc
+from sqlalchemy import Engine
 
-from plantstore import Plant, PlantExists, SQLStore, StoreMisconfigured, StoreUnavailable
+from plantstore import Plant, PlantExists, SQLStore, StoreMisconfigured
 from tests.support.certificates import with_certificate
+from tests.support.commands import invoke
 from tests.support.databases import SERVERS, Place, mariadb, only
-from tests.support.serving import LIMIT
 from tests.support.sql import (
     add_in_one_group,
     call_all,
     check_refused,
+    create_table,
     execute,
     open_sql,
     raise_conflicts,
@@ -26,95 +28,78 @@ from tests.support.waiting import wait_until
 
 
 @only(*SERVERS)
-@pytest.mark.parametrize("skip_existing", [True, False])
-def test_import_that_is_rolled_back(store: SQLStore, engine: Engine, skip_existing: bool) -> None:
-    """If the server ends an import because of another client, nothing is stored."""
+def test_batch_that_is_rolled_back(store: SQLStore, engine: Engine) -> None:
+    """If the server ends a batch because of another client, it is executed again."""
     raise_conflicts(engine, "40P01" if engine.dialect.name == "postgresql" else "1213", "n = 250")
-    plants = (Plant(id, "Rose") for id in range(600))
-    with pytest.raises(StoreUnavailable):
-        store.add_all(plants, skip_existing=skip_existing)
-    assert len(store) == 0
+    plants = [Plant(id, "Rose") for id in range(600)]
+    assert store.add_some(plants) == set()
+    assert list(store) == plants
 
 
-@only(*SERVERS)
-def test_import_waits_for_another_one(
-    place: Place, store: SQLStore, caplog: pytest.LogCaptureFixture
-) -> None:
-    """An import waits until another one has ended, however long that takes."""
-    reading = Event()
-
-    def plants() -> Iterator[Plant]:
-        yield from (Plant(id, "first") for id in range(200))
-        reading.set()
-        wait_until(lambda: "Another import is in progress" in caplog.text)
-
-    caplog.set_level("INFO", "plantstore")
-    with open_sql(place.url) as other, started(lambda: store.add_all(plants())) as (adding,):
-        assert reading.wait(LIMIT)
-        second = [Plant(7, "second"), Plant(300, "second")]
-        assert other.add_all(second, skip_existing=True) == 1
-    assert adding.result() == 200
-    assert [plant.name for plant in store] == ["first"] * 200 + ["second"]
+def test_batch_with_a_refused_plant(store: SQLStore, engine: Engine) -> None:
+    """If the database refuses a plant, its error says why, and those before it are added."""
+    limit = "LENGTH(name) < 9" if engine.dialect.name != "sqlite" else ""
+    if limit:
+        execute(engine, f"ALTER TABLE plants ADD CONSTRAINT short CHECK ({limit})")
+    else:
+        execute(
+            engine,
+            "CREATE TRIGGER short BEFORE INSERT ON plants WHEN LENGTH(NEW.name) > 8"
+            " BEGIN SELECT RAISE(ABORT, 'short'); END",
+        )
+    plants = [Plant(id, "x" * (8 + (id == 7))) for id in range(20)]
+    with pytest.raises(StoreMisconfigured, match="short"):
+        store.add_some(plants)
+    assert list(store) == plants[:7]
 
 
-def test_imports_of_the_same_plants(place: Place, store: SQLStore) -> None:
-    """Of several imports of the same ids at the same time, one is stored, and nothing of others."""
-    stores = [open_sql(place.url) for _ in range(3)]
-    plants = [[Plant(id, f"{number}") for id in range(300)] for number in range(3)]
-    calls = [partial(it.add_all, new) for it, new in zip(stores, plants, strict=True)]
-    outcomes = call_all(*calls)
-    assert outcomes.count(None) == 1
-    assert {type(error) for error in outcomes if error} == {PlantExists}
-    assert list(store) == plants[outcomes.index(None)]
-    for used in stores:
-        used.close()
+def test_concurrent_batches_of_the_same_plants(place: Place, store: SQLStore) -> None:
+    """Of two calls with the same ids in another order at the same time, each plant is of one."""
+    added = list[Plant]()
 
-
-@only(*SERVERS)
-def test_import_during_creates_of_the_same_ids(place: Place, store: SQLStore) -> None:
-    """An import that skips existing plants succeeds while clients add the same ids."""
-    ids, added = range(1500), set[int]()
-
-    def add(part: int) -> None:
-        for id in ids[part::4]:
-            with suppress(PlantExists):
-                other.add(Plant(id, "of a client"))
-                added.add(id)
-
-    def add_all() -> None:
-        store.add_all((Plant(id, "imported") for id in ids[::-1]), skip_existing=True)
+    def add_some(used: SQLStore, name: str, step: int) -> None:
+        plants = [Plant(id, name) for id in range(5000)][::step]
+        existing = used.add_some(plants)
+        added.extend(plant for plant in plants if plant.id not in existing)
 
     with open_sql(place.url) as other:
-        assert call_all(add_all, *[partial(add, part) for part in range(4)]) == [None] * 5
-    assert [plant.id for plant in store] == [*ids]
-    assert {plant.id for plant in store if plant.name == "of a client"} == added
+        calls = partial(add_some, store, "one", 1), partial(add_some, other, "other", -1)
+        assert call_all(*calls) == [None] * 2
+    assert sorted(added) == list(store)
+    assert len(store) == 5000
 
 
-def errors_of_a_source() -> dict[str, Exception]:
-    """Return errors of another database, which look as if they came from the store's own."""
-    driver_error = Exception(1213, "Deadlock found")
-    driver_error.sqlstate = "40001"  # type: ignore[attr-defined]
-    conflict = exc.OperationalError("SELECT", {}, driver_error)
-    unavailable = StoreUnavailable("Deadlock found")
-    unavailable.__cause__ = conflict
-    duplicate = exc.IntegrityError("INSERT", {}, Exception(1062, "entry '1' for key 'PRIMARY'"))
-    return {"conflict": conflict, "duplicate": duplicate, "unavailable": unavailable}
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    """Return the path of a file with 20,000 plants, whose ids are not negative."""
+    path = tmp_path / "plants.jsonl"
+    path.write_bytes(b"".join(b'{"id":%d,"name":"imported"}\n' % id for id in range(20_000)))
+    return str(path)
 
 
-@pytest.mark.parametrize("skip_existing", [False, True])
-@pytest.mark.parametrize("kind", errors_of_a_source())
-def test_error_of_the_source_of_an_import(store: SQLStore, kind: str, skip_existing: bool) -> None:
-    """If the plants come from a database that fails, no plant is added, and its error is raised."""
-    error = errors_of_a_source()[kind]
+def test_clients_beside_an_import(place: Place, store: SQLStore, file: str) -> None:
+    """During an import, each create of others succeeds, also one of an id of the import."""
+    is_over, added = Event(), list[Plant]()
 
-    def plants() -> Iterator[Plant]:
-        yield from (Plant(id, "") for id in range(250))
-        raise error
+    def create(thread: int) -> None:
+        for number in count(thread, 4):
+            if is_over.wait(0.01):  # Without a pause, the import would not get the lock of a file.
+                break
+            for id in (-1 - number, 20_000 - 37 * (number % 500)):
+                with suppress(PlantExists):
+                    other.add(Plant(id, "of a client"))
+                    added.append(Plant(id, "of a client"))
 
-    with pytest.raises(type(error)) as caught:
-        store.add_all(plants(), skip_existing=skip_existing)
-    assert caught.value is error
-    assert len(store) == 0
+    with open_sql(place.url) as other, started(*[partial(create, i) for i in range(4)]) as creating:
+        wait_until(lambda: bool(added))
+        result = invoke("import", file, "--store", place.url)
+        is_over.set()
+    assert [call.exception() for call in creating] == [None] * 4
+    assert {plant for plant in store if plant.name == "of a client"} == {*added}
+    different = sum(0 <= plant.id < 20_000 for plant in added)
+    assert result.exit_code == (different > 0)
+    last = f"{20_000 - different} added, 0 already there, {different} different"
+    assert result.stdout.splitlines()[-1] == last
 
 
 @pytest.fixture
@@ -128,22 +113,27 @@ def small_packets(engine: Engine) -> Iterator[None]:
 @only(mariadb)
 @pytest.mark.usefixtures("small_packets")
 @pytest.mark.parametrize("text", ["x", "é", "'"])
-def test_import_of_more_bytes_than_a_statement_may_have(place: Place, text: str) -> None:
+def test_batch_of_more_bytes_than_a_statement_may_have(place: Place, text: str) -> None:
     """The plants of an import are as many bytes as the server accepts at a time."""
     plants = [Plant(id, text * (60_000 // len(text.encode()))) for id in range(40)]
     with open_sql(place.url) as store:
-        assert store.add_all([*plants, Plant(99, "x" * 900_000)]) == 41
+        assert store.add_some([*plants, Plant(99, "x" * 900_000)]) == set()
+        assert len(store) == 41
 
 
 @only(mariadb)
 @pytest.mark.usefixtures("small_packets")
-def test_group_that_is_too_large_for_the_server(place: Place, engine: Engine) -> None:
+@pytest.mark.parametrize("call", ["add", "add_some"])
+def test_group_that_is_too_large_for_the_server(place: Place, engine: Engine, call: str) -> None:
     """If a server refuses a group of adds for its size, each of them is executed alone."""
     execute(engine, "SET GLOBAL max_allowed_packet = 65536")
-    plants = [Plant(id, "x" * 20_000) for id in range(10)]
+    plants = [Plant(id, ("x" if call == "add" else "é") * 20_000) for id in range(10)]
     with open_sql(place.url) as store:
-        store.add_all([])
-        assert add_in_one_group(store, plants) == [None] * 10
+        create_table(store)
+        if call == "add":
+            assert add_in_one_group(store, plants) == [None] * 10
+        else:
+            assert store.add_some(plants) == set()
         assert list(store) == plants
 
 
@@ -160,7 +150,7 @@ def test_group_that_is_too_large_for_a_server_with_tls() -> None:
         plants = [Plant(id, "x" * 20_000) for id in range(40)]
         url = f"{place.url}?ssl_ca={folder}/cert.pem&ssl_check_hostname=false"
         with open_sql(url) as store:
-            store.add_all([])
+            create_table(store)
             for start in range(0, 40, 10):
                 assert add_in_one_group(store, plants[start : start + 10]) == [None] * 10
             assert list(store) == plants

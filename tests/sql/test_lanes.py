@@ -21,6 +21,7 @@ from tests.support.sql import (
     add_in_one_group,
     call_all,
     call_in_one_group,
+    create_table,
     listen,
     open_sql,
     own_engine,
@@ -34,7 +35,7 @@ GROUP = [Plant(id, f"plant {id}") for id in range(1, 6)]
 def store(request: pytest.FixtureRequest, url: str) -> Iterator[SQLStore]:
     """Return an empty store in each journal mode."""
     with open_sql(f"{url}?journal_mode={request.param}") as store:
-        store.add_all([])
+        create_table(store)
         yield store
 
 
@@ -215,7 +216,7 @@ def test_adds_wait_for_a_locked_file(url: str, monkeypatch: pytest.MonkeyPatch) 
     """However long a file is locked, adds wait for it until their deadline, and are not refused."""
     monkeypatch.setattr(Limits, "silence", 0.0)
     with open_sql(url) as store:
-        store.add_all([])
+        create_table(store)
         file = url.removeprefix("sqlite:///")
         with closing(sqlite3.connect(file, check_same_thread=False)) as other:
             other.execute("BEGIN IMMEDIATE")
@@ -248,7 +249,7 @@ def test_deadline_in_the_queue(store: SQLStore) -> None:
 def test_close_while_adds_wait(store: SQLStore) -> None:
     """Adds that wait while their store is closed succeed, also those into two tables."""
     other = SQLStore(own_engine(store), table="garden_plants")
-    other.add_all([])
+    create_table(other)
     adds = [partial(store.add, GROUP[0]), partial(other.add, GROUP[1])]
     assert call_in_one_group(store, *adds, store.close) == [None] * 3
     assert (list(store), list(other)) == ([GROUP[0]], [GROUP[1]])

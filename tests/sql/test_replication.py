@@ -28,10 +28,10 @@ def admin(engine: Engine) -> Administrator:
 def test_cancelled_wait_for_the_standby(place: Place, admin: Administrator, opened_by: str) -> None:
     """A change that the server has not replicated, as it should, is not acknowledged."""
     with make_store(place.url, opened_by) as store:
-        store.add_all([LILY, FERN])
+        store.add_some([LILY, FERN])
         changes = [
             lambda: store.add(ROSE_PLANT),
-            lambda: store.add_all([Plant(4, "")]),
+            lambda: store.add_some([Plant(4, "")]),
             lambda: store.replace(LILY),
             lambda: store.remove(FERN.id),
         ]
@@ -47,11 +47,11 @@ def test_cancelled_wait_for_the_standby(place: Place, admin: Administrator, open
 
 
 @only(postgresql)
-def test_import_without_a_response(store: SQLStore, admin: Administrator) -> None:
-    """An import that waits for the standby too long is not acknowledged."""
+def test_add_some_without_a_response(store: SQLStore, admin: Administrator) -> None:
+    """A batch of plants that waits for the standby too long is not acknowledged."""
     in_vain = pytest.raises(StoreUnavailable, match="has not responded in time")
     with admin.missing_standby(), deadline(1), in_vain:
-        store.add_all([ROSE_PLANT])
+        store.add_some([ROSE_PLANT])
 
 
 @only(postgresql)

@@ -117,7 +117,7 @@ def test_text_of_postgresql_that_is_not_utf_8(place: Place, engine: Engine) -> N
         )
     url = changed(place.url, database="bytes")
     with open_sql(url) as store:
-        store.add_all([Plant(3, "Lily"), Plant(7, "Rose")])
+        store.add_some([Plant(3, "Lily"), Plant(7, "Rose")])
         other = create_engine(url, connect_args={"client_encoding": "utf8"})
         execute(other, r"UPDATE plants SET name = E'\xff' WHERE id = 7")
         other.dispose()

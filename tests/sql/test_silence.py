@@ -27,6 +27,7 @@ from tests.support.sql import (
     add_all,
     call_all,
     changed,
+    create_table,
     execute,
     open_sql,
     own_engine,
@@ -218,7 +219,7 @@ def test_first_connection_that_hangs(gate: Proxy, moment: str) -> None:
         assert not gate.last_request
         wait_until(lambda: not add(store, 0.2))
         assert time.monotonic() - began < Limits.lost / 2
-        assert store.add_all([Plant(next(ids), "")]) == 1
+        assert store.add_some([Plant(next(ids), "")]) == set()
 
 
 @pytest.mark.parametrize("moment", ["connecting", "executing", "idle"])
@@ -334,7 +335,7 @@ def test_number_of_connections(gate: Proxy, limit: Limit) -> None:
                 store.get(1)
                 store.add(Plant(next(ids), ""))
 
-        store.add_all([])
+        create_table(store)
         wait_until(lambda: not gate.clients)
         opened = []
         for number in range(20):
@@ -401,13 +402,13 @@ import os, sys, threading
 from plantstore import Plant, StoreUnavailable
 from tests.support.databases import Place
 from tests.support.proxy import proxy
-from tests.support.sql import add_all, open_sql
+from tests.support.sql import add_all, create_table, open_sql
 from tests.support.waiting import wait_for_ended_threads, wait_until
 url, moment = sys.argv[1:]
 with proxy(Place(url)) as gate:
     store = open_sql(gate.url)
     if moment != "first use":
-        store.add_all([])
+        create_table(store)
         store.close()
     gate.forwards.clear()
     assert not any(add_all(store, 100, 0.3))

@@ -20,7 +20,7 @@ from plantstore.stores.deadline import deadline
 from tests.support.databases import MODES, SERVERS, Place, only
 from tests.support.serving import LIMIT
 from tests.support.sites import BEARER, LILY, ROSE_PLANT, make_site
-from tests.support.sql import call_all, open_sql, started
+from tests.support.sql import call_all, create_table, open_sql, started
 from tests.support.waiting import wait_until
 
 CREATES = 40
@@ -95,17 +95,18 @@ def test_busy_connections_are_store_unavailable(file_engine: Engine) -> None:
     store, held, release = SQLStore(file_engine), Barrier(6), Barrier(6)
     store.add(ROSE_PLANT)
 
-    def plants() -> Iterator[Plant]:
+    def hold(*_: object) -> None:
         held.wait(LIMIT)
         release.wait(LIMIT)
-        yield from ()
 
-    with started(*[lambda: store.add_all(plants())] * 5) as holding:
+    event.listen(Engine, "before_cursor_execute", hold)
+    with started(*[lambda: store.get(1)] * 5) as holding:
         held.wait(LIMIT)
         with deadline(0.1), pytest.raises(StoreUnavailable, match="all 5 connections"):
             store.add(LILY)
         release.wait(LIMIT)
-    assert [call.result() for call in holding] == [0] * 5
+    event.remove(Engine, "before_cursor_execute", hold)
+    assert [call.result() for call in holding] == [ROSE_PLANT] * 5
     store.add(LILY)
 
 
@@ -194,7 +195,7 @@ def test_metadata_of_a_site(engine: Engine) -> None:
     assert not inspect(engine).has_table("plants")
     metadata.create_all(engine)
     embedded.add(ROSE_PLANT)
-    assert embedded.add_all([LILY]) == 1
+    assert embedded.add_some([LILY]) == set()
     assert list(SQLStore(engine, metadata)) == list(SQLStore(engine)) == [ROSE_PLANT, LILY]
 
 
@@ -205,7 +206,7 @@ def test_transactions_of_a_site_are_independent(engine: Engine) -> None:
     with engine.connect() as connection:
         connection.execute(text("INSERT INTO plants (id, name) VALUES (2, 'x')"))
         connection.rollback()
-    embedded.add_all([LILY])
+    embedded.add_some([LILY])
     with engine.connect() as connection:
         connection.execute(text("DELETE FROM plants"))
     assert list(embedded) == [ROSE_PLANT, LILY]
@@ -215,7 +216,7 @@ def test_transactions_of_a_site_are_independent(engine: Engine) -> None:
 def beginning(request: pytest.FixtureRequest, url: str) -> Iterator[Engine]:
     """Return an engine for SQLite whose transactions a listener begins, as SQLAlchemy explains."""
     if request.param in MODES:
-        open_sql(f"{url}?journal_mode={request.param}").add_all([])
+        create_table(open_sql(f"{url}?journal_mode={request.param}"))
     engine = create_engine(url if request.param in MODES else request.param)
     event.listen(engine, "connect", lambda it, _: setattr(it, "isolation_level", None))
     event.listen(Engine, "begin", begin := lambda it: it.exec_driver_sql("BEGIN"))
@@ -228,14 +229,10 @@ def test_site_engines_that_begin_transactions(beginning: Engine) -> None:
     """A listener of all engines may begin transactions in SQLite, as in SQLAlchemy's recipe."""
     store = SQLStore(beginning)
     store.add(ROSE_PLANT)
-
-    def plants() -> Iterator[Plant]:
-        yield from (LILY, Plant(3, "Tulip"))
-        store.add(Plant(4, "of a client"))
-
-    assert store.add_all(plants()) == 2
+    assert store.add_some([LILY, ROSE_PLANT, Plant(3, "Tulip")]) == {1}
     store.remove(3)
-    assert list(store) == [ROSE_PLANT, LILY, Plant(4, "of a client")]
+    store.add(Plant(4, "Fern"))
+    assert list(store) == [ROSE_PLANT, LILY, Plant(4, "Fern")]
     with pytest.raises(PlantExists):
         store.add(LILY)
     with beginning.connect() as other:
@@ -254,9 +251,7 @@ def test_in_memory_database_of_a_site_is_not_lost(options: dict[str, Any]) -> No
         store.add(ROSE_PLANT)
     metadata.create_all(engine)
     store.add(ROSE_PLANT)
-    assert store.add_all([LILY]) == 1
-    with pytest.raises(PlantExists):
-        store.add_all([Plant(3, "Tulip"), ROSE_PLANT])
+    assert store.add_some([LILY, ROSE_PLANT]) == {1}
     with pytest.raises(StoreUnavailable, match="full"):
         store.add(Plant(3, "x" * 1_000_000))
     assert list(store) == [ROSE_PLANT, LILY]
@@ -275,36 +270,20 @@ def test_other_databases_are_refused() -> None:
         SQLStore(engine)
 
 
-@only(*SERVERS)
-def test_failed_import_on_the_engine_of_a_site(store: SQLStore, engine: Engine) -> None:
-    """On a site's engine, an import that fails stores nothing, and delays no other import."""
-    embedded = SQLStore(engine)
-    embedded.add(Plant(1000, "Rose"))
-    with pytest.raises(PlantExists):
-        embedded.add_all(Plant(id, "") for id in (*range(250), 1000))
-    assert len(embedded) == 1
-    with started(lambda: store.add_all([ROSE_PLANT])) as (importing,):
-        try:
-            wait_until(importing.done)
-        finally:
-            engine.dispose()  # Ends the session of the first import if it is still open.
-    assert importing.result() == 1
-
-
 def test_imports_into_a_database_in_memory() -> None:
     """Imports that share the connection of a database in memory lose no plant of each other."""
     arguments = {"check_same_thread": False}
     engine = create_engine("sqlite://", poolclass=StaticPool, connect_args=arguments)
     store = SQLStore(engine)
     store.add(Plant(-2, "Rose"))
-    assert store.add_all(Plant(plant.id + 1, plant.name) for plant in store.iterate()) == 1
+    store.add_some(Plant(plant.id + 1, plant.name) for plant in store.iterate())
     assert store.get(-1) == Plant(-1, "Rose")
 
-    def import_some(first: int) -> int:
-        return store.add_all(Plant(id, "Rose") for id in range(first, first + 300))
+    def import_some(first: int) -> set[int]:
+        return store.add_some(Plant(id, "Rose") for id in range(first, first + 300))
 
     with ThreadPoolExecutor(4) as threads:
-        assert [*threads.map(import_some, range(0, 30_000, 1000))] == [300] * 30
+        assert [*threads.map(import_some, range(0, 30_000, 1000))] == [set()] * 30
     assert len(store) == 2 + 30 * 300
     engine.dispose()
 

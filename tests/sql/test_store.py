@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event, text
 
-from plantstore import Plant, PlantExists, SQLStore, StoreUnavailable
+from plantstore import Plant, SQLStore, StoreUnavailable
+from plantstore.stores.batches import batches
 from tests.support.databases import FILES, SERVERS, Place, only, postgresql
 from tests.support.serving import LIMIT, ROOT
 from tests.support.sites import LILY, ROSE_PLANT
@@ -32,7 +33,7 @@ from tests.support.waiting import wait_until
 
 def test_iteration_reads_no_plants_before_its_start(store: SQLStore) -> None:
     """An iteration after an id reads only plants after it, and not many more than are used."""
-    store.add_all(Plant(id, "") for id in range(1000))
+    store.add_some(Plant(id, "") for id in range(1000))
     read: list[Any] = []
 
     def note(_: Any, __: Any, statement: str, parameters: Any, *___: Any) -> None:
@@ -69,9 +70,9 @@ def large_plants(short: int) -> Iterator[Plant]:
 
 
 def test_memory_use_of_large_plants(place: Place, store: SQLStore) -> None:
-    """add_all and iteration hold only a few large plants in memory at a time."""
+    """An import and an iteration hold only a few large plants in memory at a time."""
     short = 0 if place.url.startswith("mysql") else 12  # Its driver reads all rows of a page.
-    assert peak(lambda: store.add_all(large_plants(short))) < 30_000_000
+    assert peak(lambda: [*map(store.add_some, batches(large_plants(short)))]) < 30_000_000
     assert peak(lambda: [None for _ in store]) < 30_000_000
     assert all(map(operator.eq, store, large_plants(short)))
     assert len(store) == 60
@@ -88,24 +89,16 @@ def peak(function: Callable[[], Any]) -> int:
 
 
 @only(*SERVERS)
-@pytest.mark.parametrize("skip_existing", [True, False])
-def test_concurrent_duplicate_during_add_all(
-    store: SQLStore, engine: Engine, skip_existing: bool
-) -> None:
-    """A plant that another transaction adds during add_all is handled as a duplicate."""
+def test_concurrent_duplicate_during_add_some(store: SQLStore, engine: Engine) -> None:
+    """A plant that another transaction adds during add_some exists, and the others are added."""
     many = [Plant(id, "own") for id in range(300)]
     with engine.connect() as other, lock_waits(engine) as waiting:
         other.execute(text("INSERT INTO plants (id, name) VALUES (150, 'other')"))
-        with started(lambda: store.add_all(many, skip_existing=skip_existing)) as (adding,):
+        with started(lambda: store.add_some(many)) as (adding,):
             wait_until(lambda: waiting() >= 1)
             other.commit()
-    if skip_existing:
-        assert adding.result() == 299
-        assert len(store) == 300
-    else:
-        with pytest.raises(PlantExists, match="150"):
-            adding.result()
-        assert list(store) == [Plant(150, "other")]
+    assert adding.result() == {150}
+    assert len(store) == 300
     assert store.get(150) == Plant(150, "other")
     store.add(Plant(1000, "Rose"))
 
@@ -181,8 +174,9 @@ import os, sys, threading, time
 from itertools import count
 from plantstore import Plant, PlantExists, StoreUnavailable, open_store
 from tests.support.waiting import wait_until
-url, importing = sys.argv[1], sys.argv[2] == "import"
+url, is_long = sys.argv[1], sys.argv[2] == "long"
 store, numbers, go_on, added = open_store(url), count(1000), threading.Event(), []
+reading = threading.Event()
 
 def add():
     while not go_on.is_set():
@@ -191,16 +185,16 @@ def add():
         store.get(plant.id)
         added.append(plant.id)
 
-def plants():
-    yield Plant(-1, "")
+def read(_):
+    reading.set()
     go_on.wait()
 threads = [threading.Thread(target=add) for _ in range(4)]
-threads += [threading.Thread(target=lambda: store.add_all(plants()))] * importing
+threads += [threading.Thread(target=store._executor.call, args=[read])] * is_long
 for thread in threads:
     thread.start()
-wait_until(lambda: len(added) > 100 and bool(store._executor._importing) == importing)
+wait_until(lambda: len(added) > 100 and reading.is_set() == is_long)
 children = []
-for id in range(10):
+for id in range(2 if is_long else 10):
     child = os.fork()
     if child == 0:
         used = open_store(url) if id % 2 else store
@@ -214,72 +208,18 @@ outcomes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in chil
 go_on.set()
 for thread in threads:
     thread.join()
-assert outcomes == [3 if importing else 0] * 10, outcomes
+assert outcomes == ([3] * 2 if is_long else [0] * 10), outcomes
 found = {plant.id for plant in store}
 assert {*added} <= found, {*added} - found
-assert ({*range(10)} <= found) != importing
+assert ({*range(10)} <= found) != is_long
 """
-
-
-FORKING = """
-import os, sys
-from plantstore import Plant, StoreUnavailable, open_store
-store = open_store(sys.argv[1])
-
-def plants():
-    for id in range(300):
-        if id == 150:
-            children.append(os.fork())
-        yield Plant(id, "")
-children = []
-try:
-    assert store.add_all(plants()) == 300
-except StoreUnavailable as error:
-    os._exit(3 if children == [0] and "was forked" in str(error) else 4)
-assert os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]) == 3
-assert len(store) == 300
-"""
-
-
-LEAVING = """
-import os, sys
-from plantstore import Plant, open_store
-store, children = open_store(sys.argv[1]), []
-
-def plants():
-    for id in range(300):
-        if id == 150:
-            children.append(os.fork())
-            if children == [0]:
-                sys.exit()
-            os.waitpid(children[0], 0)
-        yield Plant(id, "")
-assert store.add_all(plants()) == 300
-assert len(store) == 300
-"""
-
-
-@pytest.mark.posix
-@only(*SERVERS)
-def test_child_that_leaves_the_import_of_its_parent(place: Place) -> None:
-    """If the iterable of an import forks, and the child ends, its parent's import goes on."""
-    command = [sys.executable, "-W", "ignore", "-c", LEAVING, place.url]
-    subprocess.run(command, cwd=ROOT, check=True, timeout=LIMIT)
 
 
 @pytest.mark.posix
 @only(*FILES)
-def test_fork_during_the_import_of_a_file(place: Place) -> None:
-    """If the iterable of an import forks, the import goes on, and the child cannot continue it."""
-    command = [sys.executable, "-W", "ignore", "-c", FORKING, place.url]
-    subprocess.run(command, cwd=ROOT, check=True, timeout=LIMIT)
-
-
-@pytest.mark.posix
-@only(*FILES)
-@pytest.mark.parametrize("use", ["adds", "import"])
+@pytest.mark.parametrize("use", ["short", "long"])
 def test_fork_of_a_process_that_uses_a_file(place: Place, use: str) -> None:
-    """During adds and reads, a child can use the file. During an import, it refuses to do so."""
+    """During adds and reads, a child can use the file. It refuses to do so during a long one."""
     command = [sys.executable, "-W", "ignore", "-c", BUSY, place.url, use]
     subprocess.run(command, cwd=ROOT, check=True, timeout=LIMIT)
 

@@ -10,13 +10,12 @@ from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
     invariant,
-    precondition,
     rule,
     run_state_machine_as_test,
 )
 
-from plantstore import BulkStore, Plant, PlantExists, Store, open_store
-from plantstore.testing import BulkStoreContract, SharedStoreContract, StoreContract
+from plantstore import Plant, PlantExists, Store, open_store
+from plantstore.testing import SharedStoreContract, StoreContract
 from tests.support.databases import STORES, OpenPlace, Place
 from tests.support.stores import IDS, PLANTS
 
@@ -45,8 +44,8 @@ class TestMemoryStore(StoreContract):
         return open_store("memory://")
 
 
-class TestSQLStore(SharedStoreContract, BulkStoreContract):
-    """The contract test suites for SQLStore on every engine."""
+class TestSQLStore(SharedStoreContract):
+    """The contract test suite for SQLStore on every engine."""
 
     @pytest.fixture
     def url(self, place: Place) -> str:
@@ -101,18 +100,15 @@ class StoreAndDict(RuleBasedStateMachine):
             self.store.replace(plant)
             self.plants[plant.id] = plant
 
-    @precondition(lambda self: isinstance(self.store, BulkStore))
-    @rule(plants=st.lists(PLANTS, max_size=10), skip_existing=st.booleans())
-    def add_all(self, plants: list[Plant], skip_existing: bool) -> None:
-        """Add several plants; a duplicate must roll all of them back."""
-        assert isinstance(self.store, BulkStore)
-        new = {plant.id: plant for plant in reversed(plants) if plant.id not in self.plants}
-        if skip_existing or len(new) == len(plants):
-            assert self.store.add_all(plants, skip_existing=skip_existing) == len(new)
-            self.plants |= new
-        else:
-            with pytest.raises(PlantExists):
-                self.store.add_all(plants)
+    @rule(plants=st.lists(PLANTS, max_size=10))
+    def add_some(self, plants: list[Plant]) -> None:
+        """Add several plants, some of which may exist or be repeated."""
+        existing = set[int]()
+        for plant in plants:
+            if plant.id in self.plants:
+                existing.add(plant.id)
+            self.plants.setdefault(plant.id, plant)
+        assert self.store.add_some(plants) == existing
 
     @invariant()
     def equal(self) -> None:

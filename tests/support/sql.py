@@ -35,6 +35,13 @@ def open_sql(url: str) -> SQLStore:
     return store
 
 
+def create_table(store: SQLStore) -> None:
+    """Let a store create its table. No plant and no connection stays."""
+    store.add(LILY)
+    store.remove(LILY.id)
+    store.close()
+
+
 def own_connections(store: SQLStore) -> OwnConnections:
     """Return the connections of a store that was opened by URL."""
     executor = store._executor  # noqa: SLF001
@@ -171,11 +178,11 @@ def call_all(*calls: Callable[[], Any]) -> list[BaseException | None]:
 
 
 def check_refused(store: SQLStore, error: type[Exception], match: str, plant: Plant = LILY) -> None:
-    """Check that neither an add nor an import of a plant succeeds, and that the message matches."""
+    """Check that neither add nor add_some of a plant succeeds, and that the message matches."""
     with pytest.raises(error, match=match):
         store.add(plant)
     with pytest.raises(error, match=match):
-        store.add_all([plant])
+        store.add_some([plant])
 
 
 def changed(url: str, **parts: Any) -> str:

@@ -6,7 +6,7 @@ from urllib.parse import parse_qsl, unquote
 
 from sqlalchemy import URL, Engine, exc, make_url
 
-from ._database import Database, Run, Session, close, copy_engine, driver_of
+from ._database import Database, Run, close, copy_engine, driver_of
 from ._mysql import MySQL
 from ._options import shown
 from ._postgresql import PostgreSQL
@@ -15,7 +15,6 @@ from ._sqlite import SQLite, file_of, is_new
 __all__ = [
     "Database",
     "Run",
-    "Session",
     "close",
     "copy_engine",
     "database_of",

@@ -5,7 +5,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import chain, product
 from typing import Any, ClassVar, TypeVar, get_args, get_type_hints
 
@@ -30,8 +30,6 @@ Added = tuple[Collection[int], Collection[int]]
 _T = TypeVar("_T")
 #: A function to execute with a connection.
 Run = Callable[[Connection], _T]
-#: Executes functions with one connection.
-Session = Callable[[Run[Any]], Any]
 
 
 class Database(Errors):
@@ -98,10 +96,6 @@ class Database(Errors):
             if not self.is_conflict(error):
                 self.is_checked = False
             raise
-
-    def step(self, connection: Connection, run: Run[_T]) -> _T:
-        """Execute a function, as above. If it fails, raise the exception that a caller gets."""
-        return self.explained(partial(self.execute, connection, run))
 
     def retry(self, attempt: Callable[[], _T], expires: float) -> _T:
         """Call a function, and repeat it after conflicts, as long as there is time.
@@ -248,8 +242,11 @@ class Database(Errors):
 
     def _existing(self, connection: Connection, plants: Sequence[Plant]) -> set[int]:
         id = self.table.c.id
-        found = select(id).where(id.in_([plant.id for plant in plants])).with_for_update(read=True)
-        return {*connection.execute(found).scalars()}
+        # As literals: SQLite may allow fewer parameters.
+        ids = bindparam("ids", expanding=True, literal_execute=True, type_=id.type)
+        found = select(id).where(id.in_(ids)).with_for_update(read=True)
+        wanted = {"ids": [plant.id for plant in plants]}
+        return {*connection.execute(found, wanted).scalars()}
 
     def replace(self, connection: Connection, plant: Plant) -> bool:
         """Replace the plant with the id of this one, and return whether there was one."""
@@ -262,28 +259,6 @@ class Database(Errors):
     def remove(self, connection: Connection, id: int) -> bool:
         """Remove the plant with this id, and return whether there was one."""
         return connection.execute(self._delete, {"id": id}).rowcount != 0
-
-    # Imports
-
-    @abstractmethod
-    def begin_import(self, connection: Connection) -> bool:
-        """Begin an import on a connection that nothing else uses until it is closed.
-
-        Return False if another import into the table is in progress.
-        """
-
-    def import_batch(self, connection: Connection, plants: Sequence[Plant]) -> Added:
-        """Add plants to an import, as :meth:`insert` does."""
-        return self.insert_locked(connection, plants)
-
-    def finish_import(self, connection: Connection, skip_existing: bool) -> int:
-        """Commit an import, and return how many of its plants have come to exist meanwhile.
-
-        :param skip_existing: whether such plants are skipped.
-        :raises PlantExists: otherwise, if there is such a plant.
-        """
-        connection.exec_driver_sql("COMMIT")
-        return 0
 
 
 def _plant(row: Iterable[Any]) -> Plant:

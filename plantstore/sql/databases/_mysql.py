@@ -2,21 +2,20 @@
 
 import os
 import socket
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, Table, event, exc, func, text
+from sqlalchemy import URL, Connection, Engine, Table, event, exc, func
 from sqlalchemy.dialects.mysql import LONGTEXT
 from sqlalchemy.util import asbool
 
 from ...stores.base import Plant
 from ...stores.deadline import Limits
 from .._tables import Requirements, misconfigured
-from ._database import Database, name_of, own_engine
+from ._database import Database, own_engine
 from ._options import between, convert, one_of
 
 # The condition for the table in the tables and columns of information_schema.
@@ -51,7 +50,6 @@ _DENIED = {"1142", "1143"}
 # below 64 KiB.
 _FEW_CHARACTERS = 15_000
 _LIMIT = "max_allowed_packet"
-_LONGER_LOCK_TIMEOUT = f"SET innodb_lock_wait_timeout={Limits.mysql_import_lock}"
 _BEGIN = ("SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "START TRANSACTION READ WRITE")
 # What a session needs, by one statement. An administrator may have set other values for all
 # sessions. Each variable that changes what a statement, a text or a commit means has a fixed value.
@@ -169,16 +167,6 @@ class MySQL(Database):
         except BaseException:
             connection.invalidate()  # The server rolls back.
             raise
-
-    def begin_import(self, connection: Connection) -> bool:
-        """Take a lock of this connection, and begin a transaction."""
-        name = f"{connection.engine.url.database}.{name_of(connection, self.table)}"
-        key = f"plantstore {zlib.crc32(name.encode())}"  # A name has at most 64 characters.
-        if not connection.scalar(text("SELECT GET_LOCK(:key, 0)"), {"key": key}):
-            return False
-        for statement in (_LONGER_LOCK_TIMEOUT, *_BEGIN):
-            connection.exec_driver_sql(statement)
-        return True
 
     def check_writable(self, connection: Connection) -> None:
         """Check that the server allows this user to begin a transaction that writes."""

@@ -1,14 +1,13 @@
 """PostgreSQL."""
 
 import re
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import Any
 from urllib.parse import unquote
 
-from sqlalchemy import URL, Connection, Engine, exc, text
+from sqlalchemy import URL, Connection, Engine, exc
 
 from ...stores.base import Plant, StoreMisconfigured, StoreUnavailable
 from ...stores.deadline import Limits
@@ -16,9 +15,8 @@ from .._tables import Requirements
 from ._database import Added, Database, driver_of, name_of, own_engine
 from ._options import between, convert, one_of
 
-# What a session needs. A statement ends on the server before the client gives up. If adds and an
-# import wait for each other, the lock timeout ends the adds. Later, after its deadlock_timeout of
-# one second, the server would end either of them. The options of the user may change both timeouts.
+# What a session needs. A statement ends on the server before the client gives up, and a wait for a
+# lock much earlier: the job is then repeated. The options of the user may change both timeouts.
 _TIMEOUTS = (
     f"-c statement_timeout={round(Limits.postgresql_statement * 1000)}"
     f" -c lock_timeout={round(Limits.postgresql_lock * 1000)}"
@@ -34,10 +32,6 @@ _FIXED = (
 # NULL if a proxy has dropped the options. It may also let other clients use the session, in which
 # the name of a prepared statement would mean another one.
 _SESSION = "SELECT current_setting('plantstore.session', TRUE)"
-_BEGIN_IMPORT = (
-    "BEGIN ISOLATION LEVEL READ COMMITTED",
-    f"SET LOCAL lock_timeout = {Limits.postgresql_import_lock * 1000}",
-)
 # The key of the notices about cancelled waits in the attribute ``info`` of a connection.
 _CANCELLED = "plantstore_cancelled"
 # The function of the server that sends a warning if its wait for a standby was cancelled: the
@@ -172,32 +166,27 @@ class PostgreSQL(Database):
                 raise StoreMisconfigured(f"the session has lost its options: {_FOR_PGBOUNCER}")
         super().prepare(connection, to_add=to_add)
 
-    def insert(
-        self, connection: Connection, plants: Sequence[Plant], *, is_committed: bool = True
-    ) -> Added:
+    def insert(self, connection: Connection, plants: Sequence[Plant]) -> Added:
         """Insert those of the plants whose ids do not exist.
 
         The statement that inserts also says which ids exist. So no other server answers, which may
         be late: behind Pgpool-II, a query can be executed by a standby.
 
-        :param is_committed: whether each statement is a transaction. Then the first one that adds
-            plants is the last one, because the error of another one would be reported for them,
-            too. Plants that are in neither set are then added alone.
+        Each statement is a transaction. So the first one that adds plants is the last one: the
+        error of another one would be reported for them, too. Plants that are in neither set are
+        then added alone.
         """
         added, existing = self._insert_new(connection, plants), set[int]()
         for _ in range(_REMOVALS):
             known = added | existing
             missing = [plant for plant in plants if plant.id not in known]
-            if not missing or (added and is_committed):
+            if added or not missing:
                 break
             # A plant that is neither was just removed, or added by another client. Or the database
             # drops it each time.
             for id, is_new in self._insert_or_find(connection, missing):
                 (added if is_new else existing).add(id)
         return added, existing
-
-    def import_batch(self, connection: Connection, plants: Sequence[Plant]) -> Added:
-        return self.insert(connection, plants, is_committed=False)
 
     def _insert_new(self, connection: Connection, plants: Sequence[Plant]) -> set[int]:
         clause = _NEW_ONLY if len(plants) == 1 else _RETURNING
@@ -217,16 +206,6 @@ class PostgreSQL(Database):
         )
         ids = [plant.id for plant in plants]
         return connection.exec_driver_sql(statement, (*chain(*plants), ids)).all()
-
-    def begin_import(self, connection: Connection) -> bool:
-        """Begin a transaction that holds an advisory lock."""
-        for statement in _BEGIN_IMPORT:
-            connection.exec_driver_sql(statement)
-        key = zlib.crc32(name_of(connection, self.table).encode())
-        if connection.scalar(text(f"SELECT pg_try_advisory_xact_lock({key})")):
-            return True
-        connection.exec_driver_sql("ROLLBACK")
-        return False
 
     def check_writable(self, connection: Connection) -> None:
         if connection.exec_driver_sql(_STATE).scalar() == "on":

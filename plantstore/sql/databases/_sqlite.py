@@ -11,24 +11,23 @@ from typing import Any, ClassVar
 from urllib.parse import unquote, urlsplit
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import URL, Connection, Dialect, Engine, Integer, MetaData, Table, event
-from sqlalchemy.schema import CreateTable
+from sqlalchemy import URL, Connection, Dialect, Engine, Integer, event
 
-from ...stores.base import Plant, PlantExists, StoreUnavailable
+from ...stores.base import Plant, StoreUnavailable
 from ...stores.deadline import Limits
-from .._tables import Requirements, dropped, make_columns
-from ._database import COLUMNS, Added, Database, driver_of, name_of, own_engine
+from .._tables import Requirements
+from ._database import Database, driver_of, own_engine
 from ._options import between, convert, one_of
 
 # What a connection knows of its file, in the dict of SQLAlchemy.
 _IDENTITY = "plantstore_file"
 _LOST = "the SQLite file was deleted or replaced while it was in use; what was added may be lost"
-# The temporary table of an import.
-_NEW = Table("plantstore_import", MetaData(schema="temp"), *make_columns(), sqlite_with_rowid=False)
+# The maximum number of plants in a statement: before version 3.32, it can have 999 parameters.
+_ROWS = 999 // len(Plant._fields)
 # What usually locks the file for too long.
 _LOCKED = (
-    "another connection has an open transaction in this SQLite file, such as an import. If a hook"
-    " or the token check of the site uses the file in the same request, it must commit or roll back"
+    "another connection has an open transaction in this SQLite file. If a hook or the token check"
+    " of the site uses the file in the same request, it must commit or roll back"
 )
 # Errors that end by themselves, or with an outage.
 _TRANSIENT = (
@@ -149,6 +148,10 @@ class SQLite(Database):
         with self.transaction(connection) if len(plants) > 1 else nullcontext():
             self._insert_all(connection, plants)
 
+    def _insert_all(self, connection: Connection, plants: Sequence[Plant]) -> None:
+        for start in range(0, len(plants), _ROWS):
+            super()._insert_all(connection, plants[start : start + _ROWS])
+
     @contextmanager
     def transaction(self, connection: Connection) -> Iterator[None]:
         """Provide a transaction that locks the file for other writers, and commit it.
@@ -171,37 +174,6 @@ class SQLite(Database):
                 unknown = f"it is not known whether the commit has failed: {error}"
                 raise StoreUnavailable(unknown) from error
             raise
-
-    def begin_import(self, connection: Connection) -> bool:
-        """Create a temporary table. So reads and adds go on until the import is complete."""
-        connection.exec_driver_sql(f"DROP TABLE IF EXISTS {_NEW}")
-        connection.execute(CreateTable(_NEW))
-        return True
-
-    def import_batch(self, connection: Connection, plants: Sequence[Plant]) -> Added:
-        """Insert those of the plants whose ids do not exist into the temporary table."""
-        existing = self._existing(connection, plants)
-        new = [plant for plant in plants if plant.id not in existing]
-        added, repeated = SQLite(self.engine, _NEW).insert_locked(connection, new)
-        return added, existing.union(repeated)
-
-    def finish_import(self, connection: Connection, skip_existing: bool) -> int:
-        """Copy the temporary table by one transaction."""
-        name = name_of(connection, self.table)
-        # Up to 256 MiB, the file is locked against reads only for the commit itself.
-        connection.exec_driver_sql(f"PRAGMA main.cache_size=-{256 << 10}")
-        with self.transaction(connection):
-            taken = f"id IN (SELECT id FROM {name})"  # noqa: S608
-            query = f"SELECT id FROM {_NEW} WHERE {taken}"  # noqa: S608
-            existing = connection.exec_driver_sql(query).scalars().all()
-            if existing and not skip_existing:
-                raise PlantExists(existing[0])
-            new = f"SELECT {COLUMNS} FROM {_NEW} WHERE NOT {taken}"  # noqa: S608
-            copied = connection.exec_driver_sql(f"INSERT INTO {name} ({COLUMNS}) {new}").rowcount
-            staged = connection.exec_driver_sql(f"SELECT COUNT(*) FROM {_NEW}").scalar()  # noqa: S608
-            if copied + len(existing) != staged:
-                raise dropped(self.table)
-        return len(existing)
 
     def check_writable(self, connection: Connection) -> None:
         """Check that this user can write to the file, if it is one, its journals and its folder."""

@@ -18,7 +18,15 @@ from tests.support.commands import invoke
 from tests.support.databases import MODES
 from tests.support.serving import LIMIT, ROOT
 from tests.support.sites import LILY, ROSE_PLANT
-from tests.support.sql import COLUMNS, ask, call_all, check_refused, open_sql, own_engine
+from tests.support.sql import (
+    COLUMNS,
+    ask,
+    call_all,
+    check_refused,
+    create_table,
+    open_sql,
+    own_engine,
+)
 from tests.support.users import ordinary_user
 
 # Versions of SQLite: those that are safe with a write-ahead log, and others.
@@ -95,7 +103,7 @@ def test_different_journal_modes(url: str, tmp_path: Path) -> None:
 
 
 # An operator learns from the log what usually locks a file.
-LOCKED = "locked: .* such as an import. If a hook or the token check .* must commit or roll back"
+LOCKED = "locked: .* in this SQLite file. If a hook or the token check .* must commit or roll back"
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -107,7 +115,7 @@ def test_locked_file(url: str, tmp_path: Path, mode: str, is_new: bool) -> None:
     """
     with open_sql(f"{url}?journal_mode={mode}&timeout=0.5") as store:
         if not is_new:
-            store.add_all([])
+            create_table(store)
         adds = [lambda id=id: store.add(Plant(id, "")) for id in range(8)]
         with closing(sqlite3.connect(tmp_path / "plants.db", isolation_level=None)) as other:
             other.execute("BEGIN EXCLUSIVE" if is_new else "BEGIN IMMEDIATE")
@@ -153,7 +161,7 @@ def test_full_disk_is_store_unavailable(url: str, file_engine: Engine, mode: str
 def test_every_commit_is_synced(url: str, mode: str) -> None:
     """SQLite syncs every commit, in the journal mode of the URL."""
     with open_sql(f"{url}?journal_mode={mode}") as store:
-        store.add_all([])
+        create_table(store)
         pragmas = ("synchronous", "journal_mode", "busy_timeout")
         assert [ask(store, f"PRAGMA {pragma}") for pragma in pragmas] == [2, mode, 4000]
 
