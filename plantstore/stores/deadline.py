@@ -1,6 +1,6 @@
 """The deadline of an operation: the time at which it gives up, however many steps it has.
 
-Only one place waits for a store with threads of its own, and it waits until the deadline.
+A request waits for a thread of a store at one place only, and at most until the deadline.
 """
 
 import time

@@ -1,6 +1,7 @@
 """The recipes for site owners that need a database, and the tests of the guide."""
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +12,14 @@ from sqlalchemy import text
 
 from plantstore import PlantExists, Store, StoreUnavailable
 from tests.support.fresh import run
-from tests.support.readme import VERIFY_TOKEN_PASSED, create_rose, recipe, run_recipes, site_code
+from tests.support.readme import (
+    VERIFY_TOKEN_PASSED,
+    create_rose,
+    recipe,
+    rows,
+    run_recipes,
+    site_code,
+)
 from tests.support.responses import check_error
 from tests.support.serving import ROOT
 from tests.support.sites import LILY, ROSE, ROSE_PLANT
@@ -200,6 +208,17 @@ def test_recipes_for_tests(tmp_path: Path, site: str, tests: str, result: str) -
     (tmp_path / "test_shop.py").write_text(tests)
     command = f"'{sys.executable}' -m pytest -q -W error -p no:cacheprovider . || true"
     assert result in run(command, tmp_path, PYTHONPATH=str(ROOT))
+
+
+def test_nursery_has_the_recipes(tmp_path: Path) -> None:
+    """The tests of the example pass, and it has each function that the guide names."""
+    nursery = ROOT / "examples" / "nursery"
+    command = f"'{sys.executable}' -m pytest -q -W error -o addopts= -p no:cacheprovider {nursery}"
+    assert "2 passed" in run(command, tmp_path, PYTHONPATH=str(ROOT))
+    for _, place in rows("recipe", "docs/whole-site.md"):
+        *functions, file = re.findall(r"\b[a-z_.]+\b", place.replace("of", "").replace("and", ""))
+        for function in functions:
+            assert f"\ndef {function}(" in (nursery / file).read_text()
 
 
 def test_whole_site_in_production() -> None:
