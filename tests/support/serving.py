@@ -312,6 +312,10 @@ class Connection(AbstractContextManager["Connection"]):
             received += piece
         return received
 
+    def receive_all(self) -> bytes:
+        """Read until the server closes the connection."""
+        return self._input.read()
+
     def closed(self) -> bool:
         """Return whether the server closes the connection without sending anything more."""
         return self._input.read(1) == b""

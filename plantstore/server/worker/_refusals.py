@@ -8,15 +8,11 @@ from gunicorn.util import http_date
 # The Error for a fault of the service.
 _FAILED = (50001, "The service failed. The reason is in its log.")
 # The numbers and the messages of the Errors for the exceptions by which gunicorn refuses a request.
-# Not each version of gunicorn has all of them.
 _REFUSALS: dict[str, tuple[int, str]] = {
     "ForbiddenProxyRequest": (40300, "The proxy is not allowed."),
     "LimitRequestLine": (41400, "The request line is too long."),
     "ExpectationFailed": (41700, "The Expect header must be 100-continue."),
     "LimitRequestHeaders": (43100, "The headers are too many or too large."),
-    "ConfigurationProblem": _FAILED,
-    "InvalidResponseHeader": _FAILED,
-    "InvalidResponseHeaderName": _FAILED,
     "InvalidRequestLine": (40000, "The request line is invalid."),
     "InvalidRequestMethod": (40000, "The method is invalid."),
     "InvalidHTTPVersion": (40000, "The version of HTTP is invalid."),

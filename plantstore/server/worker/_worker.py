@@ -28,10 +28,10 @@ from typing import Any, ClassVar
 from gunicorn.sock import ssl_context
 from gunicorn.workers.base import Worker as BaseWorker
 
-from ._connection import SEND_TIMEOUT, ClientGone, Connection
+from ._client import SEND_TIMEOUT, Client, ClientGone
 from ._framing import EndlessBody, head_end, proxy_header_end
 from ._refusals import InvalidTLS, refusal, response
-from ._requests import ResponseFailed, add_body, body_of, expects_continue, parse, respond
+from ._requests import ResponseFailed, body_of, expects_continue, parse, respond, set_body
 
 # File descriptors for everything but connections of clients: a SQL store has up to 16 connections,
 # each with up to three files in SQLite.
@@ -52,15 +52,15 @@ class _Queue:
     """The requests that wait for a thread, of which a number may be executed at a time."""
 
     def __init__(self, most: int) -> None:
-        self._waiting: deque[Connection] = deque()
+        self._waiting: deque[Client] = deque()
         self._permits = [None] * most
 
-    def put(self, conn: Connection, run: Callable[[Connection], None]) -> None:
+    def put(self, client: Client, run: Callable[[Client], None]) -> None:
         """Execute a request now, or let a thread do so that executes another one.
 
         :param run: executes a request.
         """
-        self._waiting.append(conn)
+        self._waiting.append(client)
         # When another thread returns its permit, it looks again for what waits.
         while self._waiting and self._take_permit():
             try:
@@ -123,10 +123,10 @@ class Worker(BaseWorker):
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         most = sys.maxsize if most == resource.RLIM_INFINITY else most
         available = max(most // 2, most - _RESERVED)
-        self._most_connections = min(self.cfg.worker_connections, available)
+        self._most_clients = min(self.cfg.worker_connections, available)
         self._tls = _tls_context(self.cfg) if self.cfg.is_ssl else None
         # The connections, in the order in which they began to wait for a request.
-        self._connections: OrderedDict[int, Connection] = OrderedDict()
+        self._clients: OrderedDict[int, Client] = OrderedDict()
         self._accepting = Lock()  # Whoever has it may have a connection that is not in the list.
         self._exhausted: str | None = None  # Why a connection could not be accepted.
         self._poller = epoll()
@@ -167,26 +167,26 @@ class Worker(BaseWorker):
     def _check_connections(self) -> None:
         """Close connections whose client is too slow, and try again to accept others."""
         now = time.monotonic()
-        for conn in [*self._connections.values()]:
-            if conn.deadline <= now and conn.lock.acquire(blocking=False):
-                self._give_up(conn)
+        for client in [*self._clients.values()]:
+            if client.deadline <= now and client.lock.acquire(blocking=False):
+                self._give_up(client)
         if self._exhausted is not None:
             self.log.warning("Connections had to wait: %s", self._exhausted)
             self._exhausted = None
             for fd in self._listeners:
                 self._listen(fd)
 
-    def _give_up(self, conn: Connection) -> None:
+    def _give_up(self, client: Client) -> None:
         """Stop waiting for a client: it gets an Error if only its body is late."""
-        left = conn.deadline - time.monotonic()
+        left = client.deadline - time.monotonic()
         # Rare: a thread has just renewed its deadline. Or the threads are late, not the client.
-        if left > 0 or conn.is_ready():
-            self._wait(conn, conn.event, max(left, 1.0))
-        elif conn.request is None or conn.is_last:
-            self._close(conn)
+        if left > 0 or client.is_ready():
+            self._wait(client, client.event, max(left, 1.0))
+        elif client.request is None or client.is_last:
+            self._close(client)
         else:
-            conn.is_last = True
-            self._wait(conn, EPOLLOUT, _READ_TIMEOUT)
+            client.is_last = True
+            self._wait(client, EPOLLOUT, _READ_TIMEOUT)
 
     def _stop(self) -> None:
         """Finish the requests that have arrived, as long as gunicorn lets the worker."""
@@ -200,9 +200,9 @@ class Worker(BaseWorker):
                 is_accepted = self._accept(listener)
             listener.close()  # The system resets the connections that are left.
         soon = self._after(_LINGER_TIMEOUT)
-        for conn in [*self._connections.values()]:
-            conn.deadline = min(conn.deadline, soon)
-        while self._connections and time.monotonic() < end:
+        for client in [*self._clients.values()]:
+            client.deadline = min(client.deadline, soon)
+        while self._clients and time.monotonic() < end:
             self.notify()
             time.sleep(0.05)
             self._check_connections()
@@ -213,13 +213,15 @@ class Worker(BaseWorker):
         """Handle one event after the other, until the process ends."""
         while True:
             for fd, _ in self._poller.poll(-1, self._batch):
-                listener, conn = self._listeners.get(fd), self._connections.get(fd)
+                listener, client = self._listeners.get(fd), self._clients.get(fd)
                 if listener is not None:
                     if self._accept(listener) is not None:
                         self._listen(fd)
                 # Otherwise, the event was for an earlier connection with this number.
-                elif conn is not None and conn.lock.acquire(blocking=False):  # pragma: no branch
-                    self._continue(conn)
+                elif client is not None and client.lock.acquire(
+                    blocking=False
+                ):  # pragma: no branch
+                    self._continue(client)
 
     def _listen(self, fd: int) -> None:
         with suppress(OSError):  # The worker may have been stopped.
@@ -234,132 +236,131 @@ class Worker(BaseWorker):
             return self._try_to_accept(listener)
 
     def _try_to_accept(self, listener: socket.socket) -> bool | None:
-        if len(self._connections) >= self._most_connections and not self._close_oldest():
+        if len(self._clients) >= self._most_clients and not self._close_oldest():
             self._exhausted = "all of them are busy"
             return None
         try:
             server = listener.getsockname()  # After the accept, the main thread may close it.
-            sock, client = listener.accept()
+            sock, address = listener.accept()
         except OSError as error:
             if error.errno in _TRANSIENT:
                 return False
             self._exhausted = error.strerror
             return False if self._close_oldest() else None
         with suppress(OSError):  # The client may have given it up.
-            self._open(sock, client, server)
+            self._open(sock, address, server)
         return True
 
-    def _open(self, sock: socket.socket, client: Any, server: Any) -> None:
+    def _open(self, sock: socket.socket, address: Any, server: Any) -> None:
         sock.setblocking(False)
         if self._tls is not None:
             sock = self._tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
-        conn = Connection(sock, _plain_address(client), server)
-        conn.deadline = self._after(_READ_TIMEOUT)
-        self._connections[conn.fd] = conn
-        self._poller.register(conn.fd, EPOLLIN | EPOLLONESHOT)
+        client = Client(sock, _plain_address(address), server)
+        client.deadline = self._after(_READ_TIMEOUT)
+        self._clients[client.fd] = client
+        self._poller.register(client.fd, EPOLLIN | EPOLLONESHOT)
 
     def _close_oldest(self) -> bool:
         """Close the connection that has waited for its client for the longest time, if any does.
 
         If possible, it is not one whose client still receives a response.
         """
-        conns = [*self._connections.values()]
-        idle = (conn for conn in conns if not conn.output and not conn.to_discard)
-        for conn in chain(idle, conns):
-            if conn.lock.acquire(blocking=False):
-                self._close(conn)
+        clients = [*self._clients.values()]
+        idle = (client for client in clients if not client.output and not client.to_discard)
+        for client in chain(idle, clients):
+            if client.lock.acquire(blocking=False):
+                self._close(client)
                 return True
         return False
 
     # A thread that has the lock of a connection. Each of these methods gives it away.
 
-    def _continue(self, conn: Connection) -> None:
+    def _continue(self, client: Client) -> None:
         """Continue with a connection after an event."""
         try:
-            if conn.to_discard:
-                self._discard(conn)
-            elif conn.output:
-                self._send(conn)
+            if client.to_discard:
+                self._discard(client)
+            elif client.output:
+                self._send(client)
             else:
-                self._receive(conn)
+                self._receive(client)
         except OSError as error:
             if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
-                self._refuse(conn, InvalidTLS(error.reason or "unknown reason"))
+                self._refuse(client, InvalidTLS(error.reason or "unknown reason"))
             else:
-                self._close(conn)
+                self._close(client)
         except Exception as error:  # noqa: BLE001  # A fault ends neither the thread nor the worker.
-            self._refuse(conn, error)
+            self._refuse(client, error)
 
-    def _receive(self, conn: Connection) -> None:
-        while not self._has_request(conn):
-            if not conn.receive():
-                self._wait(conn, conn.event)
+    def _receive(self, client: Client) -> None:
+        while not self._has_request(client):
+            if not client.receive():
+                self._wait(client, client.event)
                 return
-        self._urgent.get(conn.request.path, self._queue).put(conn, self._execute)
+        self._urgent.get(client.request.path, self._queue).put(client, self._execute)
 
-    def _has_request(self, conn: Connection) -> bool:
+    def _has_request(self, client: Client) -> bool:
         """Return whether a request has arrived.
 
         :raises ConnectionResetError: if the client sends no more of its head.
         :raises Exception: if its head is refused.
         """
-        is_new = conn.request is None
-        if is_new and not self._has_head(conn):
-            if conn.has_ended:
+        is_new = client.request is None
+        if is_new and not self._has_head(client):
+            if client.has_ended:
                 raise ConnectionResetError
             return False
         end = None
         try:
-            end = conn.body_end(conn.data)
-            conn.is_last = conn.is_last or end is None and conn.has_ended
+            end = client.body_end(client.data)
+            client.is_last = client.is_last or end is None and client.has_ended
         except EndlessBody:
-            conn.is_last = True
-        if end is None and not conn.is_last:
-            if is_new and expects_continue(conn.request):
-                conn.sendall(_CONTINUE)
-                conn.flush()
+            client.is_last = True
+        if end is None and not client.is_last:
+            if is_new and expects_continue(client):
+                client.send(_CONTINUE)
             return False
-        add_body(conn.request, bytes(conn.data[conn.head_size : end]))
-        del conn.data[:end]
-        conn.arrived = time.monotonic()
+        set_body(client, bytes(client.data[client.head_size : end]))
+        del client.data[:end]
+        client.arrived = time.monotonic()
         return True
 
-    def _has_head(self, conn: Connection) -> bool:
+    def _has_head(self, client: Client) -> bool:
         """Return whether the head of a request has arrived."""
         start: int | None = 0
-        if not conn.requests and self.cfg.proxy_protocol not in (False, "off"):
-            start = proxy_header_end(conn.data)
-        end = None if start is None else head_end(conn.data, start, conn.seen)
+        if not client.requests and self.cfg.proxy_protocol not in (False, "off"):
+            start = proxy_header_end(client.data)
+        end = None if start is None else head_end(client.data, start, client.seen)
         if end is None:
-            if conn.requests and conn.data and not conn.seen:
-                conn.deadline = self._after(_READ_TIMEOUT)
-            conn.seen = len(conn.data)
+            if client.requests and client.data and not client.seen:
+                client.deadline = self._after(_READ_TIMEOUT)
+            client.seen = len(client.data)
             return False
-        conn.request = parse(self.cfg, conn, end)
-        conn.head_size = end
-        conn.body_end = body_of(conn.request, end, self.max_body)
-        conn.deadline = self._after(_READ_TIMEOUT)
+        client.request = parse(self.cfg, client, end)
+        client.head_size = end
+        client.body_end = body_of(client, end, self.max_body)
+        client.deadline = self._after(_READ_TIMEOUT)
         return True
 
-    def _execute(self, conn: Connection) -> None:
+    def _execute(self, client: Client) -> None:
         """Execute a request, in a thread that may."""
-        self.set_waited(time.monotonic() - conn.arrived)
+        self.set_waited(time.monotonic() - client.arrived)
         self._count_request()
-        is_full = len(self._connections) >= self._most_connections
-        is_last = conn.is_last or is_full or not self.alive or not self.cfg.keepalive
+        is_full = len(self._clients) >= self._most_clients
+        is_last = client.is_last or is_full or not self.alive or not self.cfg.keepalive
         try:
-            conn.is_last = not respond(self, conn, is_last=is_last)
+            client.is_last = not respond(self, client, is_last=is_last)
         except ClientGone:
-            self._close(conn)
+            self._close(client)
         except ResponseFailed:
             self.log.exception("The application has failed")
-            self._close(conn)
+            self._close(client)
         except BaseException as error:  # noqa: BLE001  # See above.
-            self._refuse(conn, error)
+            self._refuse(client, error)
         else:
-            conn.begin_request()
-            self._connections.move_to_end(conn.fd)  # It is the last one that began to wait.
-            self._send(conn)
+            client.begin_request()
+            self._clients.move_to_end(client.fd)  # It is the last one that began to wait.
+            self._send(client)
 
     def _count_request(self) -> None:
         self.nr += 1
@@ -367,57 +368,58 @@ class Worker(BaseWorker):
             self.log.info("Autorestarting worker after current request.")
             self.alive = False
 
-    def _send(self, conn: Connection) -> None:
+    def _send(self, client: Client) -> None:
         """Send what the client has not read, and then wait for its next request."""
         try:
-            is_sent = conn.flush()
-            if is_sent and conn.is_last:
-                conn.finish()
+            is_sent = client.flush()
+            if is_sent and client.is_last:
+                client.finish()
         except OSError:
-            self._close(conn)
+            self._close(client)
             return
         if not is_sent:
-            self._wait(conn, EPOLLOUT, SEND_TIMEOUT)
-        elif conn.is_last:  # Closing it now could destroy the response.
-            conn.to_discard = _LINGER_SIZE
-            self._wait(conn, EPOLLIN, _LINGER_TIMEOUT)
-        elif conn.has_buffered():
-            self._wait(conn, EPOLLOUT, SEND_TIMEOUT)  # The requests of other clients are first.
+            self._wait(client, EPOLLOUT, SEND_TIMEOUT)
+        elif client.is_last:  # Closing it now could destroy the response.
+            client.to_discard = _LINGER_SIZE
+            self._wait(client, EPOLLIN, _LINGER_TIMEOUT)
+        elif client.has_buffered():
+            self._wait(client, EPOLLOUT, SEND_TIMEOUT)  # The requests of other clients are first.
         else:
-            self._wait(conn, EPOLLIN, self.cfg.keepalive)
+            self._wait(client, EPOLLIN, self.cfg.keepalive)
 
-    def _discard(self, conn: Connection) -> None:
-        if conn.discard():
-            self._wait(conn, EPOLLIN)
+    def _discard(self, client: Client) -> None:
+        if client.discard():
+            self._wait(client, EPOLLIN)
         else:
-            self._close(conn)
+            self._close(client)
 
-    def _refuse(self, conn: Connection, error: BaseException) -> None:
+    def _refuse(self, client: Client, error: BaseException) -> None:
         """Refuse what is not valid HTTP with an Error (interface section 7), and close."""
         number, message = refusal(error)
-        address = conn.client[0] if isinstance(conn.client, tuple) else None
+        address = client.address[0] if isinstance(client.address, tuple) else None
         body, headers = self.refuse(number, message, address, error if number == 50001 else None)
         if not isinstance(error, InvalidTLS):
-            is_head = conn.request.method == "HEAD" if conn.request else conn.data[:5] == b"HEAD "
-            conn.sendall(response(number // 100, body, headers, with_body=not is_head))
-        conn.is_last = True
-        self._send(conn)
+            request = client.request
+            is_head = request.method == "HEAD" if request else client.data[:5] == b"HEAD "
+            client.output += response(number // 100, body, headers, with_body=not is_head)
+        client.is_last = True
+        self._send(client)
 
-    def _wait(self, conn: Connection, event: int, seconds: float | None = None) -> None:
+    def _wait(self, client: Client, event: int, seconds: float | None = None) -> None:
         """Wait for an event of a connection.
 
         :param seconds: the time limit. By default it stays.
         """
         if seconds is not None:
-            conn.deadline = self._after(seconds)
-        conn.event = event
-        conn.lock.release()
+            client.deadline = self._after(seconds)
+        client.event = event
+        client.lock.release()
         with suppress(OSError):  # The main thread may have closed it.
-            self._poller.modify(conn.fd, event | EPOLLONESHOT)
+            self._poller.modify(client.fd, event | EPOLLONESHOT)
 
-    def _close(self, conn: Connection) -> None:
-        self._connections.pop(conn.fd, None)
-        conn.sock.close()
+    def _close(self, client: Client) -> None:
+        self._clients.pop(client.fd, None)
+        client.sock.close()
 
     def _after(self, seconds: float) -> float:
         return time.monotonic() + (seconds if self.alive else min(seconds, _LINGER_TIMEOUT))
@@ -429,8 +431,8 @@ def _tls_context(cfg: Any) -> ssl.SSLContext:
     return context
 
 
-def _plain_address(client: Any) -> Any:
-    """Return the address of a client. A socket for IPv6 has another form for those of IPv4."""
-    if isinstance(client, tuple) and client[0].startswith("::ffff:"):
-        return client[0].removeprefix("::ffff:"), client[1]
-    return client
+def _plain_address(address: Any) -> Any:
+    """Return the address of a address. A socket for IPv6 has another form for those of IPv4."""
+    if isinstance(address, tuple) and address[0].startswith("::ffff:"):
+        return address[0].removeprefix("::ffff:"), address[1]
+    return address

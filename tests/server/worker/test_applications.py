@@ -1,6 +1,6 @@
 """Applications of other kinds under the worker: responses in parts, faults, hooks."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -49,16 +49,19 @@ def parts(query):
 """
 
 
-SEND_TIMEOUT = "from plantstore.server.worker import _connection; _connection.SEND_TIMEOUT = {}"
+SEND_TIMEOUT = "from plantstore.server.worker import _client; _client.SEND_TIMEOUT = {}"
 
 
 @contextmanager
-def serve(folder: Path, application: str, *lines: str) -> Iterator[Gunicorn]:
-    """Run an application with more lines of configuration."""
+def serve(
+    folder: Path, application: str, *lines: str, options: Sequence[str] = ()
+) -> Iterator[Gunicorn]:
+    """Run an application with more lines of configuration, and options of gunicorn."""
     (folder / "own.py").write_text(application)
     lines = ("from plantstore.server.config import *", *lines)
     (folder / "gunicorn.py").write_text("\n".join(lines))
-    with Gunicorn("-c", f"{folder}/gunicorn.py", f"--pythonpath={folder}", "own:app") as server:
+    own = ("-c", f"{folder}/gunicorn.py", f"--pythonpath={folder}", "own:app")
+    with Gunicorn(*options, *own) as server:
         yield server
 
 

@@ -1,4 +1,4 @@
-"""A connection: what has arrived of its next request, and what its client has not read yet."""
+"""A client: what has arrived of its next request, and what it has not read yet."""
 
 import socket
 import ssl
@@ -19,29 +19,32 @@ class ClientGone(OSError):
     """The client has closed the connection, or reads nothing of the response."""
 
 
-class Connection:
-    """A connection. Its methods do not wait, except :meth:`wait_for_output`.
+class Client:
+    """A client, with its connection. Its methods do not wait, except :meth:`wait_for_output`.
 
     :param sock: the socket.
-    :param client: the address of the client, as sockets have it.
+    :param address: its address, as sockets have it.
     :param server: the address of the service.
     """
 
-    def __init__(self, sock: Any, client: Any, server: Any) -> None:
+    def __init__(self, sock: Any, address: Any, server: Any) -> None:
         sock.setblocking(False)
         self.sock = sock
         self.fd: int = sock.fileno()
-        self.client, self.server = client, server
-        #: A thread that has this lock is responsible for the connection. Others leave it alone.
+        self.address, self.server = address, server
+        #: A thread that has this lock is responsible for the client. Others leave it alone.
         self.lock = Lock()
-        #: The event for which the connection waits, and its time limit by the monotonic clock.
+        #: The event for which the client waits, and its time limit by the monotonic clock.
         self.event, self.deadline = EPOLLIN, 0.0
         #: The bytes that have arrived of the next requests, and whether the client sends no more.
         self.data, self.has_ended = bytearray(), False
         #: What the client has not read yet.
         self.output = bytearray()
         #: The number of requests so far, and the client's address from the PROXY protocol.
-        self.requests, self.proxied = 0, None
+        self.requests = 0
+        self.proxied: dict[str, Any] | None = None
+        #: What is the same in the environ of each of its requests. It is made for the first one.
+        self.environ: dict[str, Any] = {}
         #: Whether the connection ends after the response, and how many bytes are discarded then.
         self.is_last, self.to_discard = False, 0
         self.begin_request()
@@ -53,6 +56,9 @@ class Connection:
         #: The request that gunicorn has parsed from the head, and the size of the head in bytes.
         self.request: Any = None
         self.head_size = 0
+        #: Its header fields by their names in upper case, and its body for the application.
+        self.fields: dict[str, str] = {}
+        self.body: Any = None
         #: A function that returns the position after the body in the bytes that have arrived.
         self.body_end: Any = None
         #: When the whole request had arrived.
@@ -85,26 +91,31 @@ class Connection:
         waiting.register(self.fd, event)
         return bool(waiting.poll(seconds * 1000))
 
-    def sendall(self, data: bytes) -> None:
-        """Send these bytes with the next :meth:`flush`. gunicorn writes its responses by this."""
-        self.output += data
-
     def send(self, data: bytes) -> None:
-        """Do nothing. gunicorn sends only status 100 by this, which the worker has done before."""
+        """Send these bytes. What the client cannot take now waits in :attr:`output`.
+
+        :raises ClientGone: if the client takes nothing more.
+        """
+        if self.flush():
+            data = data[self._send(data) :]
+        self.output += data
 
     def flush(self) -> bool:
         """Send what the client can take now, and return whether this is all.
 
         :raises ClientGone: if the client takes nothing more.
         """
+        while self.output and (sent := self._send(self.output)):
+            del self.output[:sent]
+        return not self.output
+
+    def _send(self, data: bytes | bytearray) -> int:
         try:
-            while self.output:
-                del self.output[: self.sock.send(self.output)]
+            return int(self.sock.send(data))
         except _NOT_READY:
-            return False
+            return 0
         except OSError as error:
             raise ClientGone(*error.args) from error
-        return True
 
     def wait_for_output(self, size: int) -> None:
         """Wait until the client has read so much that at most a number of bytes is left.

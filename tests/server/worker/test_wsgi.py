@@ -1,0 +1,327 @@
+"""What an application gets, and what a client gets of it: as with gunicorn's own worker class."""
+
+import json
+import re
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import product
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.server.worker.test_applications import serve
+from tests.support.serving import Gunicorn, promptly
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.server
+
+# An application with a function for each path.
+APPLICATION = """
+import io
+import json
+import sys
+
+def app(environ, start_response):
+    return globals()[environ["PATH_INFO"].split("/")[1]](environ, start_response)
+
+def headers(environ, start_response):
+    more = [("Set-Cookie", "a=1"), ("Set-Cookie", "b=2"), ("x-spaces", " y\\t"), ("X", "\\xe9")]
+    start_response("200 Very \\xe9 good", [("Content-Length", "5"), *more])
+    return [b"hello"]
+
+def of_the_server(environ, start_response):
+    names = "Connection Date Keep-Alive Server TE Trailers Transfer-Encoding Upgrade".split()
+    start_response("200 OK", [("Content-Length", " 2"), *((name, "close") for name in names)])
+    return [b"ok"]
+
+def parts(environ, start_response):
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    yield b""
+    yield b"first"
+    yield b""
+    yield b"last" * 1000
+
+def nothing(environ, start_response):
+    start_response("200", [])
+    return []
+
+def no_content(environ, start_response):
+    start_response("204 No Content", [("Content-Length", "5"), ("X", "y")])
+    return [b"hello"]
+
+def not_modified(environ, start_response):
+    start_response("304 Not Modified", [("Content-Length", "5")])
+    return []
+
+def too_long(environ, start_response):
+    start_response("200 OK", [("Content-Length", "2")])
+    return [b"h", b"ello", b"!"]
+
+def too_short(environ, start_response):
+    start_response("200 OK", [("Content-Length", "9")])
+    return [b"hello"]
+
+def written(environ, start_response):
+    write = start_response("200 OK", [])
+    write(b"one")
+    write(b"two")
+    return [b"three"]
+
+def file(environ, start_response):
+    data = b"x" * 10_000
+    start_response("200 OK", [("Content-Length", "10000")])
+    return environ["wsgi.file_wrapper"](io.BytesIO(data))
+
+def fails_late(environ, start_response):
+    start_response("200 OK", [])
+    yield b"first"
+    raise LookupError
+
+def exits_late(environ, start_response):
+    start_response("200 OK", [("Content-Length", "9")])
+    yield b"first"
+    raise SystemExit
+
+def fails(environ, start_response):
+    raise LookupError
+
+def fails_twice(environ, start_response):
+    start_response("200 OK", [])
+    start_response("200 OK", [])
+
+def replaces(environ, start_response):
+    start_response("200 OK", [("X", "y"), ("Content-Length", "5")])
+    try:
+        raise LookupError
+    except LookupError:
+        start_response("503 Later", [("Content-Length", "2")], sys.exc_info())
+    return [b"no"]
+
+def replaces_late(environ, start_response):
+    start_response("200 OK", [])(b"first")
+    try:
+        raise LookupError
+    except LookupError:
+        start_response("503 Later", [], sys.exc_info())
+
+def refuses(environ, start_response):
+    status, name, value = json.loads(environ["wsgi.input"].read())
+    start_response(status, [(name, value)])
+    return []
+
+def text(environ, start_response):
+    start_response("200 OK", [])
+    return ["text"]
+
+def forgets(environ, start_response):
+    return [b"hello"]
+
+def log(environ, start_response):
+    print("written by the application", file=environ["wsgi.errors"], flush=True)
+    return nothing(environ, start_response)
+
+def show(environ, start_response):
+    shown = {name: repr(value) for name, value in environ.items()}
+    shown["body"] = environ["wsgi.input"].read().decode("latin-1")
+    start_response("200 OK", [])
+    return [json.dumps(shown).encode()]
+"""
+
+
+class Pair(NamedTuple):
+    """A server with our worker class, and one with gunicorn's; and their Unix sockets."""
+
+    ours: Gunicorn
+    theirs: Gunicorn
+    sockets: tuple[Path, Path]
+
+    def receive(self, request: bytes, *, is_local: bool = False) -> list[bytes]:
+        """Return all that each of both sends, with one date."""
+        received = []
+        for server, path in zip(self[:2], self.sockets, strict=True):
+            with server.connect(path=path if is_local else None) as connection:
+                connection.send(request)
+                connection.finish()
+                received.append(connection.receive_all())
+        return [re.sub(rb"\r\nDate: [^\r]{29}\r\n", b"\r\nDate\r\n", data) for data in received]
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """Run the application under both."""
+    with ExitStack() as running:
+        servers: list[Gunicorn] = []
+        sockets: list[Path] = []
+        for name in ("plantstore.server.worker.Worker", "gthread"):
+            folder = tmp_path_factory.mktemp("own")
+            sockets.append(folder / "socket")
+            lines = (f"worker_class = {name!r}", "proxy_protocol = 'auto'", "threads = 2")
+            bind = [f"--bind=unix:{sockets[-1]}"]
+            servers.append(running.enter_context(serve(folder, APPLICATION, *lines, options=bind)))
+        yield Pair(servers[0], servers[1], (sockets[0], sockets[1]))
+
+
+RESPONSES = ["headers", "of_the_server", "parts", "nothing", "no_content", "not_modified"]
+RESPONSES += ["too_long", "too_short", "written", "file", "fails_late"]
+LINES = [
+    b"GET /%b HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"GET /%b HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+    b"GET /%b HTTP/1.0\r\n\r\n",
+    b"GET /%b HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
+    b"HEAD /%b HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"HEAD /%b HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
+]
+
+
+@pytest.mark.parametrize(("name", "line"), [*product(RESPONSES, LINES)])
+def test_response(pair: Pair, name: str, line: bytes) -> None:
+    """A response has the same bytes as with gunicorn's own worker class, except its date."""
+    ours, theirs = pair.receive(line % name.encode())
+    assert ours == theirs
+    assert ours.startswith(b"HTTP/1.")
+
+
+FIELDS = b"Cookie: a=1\r\ncookie: b=2\r\nX-A:\r\nX-A: \xe9\r\nUser_Agent: x\r\nScript-Name: /x\r\n"
+ENVIRONS = [
+    (b"GET /show HTTP/1.1\r\nHost: x\r\n\r\n", False),
+    (b"GET /show/%C3%A9%2F%zz//x;y?q=%20#f HTTP/1.1\r\nHost: x:80\r\n" + FIELDS + b"\r\n", False),
+    (b"GET http://y:1/show?q HTTP/1.1\r\nHost: x\r\n\r\n", False),
+    (b"POST /show HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Type: a\r\n\r\nhello", False),
+    (b"POST /show HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", False),
+    (b"GET /show HTTP/1.0\r\n\r\n", False),
+    (b"PROXY TCP4 192.0.2.1 192.0.2.2 3 4\r\nGET /show HTTP/1.1\r\nHost: x\r\n\r\n", False),
+    *(
+        (b"GET /show HTTP/1.1\r\nHost: %b\r\n\r\n" % host, True)
+        for host in (b"x", b"x:9", b"[::1]:9", b"")
+    ),
+    (b"GET /show HTTP/1.0\r\n\r\n", True),
+    (b"PROXY TCP4 192.0.2.1 192.0.2.2 3 4\r\nGET /show HTTP/1.0\r\n\r\n", True),
+]
+# Objects, what differs from connection to connection, and what only gunicorn has.
+OWN = {"wsgi.input", "wsgi.errors", "gunicorn.socket", "wsgi.early_hints"}
+OWN |= {"REMOTE_PORT", "SERVER_PORT", "SERVER_NAME"}
+
+
+@pytest.mark.parametrize(("request_", "is_local"), ENVIRONS)
+def test_environ(pair: Pair, request_: bytes, is_local: bool) -> None:
+    """An application gets the same environ and body as with gunicorn's own worker class."""
+    if b"chunked" in request_:
+        request_ += b"3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n"
+    shown = [
+        json.loads(re.search(rb"{.*}", data)[0])  # type: ignore[index]
+        for data in pair.receive(request_, is_local=is_local)
+    ]
+    for environ, server, path in zip(shown, pair[:2], pair.sockets, strict=True):
+        if environ["SERVER_PORT"] in {f"'{server.port}'", "''"}:
+            environ["SERVER_PORT"] = "the port"
+        if environ["SERVER_NAME"] in {"'127.0.0.1'", f"'{path}'"}:
+            environ["SERVER_NAME"] = "the address"
+        for name in OWN & environ.keys() - {"SERVER_PORT", "SERVER_NAME"}:
+            assert environ.pop(name)
+    assert shown[0] == shown[1]
+
+
+def refusal(*row: object) -> bytes:
+    """Return a request for a response with this status, and this name and value of a header."""
+    body = json.dumps(row).encode()
+    head = b"POST /refuses HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
+    return head + body
+
+
+INVALID = [
+    *(LINES[0] % name for name in (b"fails", b"fails_twice", b"forgets")),
+    *(refusal(status, "X", "y") for status in ("200 OK\r\nX: y", "2000", "x", 200, "200 \u20ac")),
+    *(refusal("200 OK", name, "y") for name in ("", "X Y", "X:", "X\r\nY", "\xe9", 1, None)),
+    *(refusal("200 OK", "X", value) for value in ("y\r\nX: z", "y\0", "\u20ac", 1, None)),
+    *(refusal("200 OK", "Content-Length", value) for value in ("x", "", "1, 1")),
+]
+
+
+@pytest.mark.parametrize("request_", INVALID)
+def test_application_that_is_at_fault(pair: Pair, request_: bytes) -> None:
+    """A failure before the response, or a status or header that cannot be sent, is a 500."""
+    for received in pair.receive(request_):
+        assert received.startswith(b"HTTP/1.1 500 ")
+
+
+@pytest.mark.parametrize(
+    "request_", [LINES[0] % b"text", refusal("200 OK", "Content-Length", "-1")]
+)
+def test_what_gunicorn_sends(pair: Pair, request_: bytes) -> None:
+    """A body of text, and a negative Content-Length, are a 500, too."""
+    ours, _ = pair.receive(request_)
+    assert ours.startswith(b"HTTP/1.1 500 ")
+
+
+def test_response_that_is_replaced(pair: Pair) -> None:
+    """After an exception, an application may replace its response, if it has not been sent."""
+    ours, _ = pair.receive(LINES[0] % b"replaces")
+    head = b"HTTP/1.1 503 Later\r\nServer: gunicorn\r\nDate\r\nConnection: keep-alive\r\n"
+    assert ours == head + b"Content-Length: 2\r\n\r\nno"
+    ours, theirs = pair.receive(LINES[0] % b"replaces_late")
+    assert ours == theirs
+    assert ours.endswith(b"5\r\nfirst\r\n")
+
+
+def test_response_that_is_too_short(pair: Pair) -> None:
+    """After a response that is shorter than its Content-Length, the connection ends."""
+    ours, _ = pair.receive(LINES[0] % b"too_short" * 2)
+    assert ours.endswith(b"Content-Length: 9\r\n\r\nhello")
+    assert ours.count(b"HTTP/1.1 200") == 1
+    ours, _ = pair.receive(LINES[0] % b"exits_late")
+    assert ours.endswith(b"Content-Length: 9\r\n\r\nfirst")
+
+
+def test_dates(pair: Pair) -> None:
+    """Each response has the date of its second."""
+    with pair.ours.connect() as connection:
+        dates = set()
+
+        def is_later() -> bool:
+            dates.add(connection.request(LINES[0] % b"too_long").headers["date"])
+            return len(dates) > 1
+
+        wait_until(is_later)
+
+
+# The log of errors is also in a file.
+LOG = """
+from logging import FileHandler
+
+worker_class = "plantstore.server.worker.Worker"
+
+def post_worker_init(worker):
+    worker.log.error_log.addHandler(FileHandler({!r}))
+"""
+
+
+def test_log_of_the_application(tmp_path: Path) -> None:
+    """After the log has been reopened, an application can write to it on an old connection."""
+    log = tmp_path / "log"
+
+    def is_written() -> bool:
+        connection.send(LINES[0] % b"log")
+        assert connection.receive_rest(b"0\r\n\r\n").startswith(b"HTTP/1.1 200")
+        return log.exists() and "written by the application" in log.read_text()
+
+    with serve(tmp_path, APPLICATION, LOG.format(str(log))) as server:
+        with server.connect() as connection:
+            wait_until(is_written)
+            log.rename(tmp_path / "moved")
+            server.signal(signal.SIGUSR1)
+            wait_until(is_written)
+        assert "written by the application" in server.log
+
+
+def test_application_below_a_prefix(tmp_path: Path) -> None:
+    """With the variable SCRIPT_NAME, the application is below it, and nothing is elsewhere."""
+    lines = ("raw_env = ['SCRIPT_NAME=/garden']",)
+    with serve(tmp_path, APPLICATION, *lines) as server:
+        with server.connect() as connection:
+            connection.send(LINES[1] % b"garden/show")
+            shown = connection.receive_all()
+        assert b'"SCRIPT_NAME": "\'/garden\'"' in shown
+        assert b'"PATH_INFO": "\'/show\'"' in shown
+        assert promptly(server, LINES[0] % b"show").error == 40401
