@@ -11,11 +11,12 @@ from typing import ClassVar
 
 from ..auth import Client
 from ..errors import Refused
+from .changes import Changes, identify
 from .lines import ListedToken, read_tokens
 
-# The seconds between two looks at a file. A file that was changed less than this before is still
-# being written.
+# The seconds between two looks at a file, and between those of a start that waits for it.
 _INTERVAL = 1.0
+_PAUSE = 0.05
 _MAX_SIZE = 1 << 20
 
 _log = logging.getLogger("plantstore")
@@ -26,6 +27,10 @@ class TokenFile:
 
     Called with a token, it returns the name of the token's client, or a :class:`Client` if the
     token has only some rights, or ``None`` if the token is not accepted or has expired.
+
+    A file is used when it has not changed for a second: until then, it may still be written. The
+    start waits for this. A file that has changed for ten seconds is used all the same, and the log
+    warns.
 
     The first request that comes a second or more after the last look looks at the file. So it needs
     no thread, and works in every process of every server. While the file is broken or missing, the
@@ -45,10 +50,12 @@ class TokenFile:
         self._looking = Lock()
         self._next_look = 0.0
         self._seen: object = None  # What identifies the content that is in use.
+        self._changes = Changes()
         self._fault = ""  # Why the file cannot be used.
         self._tokens: dict[bytes, ListedToken] = {}
         try:
-            self._read(os.stat(self._path))
+            while not self._is_read():
+                time.sleep(_PAUSE)
         except (OSError, ValueError) as error:
             if not self.was_checked:
                 raise
@@ -81,40 +88,41 @@ class TokenFile:
     def _look(self) -> None:
         """Read the file if it has changed, and is not just being written."""
         try:
-            now = os.stat(self._path)
-            if _identity(now) != self._seen and abs(time.time() - now.st_mtime) >= _INTERVAL:
-                self._read(now)
+            self._is_read()
         except (OSError, ValueError) as error:
             self._report(error)
         if self._tokens:
             self._next_look = time.monotonic() + _INTERVAL
 
+    def _is_read(self) -> bool:
+        """Read the file if it can be used. Return whether its content is in use."""
+        now = os.stat(self._path)
+        if identify(now) == self._seen:
+            return True
+        self._changes.see(now)
+        if self._changes.are_over or self._changes.are_endless:
+            self._read(now)
+        return identify(now) == self._seen
+
     def _read(self, now: os.stat_result) -> None:
         tokens = read_file(self._path)
-        if self._tokens and _identity(os.stat(self._path)) != _identity(now):
-            return  # It has been changed while it was read.
+        is_changed = identify(os.stat(self._path)) != identify(now)  # While it was read.
+        if is_changed and not self._changes.are_endless:
+            return
         new = {token.digest: token for token in tokens}
         if self._fault or (self._tokens and new != self._tokens):
             _log.info("Tokens: now %d from the file%s", len(new), name_expired(tokens))
-        self._tokens, self._seen, self._fault = new, _identity(now), ""
+        if new != self._tokens and not self._changes.are_over:
+            _log.warning("The file of tokens has changed for ten seconds: it is used all the same")
+        self._tokens, self._seen, self._fault = new, identify(now), ""
+        self._changes = Changes()
 
     def _report(self, error: Exception) -> None:
         fault = describe_fault(error)
         if fault != self._fault and self._tokens:
             message = "The file of tokens cannot be used: %s. The earlier tokens (%d) stay in use."
             _log.error(message, fault, len(self._tokens))
-        self._fault, self._seen = fault, None
-
-
-def _identity(status: os.stat_result) -> object:
-    """Return what identifies the content of a file: something of it changes with the content."""
-    return (
-        status.st_dev,
-        status.st_ino,
-        status.st_size,
-        status.st_mtime_ns,
-        status.st_ctime_ns,
-    )
+        self._fault, self._seen, self._changes = fault, None, Changes()
 
 
 def read_file(path: str) -> list[ListedToken]:

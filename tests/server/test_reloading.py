@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,23 @@ def test_worker_that_starts_while_the_file_is_broken(tmp_path: Path, preload: st
             # Each worker looks at the file when it gets a request.
             wait_until(lambda old=old: {status(server, old) for _ in range(10)} == {401})  # type: ignore[misc]
         assert "Worker exited" not in server.log
+
+
+def test_worker_that_starts_while_the_file_is_written(tmp_path: Path) -> None:
+    """A worker that starts while an editor writes the file of tokens uses no half of a line."""
+    with served(tmp_path) as server, (tmp_path / "tokens").open("a") as file:
+        file.write("old")
+        file.flush()
+        kill_workers(server)
+        with server.connect() as connection:
+            connection.send(post(new_rose()).replace(b"s3cret", b"old"))
+            end = time.monotonic() + 3
+            while time.monotonic() < end and not connection.has_response(0.05):
+                os.utime(file.fileno())  # The editor still writes.
+            file.write(" expires=2020-01-01 operations=read\n")
+            file.flush()
+            assert connection.receive().status == 401
+        assert status(server, "one") == 200
 
 
 def test_broken_certificate(tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 import os
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,15 +14,20 @@ from plantstore import Client, VerifyToken, create_app
 from plantstore.settings import Settings, SettingsError
 from plantstore.tokens.file import read_file
 from plantstore.tokens.lines import ListedToken
+from tests.support.commands import Run
 from tests.support.reloading import PAST, write
+from tests.support.serving import LIMIT
 from tests.support.sites import ROSE
 from tests.support.waiting import wait_until
+
+RESTLESS = "The file of tokens has changed for ten seconds: it is used all the same"
 
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look at a file twenty times as often."""
     monkeypatch.setattr("plantstore.tokens.file._INTERVAL", 0.05)
+    monkeypatch.setattr("plantstore.tokens.changes._STILL", 0.05)
 
 
 def verify(path: Path, **settings: str) -> VerifyToken:
@@ -135,6 +142,90 @@ def test_file_that_is_being_written_is_not_read(tmp_path: Path) -> None:
     looked = time.monotonic()
     wait_until(lambda: time.monotonic() > looked + 1)
     assert check("one") is None
+
+
+@pytest.mark.parametrize("clock", ["exact", "seconds", "future"])
+@pytest.mark.parametrize("command", [False, True])
+def test_start_while_a_file_is_written(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, clock: str, command: bool
+) -> None:
+    """A service or a check that starts while a file is written uses no half of a line."""
+    monkeypatch.setattr("plantstore.tokens.changes._STILL", LIMIT)
+    monkeypatch.setattr("plantstore.tokens.changes._LIMIT", LIMIT)
+    monkeypatch.setenv("PLANTSTORE_TOKENS_FILE", str(tmp_path / "tokens"))
+    path = tmp_path / "tokens"
+    path.write_text("old kiosk")
+    now = time.time()
+    stamp = {"exact": now, "seconds": int(now) - 1, "future": now + 3600}[clock]
+    os.utime(path, (stamp, stamp))
+    with ThreadPoolExecutor(1) as starting:
+        start = starting.submit(run, "check") if command else starting.submit(verify, path)
+        with pytest.raises(TimeoutError):
+            start.result(0.3)
+        with path.open("a") as file:
+            file.write(" expires=2020-01-01 operations=read\n")
+        os.utime(path, (PAST, PAST))
+        result: Any = start.result(LIMIT)
+    assert "(expired: 'kiosk')" in result.stdout if command else result("old") is None
+
+
+@pytest.mark.usefixtures("quick")
+def test_time_in_the_future(tmp_path: Path) -> None:
+    """A file whose time is in the future, because clocks differ, is used after a second, too."""
+    path = write(tmp_path / "tokens", "one\n")
+    touch(path)
+    check = verify(path)
+    assert check("one") == "line-1"
+    path.write_text("two\n")
+    touch(path)
+    wait_until(lambda: check("two") == "line-1")
+
+
+def test_file_that_changes_all_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A file that has changed for ten seconds is used all the same, with a warning."""
+    monkeypatch.setattr("plantstore.tokens.file._INTERVAL", 0.01)
+    monkeypatch.setattr("plantstore.tokens.changes._LIMIT", 0.3)
+    path = write(tmp_path / "tokens", "one\n")
+    check = verify(path)
+    write(path, "two\n")
+    began = time.monotonic()
+    wait_and_touch(path, lambda: check("one") is None)
+    assert time.monotonic() >= began + 0.3
+    # No line again if the content is the same.
+    wait_and_touch(path, lambda: check("two") is None or time.monotonic() > began + 1)
+    assert caplog.messages == [RESTLESS]
+
+
+def test_start_with_a_file_that_changes_all_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A start uses a file that has changed for ten seconds, with a warning."""
+    monkeypatch.setattr("plantstore.tokens.changes._LIMIT", 0.3)
+    path = write(tmp_path / "tokens", "one\n")
+    touch(path)
+    with ThreadPoolExecutor(1) as starting:
+        start = starting.submit(verify, path)
+        wait_and_touch(path, start.done)
+    assert start.result()("one") == "line-1"
+    assert caplog.messages == [RESTLESS]
+
+
+def wait_and_touch(path: Path, condition: Callable[[], bool]) -> None:
+    """Touch a file again and again until a condition is true."""
+
+    def is_true() -> bool:
+        touch(path)
+        return condition()
+
+    wait_until(is_true)
+
+
+def touch(path: Path) -> None:
+    """Touch a file. Its time is later each time, and in the future, so it never seems to be old."""
+    time = max(path.stat().st_mtime_ns + 1_000_000, 4_000_000_000_000_000_000)
+    os.utime(path, ns=(time, time))
 
 
 @pytest.mark.usefixtures("quick")
