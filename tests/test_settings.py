@@ -10,6 +10,7 @@ import pytest
 from plantstore import MemoryStore, SettingsError, create_app
 from plantstore.blueprint import OPERATIONS
 from plantstore.settings import Settings
+from tests.support.reloading import PAST, write
 from tests.support.responses import check_error, create
 from tests.support.sites import ROSE, TOKEN
 
@@ -115,16 +116,15 @@ def test_other_settings_are_read_beside_arguments() -> None:
 )
 def test_tokens_of_both_settings(tmp_path: Path, token: str, tokens: Any) -> None:
     """Tokens are separated by commas or white space, or a list; those of the file are added."""
-    path = tmp_path / "tokens"
-    path.write_text("infile")
+    path = write(tmp_path / "tokens", "infile")
     both = {"PLANTSTORE_TOKENS": tokens, "PLANTSTORE_TOKENS_FILE": path}
     assert [accepts(sent, **both) for sent in (token, "infile", "other")] == [True, True, False]
 
 
 def test_lines_of_a_tokens_file(tmp_path: Path) -> None:
     """A tokens file may begin with a byte order mark; only a line feed ends a line."""
-    path = tmp_path / "tokens"
-    path.write_text("\ufeffone\n\n# nothing\r\ntwo Flora\r\nlast Fauna\u2028nobody\x0cnobody\r\n")
+    text = "\ufeffone\n\n# nothing\r\ntwo Flora\r\nlast Fauna\u2028nobody\x0cnobody\r\n"
+    path = write(tmp_path / "tokens", text)
     verify = Settings({"PLANTSTORE_TOKENS_FILE": path}).verify_token()
     assert [verify(token) for token in ("one", "two", "nobody")] == ["line-1", "Flora", None]
     assert verify("last") is not None
@@ -138,6 +138,7 @@ def test_wrong_tokens_file_is_refused(tmp_path: Path) -> None:
         (b"\xff", "not UTF-8"),
     ):
         path.write_bytes(content)
+        os.utime(path, (PAST, PAST))
         assert refusal(PLANTSTORE_TOKENS_FILE=path).startswith(f"PLANTSTORE_TOKENS_FILE: {fault}")
 
 

@@ -170,7 +170,7 @@ def test_start_while_a_file_is_written(
 
 
 @pytest.mark.usefixtures("quick")
-def test_time_in_the_future(tmp_path: Path) -> None:
+def test_time_in_the_future(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A file whose time is in the future, because clocks differ, is used after a second, too."""
     path = write(tmp_path / "tokens", "one\n")
     touch(path)
@@ -179,6 +179,7 @@ def test_time_in_the_future(tmp_path: Path) -> None:
     path.write_text("two\n")
     touch(path)
     wait_until(lambda: check("two") == "line-1")
+    assert caplog.messages == []
 
 
 def test_file_that_changes_all_the_time(
