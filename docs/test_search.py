@@ -28,21 +28,24 @@ const pages = (query) => found(query).map(([page]) => page);
 WORDS = {
     "docs/http-reference": "pagination, how to paginate, cursor, filter, search by tag,"
     " find by name, idempotent, Idempotency-Key, bulk insert, parallel, upsert, partial update,"
-    " ETag, UUID",
+    " ETag, UUID, emoji, race condition, unknown fields",
+    "docs/quick-start": "Java client, getting started",
     "docs/errors": "retry after timeout, exponential backoff, exactly once, payload too large, 409",
-    "docs/deploy": "rolling upgrade, rollback, Docker Compose, Kubernetes, zero downtime, HTTPS,"
-    " SSL, reverse proxy, Let's Encrypt",
+    "docs/deploy": "public internet, rolling upgrade, rollback, Docker Compose, HTTPS,"
+    " zero downtime, Kubernetes, SSL, reverse proxy, Let's Encrypt",
     "docs/settings": "environment variable, configuration",
     "docs/tokens": "leaked token, stolen token, revoke a token, rotate token, API key, basic auth",
     "docs/identity-provider": "Keycloak, Auth0, JWKS, OpenID Connect, Entra",
-    "docs/durability": "Postgres, data loss, disk full, MongoDB, connection string",
+    "docs/durability": "Postgres, data loss, disk full, MongoDB, connection string,"
+    " connection pool size, power failure",
     "docs/backup": "pg_dump, point in time recovery, disaster recovery",
     "docs/operating": "OpenTelemetry, Sentry, healthcheck, liveness, Kubernetes probe, Prometheus,"
-    " expose /docs, certificate expired, log level, JSON logs, Swagger UI, audit log, X-Request-ID",
-    "docs/troubleshooting": "502, connection refused, does not start",
+    " expose /docs, certificate expired, log level, JSON logs, Swagger UI, audit log, X-Request-ID,"
+    " hot reload, log to file, subpath",
+    "docs/troubleshooting": "stack trace, 502, connection refused, does not start",
     "docs/many-machines": "HAProxy, high availability, load balancer, failover, scale,"
-    " too many connections",
-    "docs/command-line": "CSV import, Excel, bulk load",
+    " too many connections, stale read",
+    "docs/command-line": "CSV import, Excel, migrate from SQLite to Postgres",
     "docs/servers": "uWSGI, Waitress, WSGI server",
     "docs/embedding": "existing application, uv, Poetry",
     "docs/recipes-database": "Alembic, database is locked, connection pool",
