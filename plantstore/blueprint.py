@@ -114,10 +114,13 @@ class OperationsBlueprint(Blueprint):
 def _identify(environ: "WSGIEnvironment", verify_token: VerifyToken) -> None:
     """Find out which client has sent the request, and whether its token allows the operation."""
     client = authenticate(environ.get("HTTP_AUTHORIZATION"), verify_token)
-    name = client.name if isinstance(client, Client) else client
-    environ["plantstore.client"] = g.plantstore_client = name  # For the access log.
-    if isinstance(client, Client) and client.operations is not None:
-        _check_right(client.operations)
+    allowed: Collection[str] | None = None
+    if isinstance(client, Client):
+        allowed = client.operations
+        client = client.name
+    environ["plantstore.client"] = g.plantstore_client = client  # For the access log.
+    if allowed is not None:
+        _check_right(allowed)
 
 
 def _check_right(allowed: Collection[str]) -> None:
