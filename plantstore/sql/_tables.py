@@ -88,7 +88,9 @@ def check_table(connection: Connection, table: Table, required: Requirements) ->
     :raises TableMissing: if it does not exist.
     :raises StoreMisconfigured: if it loses or changes plants. The message says why.
     """
-    problems = [*_database_faults(connection, table, required.faults)]
+    problems = list[str]()
+    if required.faults:
+        problems += _database_faults(connection, table, required.faults)
     try:
         problems += _faults(connection, table, required)
     except exc.NoSuchTableError:
@@ -141,8 +143,6 @@ def _faults(connection: Connection, table: Table, required: Requirements) -> Ite
     key = inspect(connection).get_pk_constraint(table.name, schema)["constrained_columns"]
     if key != ["id"]:
         yield "its primary key must be the column id alone"
-    if any("computed" in columns[name] for name in Plant._fields):
-        yield "a column of plants must not be generated"
     id = columns["id"]["type"]
     if not isinstance(id, required.id_type) or getattr(id, "unsigned", False):
         yield "the column id must be a signed BIGINT"

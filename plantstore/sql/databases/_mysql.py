@@ -95,10 +95,6 @@ class MySQL(Database):
             "its storage engine must be InnoDB": (
                 f"SELECT 1 FROM information_schema.tables WHERE {_THIS} AND engine <> 'InnoDB'"  # noqa: S608
             ),
-            "its primary key must have neither another column nor a period": (
-                f"SELECT 1 FROM information_schema.statistics WHERE {_THIS}"  # noqa: S608
-                " AND index_name = 'PRIMARY' AND column_name <> 'id'"
-            ),
             # The server would replace the id 0.
             "the column id must not be AUTO_INCREMENT": f"{_COLUMNS} extra LIKE '%auto_increment%'",
             "its character set must be utf8mb4": f"{_COLUMNS} character_set_name <> 'utf8mb4'",

@@ -88,16 +88,7 @@ class SQLite(Database):
     one_writer = True
     transient = tuple(f"{code:03}" for code in _TRANSIENT)
     # Every integer has up to 64 bits. Some sites have INTEGER here for BIGINT.
-    requirements = Requirements(
-        Integer,
-        faults={
-            "its constraints must not have ON CONFLICT": (
-                # The two words, with anything in between: also a comment.
-                "SELECT 1 FROM sqlite_master WHERE name = :table AND lower(sql)"
-                " GLOB '*[^a-z0-9_]on[^a-z0-9_]*conflict[^a-z0-9_]*'"
-            ),
-        },
-    )
+    requirements = Requirements(Integer)
     # The file that each engine has opened. After the report that it was lost, it is forgotten.
     _files: ClassVar[WeakKeyDictionary[Dialect, tuple[int, int] | None]] = WeakKeyDictionary()
 
