@@ -39,7 +39,8 @@ WORDS = {
     "docs/durability": "Postgres, data loss, disk full, MongoDB, connection string,"
     " connection pool size, power failure",
     "docs/backup": "pg_dump, point in time recovery, disaster recovery",
-    "docs/operating": "OpenTelemetry, Sentry, healthcheck, liveness, Kubernetes probe, Prometheus,"
+    "docs/traces": "OpenTelemetry, Sentry, Jaeger, trace id, error tracking",
+    "docs/operating": "healthcheck, liveness, Kubernetes probe, Prometheus,"
     " expose /docs, certificate expired, log level, JSON logs, Swagger UI, audit log, X-Request-ID,"
     " hot reload, log to file, subpath",
     "docs/troubleshooting": "stack trace, 502, connection refused, does not start",

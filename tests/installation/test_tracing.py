@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.support.fresh import run
+from tests.support.readme import recipe
 from tests.support.serving import ROOT, Server, post
 
 pytestmark = pytest.mark.install
@@ -25,19 +27,31 @@ VERSIONS = {"older": ["SQLAlchemy==2.0.46"], "newest": []}
 FEW, MANY = 3, 200
 READ = b"GET /plants/1 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer s3cret\r\n\r\n"
 
-TRACED_BY_SENTRY = """
+# What is added to the module of docs/traces.md: the events are written into the log of the test.
+OUTPUT = """
 import json, sentry_sdk
 
 class Output(sentry_sdk.transport.Transport):
     def capture_envelope(self, envelope):
         for item in envelope.items:
-            if item.type == "transaction":
-                print(json.dumps({"name": "sentry", **item.payload.json}, indent=4), flush=True)
-
-sentry_sdk.init("http://key@localhost/1", transport=Output, traces_sample_rate=1.0)
-
-from plantstore.wsgi import app
+            if item.type in ("event", "transaction"):
+                print(json.dumps({"name": item.type, **item.payload.json}, indent=4), flush=True)
 """
+# The end of the module, with a store that fails.
+FAILING = """
+from plantstore import MemoryStore, StoreUnavailable, create_app
+class Failing(MemoryStore):
+    def add(self, plant):
+        raise ZeroDivisionError if plant.id == 1 else StoreUnavailable("no disk")
+app = create_app(store=Failing())
+"""
+
+
+def reporting(rate: float, end: str = "from plantstore.wsgi import app") -> str:
+    """Return the module of docs/traces.md, which reports to the output of the service."""
+    code = recipe("sentry").replace("https://KEY@sentry.example.org/1", "http://key@localhost/1")
+    code = code.replace("traces_sample_rate=0.01", f"traces_sample_rate={rate}, transport=Output")
+    return OUTPUT + code.replace("from plantstore.wsgi import app", end)
 
 
 @pytest.fixture(scope="module", params=VERSIONS.values(), ids=[*VERSIONS])
@@ -88,10 +102,12 @@ def test_opentelemetry_has_a_trace_for_each_request(agents: Path, tmp_path: Path
         "OTEL_BSP_SCHEDULE_DELAY": "100",
     }
     serve = "plantstore", "serve", "--bind", "127.0.0.1:0"
+    assert " plantstore serve" in recipe("otel-unit").replace("/opt/plantstore/bin/", "")
     with service(tmp_path, [instrument, agents], *serve, **agent) as server:
         request_plants(server)
         server.wait_until(lambda: server.log.count('"name": "POST /plants"') == FEW + MANY)
         spans = [*reported(server.log)]
+        assert not {"s3cret", "Rose"} & {*re.findall(r"\w+", server.log)}
     requests = {it["context"]["span_id"]: it for it in spans if it["kind"] == "SpanKind.SERVER"}
     traces = {it["context"]["trace_id"] for it in requests.values()}
     assert len(traces) == len(requests) == 2 * FEW + MANY
@@ -106,7 +122,7 @@ def test_opentelemetry_has_a_trace_for_each_request(agents: Path, tmp_path: Path
 
 def test_sentry_has_the_statements_of_each_request(agents: Path, tmp_path: Path) -> None:
     """With Sentry, each request that is alone has its own statements."""
-    (tmp_path / "traced.py").write_text(TRACED_BY_SENTRY)
+    (tmp_path / "traced.py").write_text(reporting(1.0))
     serve = "gunicorn", "-c", "python:plantstore.server.config", "--bind", "127.0.0.1:0"
     with service(tmp_path, [agents, tmp_path], *serve, "traced:app") as server:
         request_plants(server)
@@ -115,6 +131,22 @@ def test_sentry_has_the_statements_of_each_request(agents: Path, tmp_path: Path)
     statements = [{span["description"][:6] for span in it["spans"]} for it in transactions]
     assert all("INSERT" in create for create in statements[: 2 * FEW : 2])
     assert all(read == {"SELECT"} for read in statements[1 : 2 * FEW : 2])
+
+
+def test_sentry_has_faults_without_secrets(agents: Path, tmp_path: Path) -> None:
+    """Sentry has an event for each fault, with its traceback, and neither a token nor a body."""
+    (tmp_path / "reported.py").write_text(reporting(0, FAILING))
+    serve = "gunicorn", "-c", "python:plantstore.server.config", "--bind", "127.0.0.1:0"
+    with service(tmp_path, [agents, tmp_path], *serve, "reported:app") as server:
+        for id, number in ((1, 50001), (2, 50301)):
+            assert server.request(post(b'{"id": %d, "name": "hunter2"}' % id)).error == number
+        server.wait_until(lambda: server.log.count("\n}\n") == 2)
+        fault, outage = reported(server.log)
+    (exception,) = fault["exception"]["values"]
+    assert exception["type"] == "ZeroDivisionError"
+    assert outage["logentry"]["message"].startswith("50301: ")
+    sent = json.dumps([fault, outage])
+    assert not {"s3cret", "hunter2"} & {*re.findall(r"\w+", sent)}
 
 
 @pytest.mark.parametrize("command", ["opentelemetry-instrument", "newrelic-admin run-program"])
