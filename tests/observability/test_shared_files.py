@@ -78,6 +78,18 @@ def test_new_process_goes_on_with_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.posix
+def test_one_file_of_several(tmp_path: Path) -> None:
+    """A process goes on with one of the files of ended processes; the others stay for others."""
+    for number in range(3):
+        (tmp_path / f"histogram_{ended()}.db").write_bytes(bytes([number]) * SIZE)
+    contents = {file.read_bytes() for file in tmp_path.iterdir()}
+    for _ in range(2):
+        prepare_file(str(tmp_path))
+        assert f"histogram_{os.getpid()}.db" in names(tmp_path)
+        assert {file.read_bytes() for file in tmp_path.iterdir()} == contents
+
+
+@pytest.mark.posix
 def test_file_that_is_half_made(tmp_path: Path) -> None:
     """A process that was killed before its file was complete leaves nothing behind."""
     (tmp_path / f"histogram_{ended()}.db.new").write_bytes(bytes(7))
