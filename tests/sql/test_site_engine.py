@@ -102,7 +102,7 @@ def test_busy_connections_are_store_unavailable(file_engine: Engine) -> None:
     event.listen(Engine, "before_cursor_execute", hold)
     with started(*[lambda: store.get(1)] * 5) as holding:
         held.wait(LIMIT)
-        with deadline(0.1), pytest.raises(StoreUnavailable, match="all 5 connections"):
+        with deadline(1), pytest.raises(StoreUnavailable, match="all 5 connections"):
             store.add(LILY)
         release.wait(LIMIT)
     event.remove(Engine, "before_cursor_execute", hold)
@@ -314,7 +314,7 @@ def test_first_use_of_a_site_engine(engine: Engine, is_used: bool) -> None:
     event.listen(engine, "do_connect", connect)
     with started(store.ping) as (first,):
         assert connecting.wait(LIMIT)
-        with deadline(0.1), pytest.raises(StoreUnavailable, match="first use"):
+        with deadline(1), pytest.raises(StoreUnavailable, match="first use"):
             store.ping()
         release.set()
     assert not first.exception()
