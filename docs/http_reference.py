@@ -60,11 +60,13 @@ def content(message: Any) -> tuple[Any, Any]:
 
 def exchange(operation: Any, method: str, path: str) -> Iterator[str]:
     """Yield an example of a request, and of its response."""
-    yield f"```http\n{method} {path.replace('{id}', '1')} HTTP/1.1\nAuthorization: Bearer TOKEN"
+    status, response = next(iter(operation["responses"].items()))
+    link = response["headers"].get("Link", {}).get("example", "")
+    target = path.replace("{id}", "1") + "".join(re.findall(r"\?limit=\d+", link))
+    yield f"```http\n{method} {target} HTTP/1.1\nAuthorization: Bearer TOKEN"
     if "requestBody" in operation:
         _, sent = content(operation["requestBody"])
         yield f"Content-Type: application/json\n\n{json.dumps(sent)}"
-    status, response = next(iter(operation["responses"].items()))
     yield f"```\n\n```http\nHTTP/1.1 {status} {HTTPStatus(int(status)).phrase}"
     if "content" in response:
         yield "Content-Type: application/json"
