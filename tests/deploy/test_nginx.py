@@ -13,7 +13,7 @@ import pytest
 from plantstore.errors import ERRORS
 from plantstore.server.worker._refusals import _REFUSALS
 from tests.support.front import NGINX, Front, front
-from tests.support.serving import Gunicorn, Response, free_port, post
+from tests.support.serving import ROOT, Gunicorn, Response, free_port, post
 from tests.support.sites import TOKEN, new_rose
 from tests.support.waiting import wait_until
 
@@ -69,6 +69,16 @@ def test_service_through_nginx(proxy: Front) -> None:
     response = proxy.request(garden(post(b"[]")))
     assert "JSON object" in check_error(response, 40003)
     check_error(proxy.request(garden(post(b"")).replace(TOKEN.encode(), b"x")), 40102)
+
+
+def test_page_that_is_hidden(service: Gunicorn) -> None:
+    """With the change of docs/operating.md, nothing leads to the page and to the document."""
+    text = (ROOT / "docs" / "operating.md").read_text()
+    (change,) = re.findall(r"replace `(.*)` by `(.*)`", text)
+    with front(service.port, dict([change])) as proxy:
+        for path in ("docs", "docs/docs.js", "openapi.json", "%64ocs", "x/../docs", "/docs"):
+            check_error(proxy.request(get(f"/garden/{path}")), 40401)
+        assert proxy.request(garden(post(new_rose()))).status in {200, 400}
 
 
 def test_service_without_a_prefix(service: Gunicorn) -> None:
