@@ -6,6 +6,7 @@ import re
 import socket
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -135,11 +136,21 @@ def test_syslog(tmp_path: Path, options: list[str], prefix: bytes) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as syslog:
         syslog.bind(str(path))
         syslog.settimeout(LIMIT)
-        with Gunicorn(*options, "wsgi:app", PLANTSTORE_TOKENS=TOKEN) as server:
-            assert server.request(b"GET /%0a HTTP/1.1\r\nHost: x\r\n\r\n").status == 404
-            log = syslog.recv(10_000)
+
+        def read() -> bytes:
+            """Read meanwhile: the system keeps only a few lines."""
+            log = b""
             while b'"GET /' not in log:
                 log += syslog.recv(10_000)
+            return log
+
+        with (
+            ThreadPoolExecutor(1) as threads,
+            Gunicorn(*options, "wsgi:app", PLANTSTORE_TOKENS=TOKEN) as server,
+        ):
+            reading = threads.submit(read)
+            assert server.request(b"GET /%0a HTTP/1.1\r\nHost: x\r\n\r\n").status == 404
+            log = reading.result()
     start = rb">%s\.%s: \[.*\] \[\d+\] \[INFO\] "
     assert re.search(start % (prefix, b"error") + b"40401: ", log)
     access = rb"127\.0\.0\.1 \"GET /\\n HTTP/1\.1\" 404"
