@@ -15,8 +15,8 @@ from werkzeug.exceptions import (
     default_exceptions,
 )
 
-from .log import REFUSED, log, log_line
-from .responses import JSONResponse, dump_json, request_id
+from .log import REFUSED, log
+from .responses import JSONResponse
 from .stores.base import PlantExists, StoreMisconfigured, StoreUnavailable
 from .text import one_line
 
@@ -177,22 +177,3 @@ def _store_unavailable(error: StoreUnavailable) -> ErrorResponse:
 
 def _refused(error: Refused) -> ErrorResponse:
     return ErrorResponse(error.number, error.message, reason=error.reason)
-
-
-def refuse_without_request(
-    number: int, message: str, address: str | None, fault: BaseException | None
-) -> tuple[bytes, dict[str, str]]:
-    """Log what the server refuses because it is not valid HTTP.
-
-    :param number: the number of the Error.
-    :param message: its message.
-    :param address: the address of the client, or ``None`` if it has none.
-    :param fault: the exception whose traceback is in the log, or ``None``.
-    :returns: the body of the response, an Error, and its headers.
-    """
-    id = request_id({})
-    level = logging.INFO if fault is None else logging.ERROR
-    about = None, address, id
-    log_line(REFUSED, level, "%s", (message,), about, number=number, fault=fault)
-    headers = {"Content-Type": "application/json", "X-Request-ID": id}
-    return dump_json({"error": number, "message": message}), headers

@@ -11,6 +11,8 @@ from typing import Any
 from gunicorn.app.wsgiapp import WSGIApplication
 from gunicorn.errors import ConfigError
 
+from .config import worker_class
+
 _CONFIG = "python:plantstore.server.config"
 
 
@@ -38,11 +40,7 @@ class _Service(WSGIApplication):
         self.load_config_from_module_name_or_filename(_CONFIG)
 
     def run(self) -> None:
-        """Refuse an address or a worker class that cannot be used.
-
-        For an address, gunicorn itself would retry for five seconds.
-        """
-        _ = self.cfg.worker_class  # It raises an exception if the import fails.
+        """Refuse an address that cannot be used: gunicorn itself would retry for five seconds."""
         inherits = {"GUNICORN_FD", "LISTEN_FDS"} & os.environ.keys()
         if not inherits and not self.cfg.reuse_port:
             for address in self.cfg.address:
@@ -55,6 +53,8 @@ class _Service(WSGIApplication):
             super().load_config()
         if {"", "unix:", "unix://"} & {*self.cfg.settings["bind"].get()}:
             raise ConfigError("--bind needs an address, such as 127.0.0.1:8000")
+        if self.cfg.settings["worker_class"].get() != worker_class:
+            raise ConfigError(f"plantstore serve has no option -k: use gunicorn -c {_CONFIG}")
 
     def init(self, parser: object, opts: object, args: Sequence[str]) -> None:
         """Refuse the name of another application."""

@@ -1,13 +1,33 @@
 """The worker class of the service."""
 
+import logging
 from typing import Any
 
 from ..body import DEFAULT_MAX_BODY
-from ..errors import refuse_without_request
-from ..log import SERVED
+from ..log import REFUSED, SERVED, log_line
+from ..responses import dump_json, request_id
 from ..settings import MAX_BODY
 from ..stores.deadline import set_waited
 from .worker import Worker
+
+
+def _refuse(
+    number: int, message: str, address: str | None, fault: BaseException | None
+) -> tuple[bytes, dict[str, str]]:
+    """Log what the server refuses because it is not valid HTTP.
+
+    :param number: the number of the Error.
+    :param message: its message.
+    :param address: the address of the client, or ``None`` if it has none.
+    :param fault: the exception whose traceback is in the log, or ``None``.
+    :returns: the body of the response, an Error, and its headers.
+    """
+    id = request_id({})
+    level = logging.INFO if fault is None else logging.ERROR
+    about = None, address, id
+    log_line(REFUSED, level, "%s", (message,), about, number=number, fault=fault)
+    headers = {"Content-Type": "application/json", "X-Request-ID": id}
+    return dump_json({"error": number, "message": message}), headers
 
 
 class ServiceWorker(Worker):
@@ -20,7 +40,7 @@ class ServiceWorker(Worker):
     """
 
     urgent_paths = ("/healthz", "/readyz")
-    refuse = staticmethod(refuse_without_request)
+    refuse = staticmethod(_refuse)
     set_waited = staticmethod(set_waited)
     wsgi: Any
 

@@ -8,6 +8,8 @@ from logging import LogRecord
 from threading import Thread
 from typing import Any
 
+from gunicorn import sock
+
 from .. import __version__
 from ..log import SERVED
 from ..settings import Settings, SettingsError
@@ -17,9 +19,7 @@ from ..tokens.file import TokenFile
 from . import worker
 from ._logger import Logger
 from ._metrics_files import create_folder
-from ._options import check_options
 from ._reloading import guard_reloads, has_guard
-from ._stopping import limit_stops
 
 wsgi_app = "plantstore.wsgi:app"
 _WORKER = "plantstore.server._service_worker.ServiceWorker"
@@ -48,7 +48,6 @@ def on_starting(server: Any) -> None:
     _check(server)
     TokenFile.was_checked = True
     guard_reloads(server, _check, _report_reload)
-    limit_stops(server)
 
 
 def when_ready(server: Any) -> None:
@@ -133,7 +132,8 @@ def _check(server: Any) -> None:
 
     :raises RuntimeError: if one is wrong, or if the store allows only one worker.
     """
-    check_options(server)
+    if server.cfg.is_ssl:
+        _check_certificate(server.cfg)
     server.first_age = server.worker_age + 1  # That of the first worker that starts after this.
     settings = _settings(server)
     if settings is None:
@@ -144,6 +144,15 @@ def _check(server: Any) -> None:
         raise RuntimeError(f"plantstore: {error}") from None
     if _one_process(server) and server.num_workers > 1:
         raise RuntimeError(f"{_ONE_WORKER}, not {server.num_workers}")
+
+
+def _check_certificate(cfg: Any) -> None:
+    """Check the certificate: a worker that cannot read it ends the service."""
+    try:
+        sock.ssl_context(cfg)
+    except OSError as error:  # That of a missing file does not name it.
+        files = f"{cfg.certfile}, {cfg.keyfile}"
+        raise RuntimeError(f"plantstore: no certificate can be read: {error} ({files})") from None
 
 
 def _serves_settings(server: Any) -> bool:

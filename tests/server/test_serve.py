@@ -134,8 +134,10 @@ WRONG_OPTIONS = [
     ("--bind=unix:", "--bind needs an address"),
     ("-- --certfile=missing.pem", "No such file or directory (missing.pem, None)"),
     ("-- --certfile=tokens", "plantstore: no certificate can be read: [SSL] "),
-    ("-- -k asgi", "the worker class asgi has no threads"),
-    ("-- -k missing", "Error: class uri 'missing' invalid or not found"),
+    (
+        "-- -k gevent",
+        "plantstore serve has no option -k: use gunicorn -c python:plantstore.server.",
+    ),
 ]
 NO_TOKEN = "no token is configured: set PLANTSTORE_TOKENS"
 OURS, OTHER = f"gunicorn -c {CONFIG}", "gunicorn plantstore.wsgi:app"
