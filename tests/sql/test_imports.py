@@ -53,6 +53,7 @@ def test_batch_with_a_refused_plant(store: SQLStore, engine: Engine) -> None:
     assert list(store) == plants[:7]
 
 
+@pytest.mark.usefixtures("patient")
 def test_concurrent_batches_of_the_same_plants(place: Place, store: SQLStore) -> None:
     """Of two calls with the same ids in another order at the same time, each plant is of one."""
     added = list[Plant]()
@@ -77,6 +78,7 @@ def file(tmp_path: Path) -> str:
     return str(path)
 
 
+@pytest.mark.usefixtures("patient")
 def test_clients_beside_an_import(place: Place, store: SQLStore, file: str) -> None:
     """During an import, each create of others succeeds, also one of an id of the import."""
     is_over, added = Event(), list[Plant]()

@@ -26,6 +26,7 @@ from tests.support.waiting import wait_until
 CREATES = 40
 
 
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("options", [{"pool_size": 1, "max_overflow": 0}, {"poolclass": NullPool}])
 def test_token_check_may_hold_all_connections_of_the_site(
     place: Place, options: dict[str, object]
