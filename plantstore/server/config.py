@@ -36,7 +36,10 @@ secure_scheme_headers: dict[str, str] = {}
 forwarded_allow_ips = "*"
 logger_class: str = f"{Logger.__module__}.{Logger.__qualname__}"
 # Without the query and the user name: a client may send its token in the wrong place.
-access_log_format = '%(h)s "%(m)s %(U)s %(H)s" %(s)s %(b)s %(L)s "%(a)s" %({x-request-id}o)s'
+access_log_format = (
+    '%(h)s "%(m)s %(U)s %(H)s" %(s)s %(b)s %(L)s "%(a)s"'
+    ' "%({plantstore.client}e)s" %({x-request-id}o)s'
+)
 control_socket_disable = True  # Nothing but the socket of the service is opened.
 
 # The message for an operator who asks for more than one worker.

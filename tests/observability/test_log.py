@@ -64,6 +64,7 @@ def test_one_format(tmp_path: Path) -> None:
     assert "] [ERROR] 50001: " in line
     assert "request: abc-1)\n  Traceback (most recent call last):\n" in line
     assert TOKEN not in log
+    assert sum(" 500 " in line and line.endswith(' "token-1" abc-1') for line in lines) == 1
     for text in (" Booting worker ", "an error", "a warning\n  of two lines"):
         assert sum(text in line for line in lines) == 1
 
