@@ -54,7 +54,7 @@ class TokenFile:
         self._fault = ""  # Why the file cannot be used.
         self._tokens: dict[bytes, ListedToken] = {}
         try:
-            while not self._is_read():
+            while not self._try_to_read():
                 time.sleep(_PAUSE)
         except (OSError, ValueError) as error:
             if not self.was_checked:
@@ -88,13 +88,13 @@ class TokenFile:
     def _look(self) -> None:
         """Read the file if it has changed, and is not just being written."""
         try:
-            self._is_read()
+            self._try_to_read()
         except (OSError, ValueError) as error:
             self._report(error)
         if self._tokens:
             self._next_look = time.monotonic() + _INTERVAL
 
-    def _is_read(self) -> bool:
+    def _try_to_read(self) -> bool:
         """Read the file if it can be used. Return whether its content is in use."""
         now = os.stat(self._path)
         if identify(now) == self._seen:
