@@ -7,6 +7,8 @@ from ._refusals import RefusedRequest
 
 #: The maximum size of the head of a request, in bytes.
 MAX_HEAD = 65536
+# The maximum number of header fields. gunicorn's parser in C takes more for another fault.
+_MAX_FIELDS = 256
 # The maximum size of the line before a chunk, and of the trailers after the last one, in bytes.
 _MAX_LINE = 8192
 # The maximum number of bytes of a chunked body that are not content: a few thousand chunks. To look
@@ -53,13 +55,13 @@ def head_end(data: bytearray, start: int, seen: int) -> int | None:
     :raises RefusedRequest: if no head can begin so, or if it is too large.
     """
     end = data.find(b"\r\n\r\n", max(start, seen - 3), start + MAX_HEAD)
-    if end >= 0:
+    if end >= 0 and data.count(b"\r\n", start, end) <= _MAX_FIELDS:
         return end + 4
     if data.startswith(_TLS_HANDSHAKE, start):
         raise RefusedRequest(40000, "The request is TLS, which this port does not have.")
     if _NEVER_IN_A_HEAD.search(data, max(start, seen - 1)):
         raise RefusedRequest(40000, "The head has a control character, or a line without CR LF.")
-    if len(data) - start >= MAX_HEAD:
+    if end >= 0 or len(data) - start >= MAX_HEAD:
         raise RefusedRequest(43100, "The headers are too many or too large.")
     return None
 

@@ -303,7 +303,10 @@ MALFORMED = [
     (b"GET /" + b"x" * 5000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 41400),
     (b"GET /plants HTTP/1.1\r\nHost: x\r\nExpect: s3cret\r\n\r\n", 41700),
     *((b"x" * 65_536, 43100), (b"x" * 65_533 + b"\r\n\r\n", 43100)),
-    (b"GET /plants HTTP/1.1\r\nHost: x\r\n" + b"X: y\r\n" * 20_000, 43100),
+    *(
+        (b"GET /plants HTTP/1.1\r\nHost: x\r\n" + b"X: y\r\n" * number + b"\r\n", 43100)
+        for number in (100, 255, 256, 20_000)
+    ),
     (b"GET /plants HTTP/1.1\r\nHost: x\r\n" + b"X: %b\r\n" % (b"y" * 8000) * 9 + b"\r\n", 43100),
     (b"GET /plants HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: s3cret\r\n\r\n", 40000),
 ]
