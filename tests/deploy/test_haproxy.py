@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.deploy.test_nginx import HIDDEN, check_error, garden, get
+from tests.deploy.test_nginx import HIDDEN, UNKNOWN, check_error, closing, garden, get
 from tests.support.front import HAPROXY, Front, haproxy
 from tests.support.serving import Gunicorn, free_port, post
 from tests.support.sites import TOKEN, new_rose
 from tests.support.waiting import wait_until
 
+__all__ = ["closing"]
 pytestmark = [
     pytest.mark.deploy,
     pytest.mark.skipif(HAPROXY is None, reason="apt-get install haproxy"),
@@ -64,6 +65,15 @@ def test_one_of_two_instances(service: Gunicorn) -> None:
         response = proxy.request(garden(post(new_rose())))
         assert "was not sent" in check_error(response, 50300)
         assert response.headers["retry-after"] == "5"
+
+
+def test_create_is_sent_to_one_instance(closing: tuple[int, list[bytes]]) -> None:
+    """A create that may be stored is not sent again, and the Error says that it may be stored."""
+    port, methods = closing
+    with haproxy(port, port) as proxy:
+        response = proxy.request(garden(post(new_rose())))
+        assert UNKNOWN in check_error(response, 50200)
+        assert methods.count(b"POST") == 1
 
 
 def test_instance_that_is_not_ready(service: Gunicorn) -> None:
