@@ -18,6 +18,7 @@ from plantstore import __version__
 from plantstore.blueprint import OPERATIONS
 from plantstore.errors import ERRORS
 from plantstore.settings import SETTINGS
+from tests.lowest import lowest_versions
 from tests.support.fresh import run
 from tests.support.readme import block
 from tests.support.serving import ROOT
@@ -25,6 +26,7 @@ from tests.support.serving import ROOT
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 SCRIPT = (ROOT / ".ci" / "run").read_text()
 API = (ROOT / "docs" / "api.md").read_text()
+VERSIONS = (ROOT / "docs" / "versions.md").read_text()
 TROUBLESHOOTING = (ROOT / "docs" / "troubleshooting.md").read_text()
 WORKFLOWS = ROOT / ".github" / "workflows"
 # The methods of a logger whose lines an operator should act on, and an exception with a reason.
@@ -43,11 +45,34 @@ def test_steps() -> None:
     steps = {*re.split(r",\s*", config["tox:tox"]["env_list"])}
     rows = re.findall(r"^\| (`.*?`) \|", CONTRIBUTING, re.MULTILINE)
     assert {*re.findall(r"`(\w+)`", " ".join(rows))} == steps
-    (names,) = re.findall(r"^for name in (.*); do$", SCRIPT, re.MULTILINE)
-    assert {*names.split(), "fast", "drills"} == steps
-    assert "tox run -q -e drills" in SCRIPT
+    lines = re.findall(
+        r"^(?:one_by_one|side_by_side|step) ([a-z ]+)(?: .*)?$", SCRIPT, re.MULTILINE
+    )
+    assert {*" ".join(lines).split(), "fast"} == steps
+    assert lines[-1] == "drills"
     workflow = (WORKFLOWS / "tests.yml").read_text()
     assert {*re.findall(r"^ {10}- (\w+)$", workflow, re.MULTILINE)} == steps
+
+
+def test_versions() -> None:
+    """docs/versions.md has the versions that the steps test, and the lowest that are declared."""
+    table = re.findall(r"^\| (\w+) \| ([\d.]+) \| ([\d., ]+) \|", VERSIONS, re.MULTILINE)
+    tested = {name.lower(): (lowest, versions.split(", ")) for name, lowest, versions in table}
+    pins = (ROOT / "tests" / "requirements.txt").read_text() + (
+        ROOT / "requirements.txt"
+    ).read_text()
+    newest = dict(re.findall(r"(?m)^(\w+)(?:\[\w+\])?==(.*)$", pins.lower()))
+    lowest = dict(re.findall(r"(\w+)(?:\[\w+\])?==(\S+)", " ".join(lowest_versions())))
+    for name in lowest.keys() & tested.keys():
+        assert tested[name][0] == lowest[name]
+        assert {lowest[name], newest[name]} <= {*tested[name][1]}
+    assert {"flask", "marshmallow", "sqlalchemy", "psycopg", "pymysql", "gunicorn"} <= tested.keys()
+    script = (ROOT / ".ci" / "platforms").read_text()
+    classifiers = re.findall(r"Python :: (3\.\d+)", (ROOT / "setup.cfg").read_text())
+    assert tested["python"] == (classifiers[0], classifiers)
+    assert {*re.findall(r"=python(3\.\d+)", script)} == {*classifiers[-2:]}
+    for name, version in re.findall(r"(\w+)==([\d.]+)\.\*", script):
+        assert any(it.startswith(version) for it in tested[name][1])
 
 
 @pytest.mark.parametrize("command", ["false", "echo 1 passed, 1 skipped"])
@@ -58,6 +83,21 @@ def test_failed_step_of_continuous_integration(command: str) -> None:
     shown = run(f"bash -c {script} .ci/run; echo $?", ROOT)
     assert re.findall(r"^== (t\w+)$", shown, re.MULTILINE) == ["two"]
     assert shown.endswith(f"This step failed. To run it alone: {command}\n1\n")
+
+
+def test_failed_step_beside_others() -> None:
+    """.ci/run shows the output of each step that runs beside others, and ends if one has failed."""
+    beside = [
+        "begin one sleep 1",
+        "begin two bash -c 'echo the reason; exit 3'",
+        "begin five false",
+    ]
+    steps = [*beside, "begin six sleep 100", "finish one two five", "step three true"]
+    script = shlex.quote("\n".join([SCRIPT.partition("rm -rf .venv ")[0], *steps]))
+    shown = run(f"bash -c {script} .ci/run; echo $?", ROOT)
+    assert re.findall(r"^== (\w+)$", shown, re.MULTILINE) == ["one", "two", "five"]
+    assert "the reason\n" in shown
+    assert shown.endswith("This step failed. To run it alone: tox -e two,five\n1\n")
 
 
 def test_files_of_contributors() -> None:
