@@ -242,7 +242,7 @@ class Connection(AbstractContextManager["Connection"]):
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, unread)
         try:
             if source:
-                self._socket.bind((source, 0))
+                self._socket.bind(source if path else (source, 0))
             self._socket.connect(str(path) if path else ("127.0.0.1", port))
             if tls:
                 self._socket = tls_context().wrap_socket(self._socket)
@@ -311,6 +311,10 @@ class Connection(AbstractContextManager["Connection"]):
             assert piece, "the response has ended early"
             received += piece
         return received
+
+    def receive_some(self, size: int) -> bytes:
+        """Read at most this number of bytes of a response."""
+        return self._input.read1(size)
 
     def receive_all(self) -> bytes:
         """Read until the server closes the connection."""

@@ -57,8 +57,8 @@ def first_environ(cfg: Any, client: Client, *, may_wait: bool) -> dict[str, Any]
         environ["SERVER_NAME"], environ["SERVER_PORT"] = client.server[0], str(client.server[1])
     if isinstance(client.address, tuple):
         environ["REMOTE_ADDR"], environ["REMOTE_PORT"] = client.address[0], str(client.address[1])
-    else:  # A Unix socket.
-        environ["REMOTE_ADDR"] = str(client.address, "latin-1") if client.address else ""
+    else:  # A Unix socket. Its address is usually empty.
+        environ["REMOTE_ADDR"] = _text(client.address)
     if client.proxied:
         for key, name in _OF_A_PROXY.items():
             environ[key] = str(client.proxied[name])
@@ -91,8 +91,13 @@ def environ_of(client: Client) -> dict[str, Any]:
     return environ
 
 
-def _set_server(environ: dict[str, Any], path: str) -> None:
+def _set_server(environ: dict[str, Any], path: str | bytes) -> None:
     """Set the name and the port of the service behind a Unix socket."""
-    parts = environ["HTTP_HOST"].split(":") if environ.get("HTTP_HOST") else [path, ""]
+    parts = environ["HTTP_HOST"].split(":") if environ.get("HTTP_HOST") else [_text(path), ""]
     default = "443" if environ["wsgi.url_scheme"] == "https" else "80"
     environ["SERVER_NAME"], environ["SERVER_PORT"] = parts[0], [*parts, default][1]
+
+
+def _text(address: str | bytes) -> str:
+    """Return the address of a Unix socket as a native string. One without a path is bytes."""
+    return os.fsencode(address).decode("latin-1")

@@ -6,11 +6,13 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.support.certificates import with_certificate
+from tests.support.network import in_small_packets
 from tests.support.serving import (
     PATIENCE,
     SMALL_BUFFERS,
@@ -218,6 +220,23 @@ def test_clients_that_do_not_read_a_large_file(tmp_path: Path) -> None:
     ):
         for _ in range(5):
             assert promptly(server, post(new_rose())).status == 200
+
+
+def read_slowly(folder: Path) -> None:
+    """Read the largest file of the service slowly, and create plants meanwhile."""
+    get = b"GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nHost: x\r\n\r\n"
+    with configured(folder) as server, server.clients(10, get, unread=8192) as readers:
+        end = time.monotonic() + PATIENCE
+        for _ in range(10):
+            for reader in readers:
+                assert reader.receive_some(4096)
+            assert server.request(post(new_rose())).status == 200
+        assert time.monotonic() < end
+
+
+def test_clients_that_read_a_large_file_slowly(tmp_path: Path) -> None:
+    """Clients that read the largest file slowly, by packets of 1,500 bytes, delay no request."""
+    in_small_packets(partial(read_slowly, tmp_path))
 
 
 def test_connection_that_the_client_wants_to_close(server: Gunicorn) -> None:

@@ -223,6 +223,15 @@ def test_environ(pair: Pair, request_: bytes, is_local: bool) -> None:
     assert shown[0] == shown[1]
 
 
+def test_address_of_a_local_client(pair: Pair, tmp_path: Path) -> None:
+    """A client of a Unix socket may have a path as its address, or a name without a path."""
+    for source in (f"{tmp_path}/\xe9", "\0\xe9"):
+        with pair.ours.connect(path=pair.sockets[0], source=source) as connection:
+            connection.send(LINES[1] % b"show")
+            shown = json.loads(re.search(rb"{.*}", connection.receive_all())[0])  # type: ignore[index]
+        assert shown["REMOTE_ADDR"] == repr(source.encode().decode("latin-1"))
+
+
 def refusal(*row: object) -> bytes:
     """Return a request for a response with this status, and this name and value of a header."""
     body = json.dumps(row).encode()
