@@ -23,6 +23,8 @@ MISSING = [tool for tool in ("buildah", "mmdebstrap") if shutil.which(tool) is N
 pytestmark = [
     pytest.mark.deploy,
     pytest.mark.skipif(bool(MISSING), reason=f"apt-get install {' '.join(MISSING)}"),
+    # Of which pip loads the packages.
+    pytest.mark.skipif(sys.version_info[:2] != (3, 13), reason="use the Python of Debian 13"),
 ]
 
 # The Python of Debian, instead of that of the official image.
@@ -34,7 +36,7 @@ def buildah(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Return the command of buildah, which has built the image `plantstore` without a daemon."""
     folder = tmp_path_factory.mktemp("buildah")
     buildah = f"buildah --root {folder}/root --runroot {folder}/run --storage-driver vfs"
-    run(f"mmdebstrap --quiet --variant=minbase --include={PACKAGES} bookworm base.tar", folder)
+    run(f"mmdebstrap --quiet --variant=minbase --include={PACKAGES} trixie base.tar", folder)
     # The packages of pip, for a machine without its index.
     extras = "gunicorn,metrics,docs,sqlite,postgresql,mysql"
     tools = f"-c {ROOT}/requirements.txt '{ROOT}[{extras}]' 'setuptools>=77' wheel"
