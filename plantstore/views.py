@@ -22,7 +22,7 @@ from .schemas import (
 )
 from .signals import announce_added, announce_changed, announce_removed
 from .stores.base import INT64, Plant, Store
-from .stores.deadline import Limits, deadline
+from .stores.deadline import OPERATION, deadline
 
 # The number of characters after which a page ends before its limit, so that it fits into memory.
 _PAGE_CHARACTERS = 4_000_000
@@ -66,7 +66,7 @@ class Views:
     def list(self, **_: Any) -> Response:
         """Return a page of the plants with their ids, in ascending order of the ids."""
         page = _load_page(request.args)
-        with deadline(Limits.operation):
+        with deadline(OPERATION):
             plants, has_next = _take(self._store.iterate(page.after), page.limit)
         links = [_next_link(page.limit, plants[-1].id)] if has_next else []
         listed = [plant._asdict() for plant in plants]

@@ -3,85 +3,205 @@
 **Who executes what.** A *caller*, the thread of a request, puts a job into the queue, and waits for
 its result until its deadline. Each *lane* is a thread with a connection. It takes jobs only while
 the connection is open: so no job waits for a lane that connects, as long as another one is free.
-There are no other threads. Four times a second, one of the callers looks after the lanes.
+There are no other threads and no timers. What a caller finds when it enters, and again four times a
+second while it waits, decides.
 
-A lane::
+A lane is busy while it connects, and while it executes jobs::
 
-    connecting ---> free <---> executing
-        |             |            |
-    it cannot      close(),    no response for two seconds: it is stuck, and another one takes its
-        |        or too many   place. After 30 seconds, it is shut down: then it connects again.
-        v             v        During silence, only one is, each 30 seconds
-      ended         ended
+      it begins                  2 seconds later              30 seconds later
+    ----|------------------------------|-----------------------------|------------------>
+        busy                           stuck: another lane           shut down: it connects
+                                       may take its place            again for the next job
 
 All lanes for one kind of jobs::
 
                     a lane is stuck, and none has had a response since it began
-    responding ------------------------------------------------------------------> silent
-               <------------------------------------------------------------------
+    responding -----------------------------------------------------------------> silence
+               <-----------------------------------------------------------------
                                  the first response of any lane
 
-During silence, jobs are refused at once, except one each second, for which a lane connects. What
-was connected before the silence is used again only if it responds. After close(), a lane is shut
-down as soon as no caller waits for it.
+During silence, one job each second is let through, the *probe*, for which a lane connects. The
+others are refused: at once, or if they wait, at the next look of their callers. Only one stuck lane
+each 30 seconds is shut down, the oldest: if the server allows no other connection, it makes room.
+
+A lane that has had no response since a stuck one began connects again before its next job: both
+connections may lead to a server that is gone.
+
+The lanes in the list belong to the store, and close() empties it. A lane that is not in it ends
+after its response, or is shut down as soon as no caller waits for it.
 """
 
+import math
+import os
+import select
+import socket
 import time
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from threading import Lock
+from contextvars import Context, copy_context
+from functools import partial
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread, current_thread
 from typing import Any, ClassVar, TypeVar, cast
 
-from ..stores.base import Plant, StoreMisconfigured, StoreUnavailable
-from ..stores.deadline import Limits, remaining
-from ._lane import Add, Job, Lane, WaitingJobs
-from .databases import Database, Run
+from sqlalchemy import Connection, Engine, event
+
+from ..stores.base import Plant, PlantExists, StoreMisconfigured, StoreUnavailable
+from ..stores.deadline import remaining
+from ._limits import Limits
+from ._tables import dropped
+from .databases import Database, Run, close, copy_engine
+
+# The maximum number of adds in one transaction, and that of the characters of all their plants. A
+# character has up to four bytes, and some servers refuse a statement of more than one megabyte.
+_GROUP_SIZE, _GROUP_WEIGHT = 100, 250_000
 
 _NO_RESPONSE = "the database does not respond"
+_LATE = "the database has not responded in time"
 _NO_THREAD = "cannot start a thread: the system has no resources for it"
-
 _INHERITED = "this process was forked while its parent used the SQLite file: start another one"
 
 _T = TypeVar("_T")
 
 
+class Job:
+    """A function to execute with a connection, or a plant to add.
+
+    It is executed in the context of its caller, in which a tracing agent keeps the request. A
+    :class:`concurrent.futures.Future` would take 3 microseconds longer.
+
+    :param expires: the time by the monotonic clock at which the caller gives up.
+    """
+
+    is_finished = False
+    #: The result of the function, and the error if the job has failed.
+    result: Any = None
+    error: Exception | None = None
+
+    def __init__(self, expires: float, run: Run[Any]) -> None:
+        self.expires, self.run, self.context = expires, run, copy_context()
+        self._waiting = Lock()
+        self._waiting.acquire()
+
+    def finish(self, error: Exception | None = None) -> None:
+        """Let the caller continue. Call it once for each job."""
+        self.error = error
+        self.is_finished = True
+        self._waiting.release()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for the job, and return whether it has finished within some seconds."""
+        return self._waiting.acquire(timeout=max(0, seconds))
+
+
+class Add(Job):
+    """A plant to add. Waiting adds of different ids are executed together."""
+
+    #: Whether it must not be executed with others.
+    is_alone = False
+
+    def __init__(self, expires: float, plant: Plant) -> None:
+        super().__init__(expires, lambda _: None)
+        self.plant = plant
+
+
+class WaitingJobs(SimpleQueue[Job | None]):
+    """The jobs that wait for a lane, in the order of their arrival. ``None`` only wakes a lane."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._turn = Lock()
+        # Jobs that were taken, and not executed. They come first.
+        self._front: deque[Job | None] = deque()
+        # The number of adds that the next group probably has.
+        self._expected = 1
+
+    def __len__(self) -> int:
+        """Return the approximate number of jobs that wait."""
+        return self.qsize() + len(self._front)
+
+    def take(self) -> list[Job]:
+        """Return the next job, or a group of adds. The list is empty if the lane was woken.
+
+        If the last group was large, a lane waits until this one is as large, while more adds
+        arrive: large groups need less processor time. Meanwhile, no other lane takes an add.
+        """
+        with self._turn:
+            first = self._front.popleft() if self._front else self.get()
+            if isinstance(first, Add):
+                return self._group(first)
+            return [] if first is None else [first]
+
+    def put_back(self, jobs: list[Job]) -> None:
+        """Let another lane take jobs, before those that came later."""
+        self._front.extendleft(reversed(jobs))
+        if self._turn.locked():  # A lane waits for the next job.
+            self.put(None)
+
+    def drain(self) -> Iterator[Job]:
+        """Yield the jobs that wait and whose callers do, without waiting for others."""
+        with suppress(Empty, IndexError):  # A lane may have taken the last one.
+            while True:
+                job = self._front.popleft() if self._front else self.get_nowait()
+                if job is not None and job.expires > time.monotonic():
+                    yield job
+
+    def _group(self, first: Add) -> list[Job]:
+        group: dict[int, Job] = {first.plant.id: first}
+        room = _GROUP_WEIGHT - first.plant.characters
+        while len(group) < _GROUP_SIZE and not first.is_alone:
+            try:
+                waits = len(group) < self._expected
+                other = self._front.popleft() if self._front else self.get(waits, Limits.next_add)
+            except Empty:
+                break
+            if (
+                not isinstance(other, Add)
+                or other.is_alone
+                or other.plant.id in group
+                or other.plant.characters > room
+            ):
+                self._front.appendleft(other)
+                break
+            group[other.plant.id] = other
+            room -= other.plant.characters
+        self._expected = max(len(group), self._expected - 1)
+        return [*group.values()]
+
+
 class Lanes:
     """The queue for one kind of jobs, and up to ``usual`` lanes, or ``most`` while some are stuck.
 
-    :param silence: the seconds without a response after which a lane is stuck.
+    :param patience: the seconds after which a lane that is busy is stuck.
     """
 
-    def __init__(self, database: Database, usual: int, most: int, silence: float) -> None:
-        self._database = database
-        self._usual, self._most, self._patience = usual, most, silence
-        #: The lanes for the other kind of jobs. They help while these cannot connect.
-        self.others: Lanes | None = None
-        self._lock = Lock()  # For everything below.
+    def __init__(self, database: Database, usual: int, most: int, patience: float) -> None:
+        self.database = database
+        self._usual, self._most, self._patience = usual, most, patience
         self._queue = WaitingJobs()
+        self._lock = Lock()  # For everything below.
         self._lanes: list[Lane] = []
-        #: The lanes that end when their jobs are done, because the store was closed.
+        #: The lanes that belong to the store no longer, because it was closed.
         self.ending: list[Lane] = []
-        self._allowed = usual  # The number of lanes that there may be at the moment.
         #: Whether no lane is started, because a process forks.
         self.is_paused = False
-        # When a caller looks again, and when a lane may connect after another one has failed.
-        self._next_look = self._next_start = 0.0
-        # When a lane has had a response last, and when the last silence began.
-        self._responded = self._silence_began = 0.0
-        self._is_silent = False
-        # The job that was let through last, and when another one may be.
-        self._attempt: Job | None = None
-        self._next_attempt = 0.0
-        self._next_shutdown = 0.0  # When another lane may be shut down.
+        #: When a lane has had a response last.
+        self.responded = 0.0
+        # The last probe, and when it was let through.
+        self._probe: Job | None = None
+        self._probed = 0.0
+        # When a lane may be started after another one could not connect, or shut down in silence.
+        self._next_start = self._next_shutdown = 0.0
 
     # The thread of a caller
 
     def call(self, job: Job) -> Any:
         """Let a lane execute a job, and return its result, or raise the reason why it has none."""
-        self._enter(job, time.monotonic())
         try:
+            self._enter(job, time.monotonic())
             while not job.wait(min(Limits.look, job.expires - time.monotonic())):
-                self._check(job, time.monotonic())
+                self._stay(job, time.monotonic())
         except BaseException:
             job.expires = 0.0  # So that it is not executed later.
             self._end_unused()
@@ -90,47 +210,70 @@ class Lanes:
             raise job.error
         return job.result
 
-    def _enter(self, job: Job, now: float) -> None:
-        with self._lock:
-            self._look(now)
-            if self._is_silent and not self._may_wait(job, now):
-                raise StoreUnavailable(_NO_RESPONSE)
-            if not self._is_silent:
-                self._start_lane(now, coming=1)
-            if not self._lanes and not self.is_paused:
-                raise StoreUnavailable(_NO_RESPONSE if self._is_silent else _NO_THREAD)
-            self._queue.put(job)
-
-    def _check(self, job: Job, now: float) -> None:
-        with self._lock:
-            self._look(now)
-            if now >= job.expires or (self._is_silent and not self._may_wait(job, now)):
-                raise StoreUnavailable("the database has not responded in time")
-
-    def _may_wait(self, job: Job, now: float) -> bool:
-        """During silence, let one job through each second, or when the last one has failed.
-
-        Jobs that come shortly after it may wait until the next look. So an operation that only
-        takes longer than others is not taken for an outage.
-        """
-        last = self._attempt
-        if job is not last and (last is None or last.is_finished or now >= self._next_attempt):
-            self._attempt, self._next_attempt = job, now + Limits.attempt
-            self._start_lane(now, coming=1)
-        return job is self._attempt or self._next_attempt - now > Limits.attempt - Limits.look
-
     def close(self) -> None:
         """Close the connections for which no caller waits, and the others after their jobs."""
         with self._lock:
-            lanes, self._lanes = self._lanes, []
-            self.ending += lanes
+            self.ending += self._lanes
+            self._lanes = []
             queue, self._queue = self._queue, WaitingJobs()
-            self._move(queue)
+            for job in queue.drain():
+                self._queue.put(job)
+            queue.put(None)
         end = time.monotonic() + Limits.close
         for lane in [*self.ending]:
             if lane.is_free or self.is_paused:
                 lane.join(max(0, end - time.monotonic()))
         self._end_unused()
+
+    def _enter(self, job: Job, now: float) -> None:
+        with self._lock:
+            stuck = self._stuck(now)
+            if not stuck or self._admit(job, stuck, now, _NO_RESPONSE):
+                self._start_lane(len(stuck), now, coming=1)
+            if not self._lanes and not self.is_paused:
+                raise StoreUnavailable(_NO_THREAD)
+            self._queue.put(job)
+
+    def _stay(self, job: Job, now: float) -> None:
+        if now >= job.expires:
+            raise StoreUnavailable(_LATE)
+        with self._lock:
+            stuck = self._stuck(now)
+            if not stuck or self._admit(job, stuck, now, _LATE):
+                self._start_lane(len(stuck), now)
+
+    def _admit(self, job: Job, stuck: list["Lane"], now: float, refusal: str) -> bool:
+        """Let a job wait, and return whether a lane may be started for it, or refuse it.
+
+        During silence, jobs that come shortly after a probe may wait until the next look. So an
+        operation that only takes longer than others is not taken for an outage.
+        """
+        # A lane that connects matters only if a job waits for it.
+        waits = [lane for lane in stuck if lane.jobs or self._queue]
+        is_silent = any(self.responded < lane.began for lane in waits)
+        self._shut_down_lost(stuck, now, is_silent=is_silent)
+        if not is_silent or self._is_probe(job, now):
+            return True
+        if now >= self._probed + Limits.look:
+            raise StoreUnavailable(refusal)
+        return False
+
+    def _is_probe(self, job: Job, now: float) -> bool:
+        """Return whether a job is the probe: one each second, or when the last one has failed."""
+        last = self._probe
+        is_over = last is None or last.is_finished or now >= self._probed + Limits.probe
+        if is_over and job is not last:
+            self._probe, self._probed = job, now
+        return job is self._probe
+
+    def _shut_down_lost(self, stuck: list["Lane"], now: float, *, is_silent: bool) -> None:
+        lost = [lane for lane in stuck if lane.socket and lane.began < now - Limits.lost]
+        if is_silent and lost:
+            oldest = min(lost, key=lambda lane: lane.began)
+            lost = [oldest] if now >= self._next_shutdown else []
+        for lane in lost:
+            lane.shut_down()
+            self._next_shutdown = now + Limits.lost
 
     def _end_unused(self) -> None:
         """End the lanes of a closed store for which no caller waits."""
@@ -140,105 +283,265 @@ class Lanes:
                 lane.is_over = True
                 lane.shut_down()
 
-    # The caller that looks after the lanes
+    # The thread of a caller or of a lane
 
-    def _look(self, now: float) -> None:
-        """Notice silence, replace the lanes that are stuck, and shut down those that are lost."""
-        if now < self._next_look:
-            return
-        self._next_look = now + Limits.look
-        stuck = [lane for lane in self._lanes if self._is_stuck(lane, now)]
-        self._allowed = min(self._usual + len(stuck), self._most)
-        # A lane that connects matters only if a job waits for it.
-        waits = [lane for lane in stuck if lane.jobs or self._queue]
-        if not self._is_silent and any(self._responded < lane.began for lane in waits):
-            self._is_silent, self._silence_began, self._attempt = True, now, None
-        lost = [lane for lane in stuck if lane.socket and lane.began < now - Limits.lost]
-        if self._is_silent and lost:  # The server may allow no other connection: one makes room.
-            oldest = min(lost, key=lambda lane: lane.began)
-            lost = [oldest] if now >= self._next_shutdown else []
-        for lane in lost:
-            lane.shut_down()
-            self._next_shutdown = now + Limits.lost
-        if not self._is_silent:
-            self._start_lane(now)
+    def _stuck(self, now: float) -> list["Lane"]:
+        began = now - self._patience
+        return [lane for lane in self._lanes if lane.began <= began]
 
-    def _is_stuck(self, lane: Lane, now: float) -> bool:
-        return bool(lane.is_connecting or lane.jobs) and lane.began <= now - self._patience
-
-    def _start_lane(self, now: float, coming: int = 0) -> None:
+    def _start_lane(self, stuck: int, now: float, coming: int = 0) -> None:
         """Start a lane if more jobs wait than lanes are free, and if there may be another one."""
-        if len(self._lanes) >= self._allowed or (self._lanes and now < self._next_start):
+        lanes = self._lanes
+        if (
+            len(lanes) >= min(self._usual + stuck, self._most)
+            or self.is_paused
+            or (lanes and now < self._next_start)
+        ):
             return
-        waiting = len(self._queue) + coming
-        if not self.is_paused and sum(lane.is_free for lane in self._lanes) < waiting:
-            lane = Lane(self._database, self._serve, self._queue)
-            with suppress(RuntimeError):  # The system has no resources for another thread.
+        if sum(lane.is_free for lane in lanes) < len(self._queue) + coming:
+            lane = Lane(self, self._serve, self._queue)
+            lanes.append(lane)
+            try:
                 lane.start()
-                self._lanes.append(lane)
+            except RuntimeError:  # The system has no resources for another thread.
+                lanes.remove(lane)
 
     # The thread of a lane
 
-    def _serve(self, lane: Lane, queue: WaitingJobs) -> None:
-        """Execute jobs, until the store is closed, or as long as the lane can connect."""
+    def _serve(self, lane: "Lane", queue: WaitingJobs) -> None:
+        """Execute jobs as long as the lane is needed and can connect."""
         failure = lane.connect()
-        while failure is None and self._is_needed(lane) and (jobs := queue.take()):
-            if lane.proven < self._silence_began or lane.is_lost:
-                lane.began, lane.is_connecting = time.monotonic(), True
-                self._put(jobs)
-                lane.abandon()
+        while failure is None and self._is_needed(lane):
+            jobs = queue.take()
+            if jobs and not self._is_usable(lane):
+                lane.began = time.monotonic()
+                self._put_back(jobs)
                 failure = lane.connect()
-            else:
-                if alone := lane.execute(jobs):
-                    self._put(alone)
-                if lane.proven > lane.began:  # The database has responded.
-                    self._responded, self._is_silent = lane.proven, False
+            elif alone := lane.execute(jobs):
+                self._put_back(alone)
             del jobs  # They have their results.
         lane.close()
         self._leave(lane, queue, failure)
 
-    def _is_needed(self, lane: Lane) -> bool:
-        lanes, allowed = self._lanes, self._allowed
-        return not lane.is_over and (len(lanes) <= allowed or lane in lanes[:allowed])
+    def _is_needed(self, lane: "Lane") -> bool:
+        lanes = self._lanes
+        if len(lanes) > self._usual:
+            stuck = len(self._stuck(time.monotonic()))
+            lanes = lanes[: min(self._usual + stuck, self._most)]
+        return lane in lanes
 
-    def _leave(self, lane: Lane, queue: WaitingJobs, failure: Exception | None) -> None:
+    def _is_usable(self, lane: "Lane") -> bool:
+        """Return whether it is connected, and has had a response since the stuck lanes began."""
+        began = time.monotonic() - self._patience
+        return not lane.is_lost and (
+            lane.proven > began
+            or not any(lane.proven < other.began <= began for other in self._lanes)
+        )
+
+    def _put_back(self, jobs: list[Job]) -> None:
+        with self._lock:
+            self._queue.put_back(jobs)
+            now = time.monotonic()
+            self._start_lane(len(self._stuck(now)), now)
+
+    def _leave(self, lane: "Lane", queue: WaitingJobs, failure: Exception | None) -> None:
         """End a lane. If no other one can connect either, the jobs that wait have failed."""
         now, failed = time.monotonic(), list[Job]()
         with self._lock:
-            if queue is not self._queue:  # The store has been closed.
+            if lane in self.ending:
                 self.ending.remove(lane)
-                self._move(queue)
+                queue.put(None)  # For another lane that ends.
             else:
                 self._lanes.remove(lane)
-                if failure and all(self._is_stuck(other, now) for other in self._lanes):
-                    failed = [*self._queue.drain()]
-                elif failure:
-                    self._next_start = now + Limits.attempt
-            self._start_lane(now)
-        if failed and failure and not (self.others and self.others.take_over(failed)):
-            for job in failed:
-                job.finish(self._database.explain_connecting(failure))
+            stuck = len(self._stuck(now))
+            if failure and queue is self._queue and len(self._lanes) == stuck:
+                failed = [*queue.drain()]
+            elif failure:
+                self._next_start = now + Limits.probe
+            self._start_lane(stuck, now)
+        for job in failed:
+            job.finish(self.database.explain_connecting(cast(Exception, failure)))
 
-    def take_over(self, jobs: list[Job]) -> bool:
-        """Execute jobs of lanes that cannot connect, if these can: all share a server's limit."""
+
+class Lane(Thread):
+    """A thread, the connection that it holds, and its jobs."""
+
+    def __init__(self, lanes: Lanes, serve: Callable[..., None], queue: WaitingJobs) -> None:
+        # The process may end without this thread. And a tracing agent may let a thread begin with
+        # the context of the thread that starts it: this one begins with an empty context.
+        super().__init__(
+            target=Context().run, args=(serve, self, queue), name="plantstore store", daemon=True
+        )
+        self._lanes, self._database = lanes, lanes.database
+        self._connection: Connection | None = None
+        #: Another descriptor of the connection's socket, which stays open when the driver closes
+        #: its own. So another thread can use it.
+        self.socket: socket.socket | None = None
+        self._pid = os.getpid()
+        self.jobs: list[Job] = []
+        #: Whether it has been ended: it does not connect again.
+        self.is_over = False
+        #: Since when it connects or executes jobs. It is infinite while the lane is free.
+        self.began = time.monotonic()
+        #: When its connection was opened, or has had a response last.
+        self.proven = 0.0
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it waits for jobs, or is about to do so."""
+        return self.began == math.inf
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether there is no connection, or the server has closed it."""
+        if self._connection is None or self._connection.invalidated:
+            return True
+        if self.socket is None:
+            return False
+        # If there is data between two statements, it is normally the end of the connection.
+        # This poll never waits. A read from the socket could: a process may set a default timeout.
+        poll = select.poll()
+        poll.register(self.socket, select.POLLIN)
+        return bool(poll.poll(0))
+
+    def shut_down(self) -> None:
+        """Let the thread that waits for the server continue, with an error."""
+        other = self.socket
+        if other is not None and self._pid == os.getpid():  # A child has the same connection.
+            with suppress(OSError):
+                other.shutdown(socket.SHUT_RDWR)
+
+    # The thread of the lane
+
+    def connect(self) -> Exception | None:
+        """Open a new connection, or return why this is not possible. This may take any time."""
+        self._abandon()
+        try:
+            self._open()
+        except Exception as error:  # noqa: BLE001  # The callers get it.
+            return error
+        self.proven, self.began = time.monotonic(), math.inf
+        return None
+
+    def execute(self, jobs: list[Job]) -> list[Job]:
+        """Execute a job or a group of adds. Return the adds that must be executed alone."""
         now = time.monotonic()
-        with self._lock:
-            works = not all(it.is_connecting or self._is_stuck(it, now) for it in self._lanes)
-            for job in jobs if works else ():
-                self._queue.put(job)
-        return works
-
-    def _put(self, jobs: Iterable[Job]) -> None:
-        with self._lock:
+        self.jobs = jobs = [job for job in jobs if job.expires > now]
+        alone = list[Job]()
+        if not jobs:
+            return alone
+        self.began = now
+        try:
+            if isinstance(jobs[0], Add):
+                alone = self._add(cast(list[Add], jobs))
+            else:
+                jobs[0].result = self._run(jobs[0].context, jobs[0].run, jobs[0].expires)
+                self._note_response()
+                jobs[0].finish()
+        except Exception as error:  # noqa: BLE001  # The callers get it.
+            if self._database.is_response(error):
+                self._note_response()
+            self.began = math.inf
             for job in jobs:
-                self._queue.put(job)
-            self._start_lane(time.monotonic())
+                job.finish(self._database.explain(error))
+        self.jobs = []
+        return alone
 
-    def _move(self, queue: WaitingJobs) -> None:
-        """Let the lanes of a queue end, and those of the current one execute its jobs."""
-        for job in queue.drain():
-            self._queue.put(job)
-        queue.put(None)
+    def close(self) -> None:
+        """Close the connection, without waiting for a response of the server."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.invalidate()  # Otherwise, the server would have to respond to a rollback.
+            close(connection)
+        other, self.socket = self.socket, None
+        if other is not None:
+            other.close()
+
+    def _abandon(self) -> None:
+        self.shut_down()  # To send the end to the server could take any time.
+        self.close()
+
+    def _note_response(self) -> None:
+        """Be free before the callers continue: the next job of one of them needs no other lane."""
+        self.proven = self._lanes.responded = time.monotonic()
+        self.began = math.inf
+
+    def _open(self) -> Connection:
+        if self._connection is None:
+            try:
+                engine = self._database.connected or self._new_engine()
+                self._connection = engine.connect()
+                self._database.connected = engine
+                self._database.watch(self._connection)
+            except Exception as error:
+                self.close()  # A connection that is not complete must not be used.
+                # The frames of a driver refer to the error: its connection would stay open.
+                for failure in filter(None, (error, error.__cause__)):
+                    failure.__traceback__ = None
+                raise
+        return self._connection
+
+    def _new_engine(self) -> Engine:
+        """Return an engine for this lane alone, until it has connected.
+
+        With SQLAlchemy, each thread waits for the first connection of an engine, which may hang.
+        """
+        engine = copy_engine(self._database.engine)
+        event.listen(engine, "connect", partial(_note_socket, self._database), insert=True)
+        return engine
+
+    def _add(self, adds: list[Add]) -> list[Job]:
+        """Insert the plants of adds, which have different ids. Return those to execute alone."""
+        is_alone = len(adds) == 1
+        # In the order of the ids, so that groups cannot deadlock.
+        insert = partial(self._database.add, plants=sorted([add.plant for add in adds]))
+        try:
+            expires = adds[0].expires if is_alone else 0
+            added, existing = self._run(adds[0].context, insert, expires)
+        except Exception as error:
+            if is_alone or not self._database.is_rolled_back(error):
+                raise
+            added, existing = (), ()
+        self._note_response()
+        others = list[Job]()
+        for add in adds:
+            if add.plant.id in added:
+                add.finish()
+            elif add.plant.id in existing:
+                add.finish(PlantExists(add.plant.id))
+            elif is_alone:
+                add.finish(dropped(self._database.table))
+            else:
+                add.is_alone = True
+                others.append(add)
+        return others
+
+    def _run(self, context: Context, run: Run[_T], expires: float) -> _T:
+        """Execute a function in a context, again after conflicts."""
+
+        def attempt() -> _T:
+            connection = self._open()
+            try:
+                return self._database.execute(connection, run)
+            except Exception as error:
+                if connection.invalidated or self._database.breaks_connection(error):
+                    self._abandon()  # The server may not respond to a rollback.
+                raise
+
+        return context.run(self._database.retry, attempt, expires)
+
+
+def _note_socket(database: Database, driver: Any, _record: object) -> None:
+    """Let a lane that connects know its socket before SQLAlchemy sends its first statement."""
+    lane, descriptor = current_thread(), database.descriptor(driver)
+    if isinstance(lane, Lane) and lane.socket is None and descriptor is not None:
+        try:
+            lane.socket = socket.socket(fileno=os.dup(descriptor))
+        except OSError:  # There are too many open files. SQLAlchemy would leave it open.
+            driver.close()
+            raise
+        if lane.is_over:
+            lane.shut_down()
 
 
 class OwnConnections:
@@ -290,15 +593,14 @@ class OwnConnections:
         database = self._database
         if database.one_writer:
             # A file that is locked is not one that has failed. And another lane would not help.
-            silence = self.timeout - Limits.look
-            self._writing = Lanes(database, 1, 1, silence)
-            self._reading = Lanes(database, 4, 4, silence)
+            patience = self.timeout - Limits.look
+            self._writing = Lanes(database, 1, 1, patience)
+            self._reading = Lanes(database, 4, 4, patience)
         else:
             # By default, four write and eight read, and twelve of each kind while some are stuck.
             most = self._connections // 2
-            self._writing = Lanes(database, max(1, most // 3), most, Limits.silence)
-            self._reading = Lanes(database, max(1, 2 * most // 3), most, Limits.silence)
-            self._writing.others, self._reading.others = self._reading, self._writing
+            self._writing = Lanes(database, max(1, most // 3), most, Limits.stuck)
+            self._reading = Lanes(database, max(1, 2 * most // 3), most, Limits.stuck)
 
     def _expires(self) -> float:
         if self.is_inherited and self._database.one_writer:

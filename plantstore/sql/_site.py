@@ -13,7 +13,8 @@ from sqlalchemy import Connection, Engine, event
 from sqlalchemy.pool import SingletonThreadPool, StaticPool
 
 from ..stores.base import Plant, PlantExists, StoreUnavailable
-from ..stores.deadline import Limits, remaining
+from ..stores.deadline import remaining
+from ._limits import Limits
 from ._tables import dropped
 from .databases import Database, Run, close, copy_engine
 

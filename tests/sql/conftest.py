@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import Engine, create_engine
 
 from plantstore import SQLStore
-from plantstore.stores.deadline import Limits
+from plantstore.sql._limits import Limits
 from tests.support.databases import Place
 from tests.support.proxy import Proxy, proxy
 from tests.support.serving import LIMIT
@@ -16,7 +16,7 @@ from tests.support.sql import create_table, execute, open_sql
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let operations on a file or a site's engine take as long as they need on a busy machine."""
-    for limit in ("operation", "silence", "sqlite_lock"):
+    for limit in ("operation", "stuck", "sqlite_lock"):
         monkeypatch.setattr(Limits, limit, LIMIT)
 
 

@@ -4,10 +4,11 @@ import errno
 import os
 import socket
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
+from socket import SO_KEEPALIVE, SOL_SOCKET
 from threading import Event, Thread, Timer
 
 import pytest
@@ -16,6 +17,7 @@ from sqlalchemy import Engine, exc, text
 from plantstore import Plant, PlantExists, SQLStore, StoreMisconfigured, StoreUnavailable
 from tests.support.clients import GIVES_UP
 from tests.support.databases import MODES, SERVERS, Place, mariadb, only
+from tests.support.proxy import Proxy
 from tests.support.serving import LIMIT
 from tests.support.sites import LILY, ROSE_PLANT
 from tests.support.sql import (
@@ -23,8 +25,8 @@ from tests.support.sql import (
     call_all,
     end_sessions,
     execute,
+    listen,
     open_sql,
-    own_connections,
     started,
 )
 from tests.support.waiting import wait_until
@@ -138,21 +140,25 @@ def test_id_that_stays_locked(store: SQLStore, engine: Engine) -> None:
                 other.rollback()
 
 
+KEEPALIVE = {"TCP_KEEPIDLE": 4, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 10_000}
+
+
+def keepalive_to(port: int) -> Iterator[dict[str, int]]:
+    """Yield the options of each socket of this process that is connected to a port."""
+    for descriptor in os.listdir("/proc/self/fd"):
+        with suppress(OSError), socket.socket(fileno=os.dup(int(descriptor))) as end:
+            if end.getpeername()[1:2] == (port,) and end.getsockopt(SOL_SOCKET, SO_KEEPALIVE):
+                values = [getattr(socket, name) for name in KEEPALIVE]
+                options = [end.getsockopt(socket.IPPROTO_TCP, value) for value in values]
+                yield dict(zip(KEEPALIVE, options, strict=True))
+
+
 @only(*SERVERS)
-def test_connections_have_keepalive(store: SQLStore) -> None:
+def test_connections_have_keepalive(gate: Proxy) -> None:
     """A connection to a server ends some seconds after its host is gone, by TCP keepalive."""
-    store.add(ROSE_PLANT)
-    lanes = own_connections(store)._writing._lanes  # noqa: SLF001
-    # A second one has no connection if the first one was free again.
-    other = next(filter(None, (lane.socket for lane in lanes)))
-    assert other.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
-    for option, value in (
-        (socket.TCP_KEEPIDLE, 4),
-        (socket.TCP_KEEPINTVL, 2),
-        (socket.TCP_KEEPCNT, 3),
-        (socket.TCP_USER_TIMEOUT, 10_000),
-    ):
-        assert other.getsockopt(socket.IPPROTO_TCP, option) == value
+    with open_sql(gate.url) as store:
+        store.add(ROSE_PLANT)
+        assert KEEPALIVE in keepalive_to(gate.port)
 
 
 @pytest.mark.parametrize("last", [len, list, lambda store: store.get(1)])
@@ -218,9 +224,10 @@ def test_no_thread(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """If no thread can be started, operations wait for those that there are, or are refused."""
     reading, go_on, start = Event(), Event(), Thread.start
 
-    def hold(_: object) -> None:
-        reading.set()
-        assert go_on.wait(LIMIT)
+    def hold(*_: object) -> None:
+        if not reading.is_set():
+            reading.set()
+            assert go_on.wait(LIMIT)
 
     def fail(thread: Thread) -> None:
         if thread.name == "plantstore store":
@@ -233,8 +240,8 @@ def test_no_thread(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
             with pytest.raises(StoreUnavailable, match="cannot start a thread"):
                 store.add(ROSE_PLANT)
         store.add(ROSE_PLANT)
-        executor = own_connections(store)
-        with started(lambda: executor.call(hold)) as (holding,):
+        listen(store, "before_cursor_execute", hold)
+        with started(lambda: store.get(2)) as (holding,):
             assert reading.wait(LIMIT)
             monkeypatch.setattr(Thread, "start", fail)
             Timer(0.2, go_on.set).start()

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from plantstore import Plant, SQLStore, StoreMisconfigured, StoreUnavailable
-from plantstore.stores.deadline import Limits, deadline
+from plantstore.sql._limits import Limits
+from plantstore.stores.deadline import deadline
 from tests.support.databases import MODES
 from tests.support.serving import LIMIT
 from tests.support.sql import (
@@ -168,13 +169,14 @@ def test_refused_plant_in_a_group_refuses_only_itself(
 def test_refused_group_is_repeated_one_by_one(store: SQLStore, other: sqlite3.Connection) -> None:
     """After a group was refused, each of its adds is executed alone, also if other adds wait."""
     other.execute(REFUSALS["ABORT, 'no'"])
-    inserts, later = list[int](), iter(GROUP[3:])
+    inserts, ids, later = list[int](), list[int](), iter(GROUP[3:])
     with ThreadPoolExecutor(2) as threads:
 
         def note(*arguments: Any) -> None:
             statement = arguments[2]
             if statement.startswith("INSERT"):
                 inserts.append(statement.count("(") - 1)
+                ids.append(arguments[3][0])
                 if len(inserts) in {1, 3}:  # While the group, and then another add, is executed.
                     threads.submit(store.add, next(later))
 
@@ -184,6 +186,7 @@ def test_refused_group_is_repeated_one_by_one(store: SQLStore, other: sqlite3.Co
     # What was refused was tried again without the ids that exist.
     assert inserts[:6] == [3, 3, *[1] * 4]
     assert sum(inserts[6:]) == 2
+    assert ids[:6] == [1, 1, 1, 2, 3, 3]
 
 
 class FailingCommit(sqlite3.Connection):
@@ -214,7 +217,7 @@ def test_unknown_outcome_of_a_commit(store: SQLStore, other: sqlite3.Connection)
 
 def test_adds_wait_for_a_locked_file(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """However long a file is locked, adds wait for it until their deadline, and are not refused."""
-    monkeypatch.setattr(Limits, "silence", 0.0)
+    monkeypatch.setattr(Limits, "stuck", 0.0)
     with open_sql(url) as store:
         create_table(store)
         file = url.removeprefix("sqlite:///")

@@ -17,7 +17,8 @@ import pytest
 from sqlalchemy import Engine, event, text
 
 from plantstore import Plant, SQLStore, StoreUnavailable
-from plantstore.stores.deadline import Limits, deadline
+from plantstore.sql._limits import Limits
+from plantstore.stores.deadline import deadline
 from tests.support.databases import SERVERS, Place, only
 from tests.support.proxy import Proxy
 from tests.support.serving import LIMIT, ROOT
@@ -92,7 +93,8 @@ def test_one_caller_waits_for_a_silent_server(store: SQLStore, gate: Proxy) -> N
         wait_until(lambda: sum(add.done() for add in adding) >= 7)
         assert sum(add.done() for add in adding) == 7
     assert [add.exception() for add in adding] == [None] * 8
-    assert 1.5 < seconds[0] <= seconds[6] < 3.5 < seconds[7]
+    seconds.sort()
+    assert 1.5 < seconds[0] <= seconds[6] < 2.8 < seconds[7]
     gate.forwards.set()
     wait_until(lambda: not add(store))
     assert {add(store) for _ in range(20)} == {""}
@@ -113,10 +115,12 @@ def test_most_jobs_are_refused_at_once(store: SQLStore, gate: Proxy) -> None:
 
 def test_new_connection_ends_silence(store: SQLStore, gate: Proxy) -> None:
     """If another connection works, the first job that is let through succeeds, and then all do."""
-    call_all(*[lambda: store.get(next(ids))] * 8)  # Opens more than one connection.
+    gate.response_delay = 0.05
+    wait_until(lambda: bool(call_all(*[lambda: store.get(1)] * 8)) and len(gate.clients) >= 6)
+    gate.response_delay = 0.0
     gate.silence()
-    with started(*[lambda: outcome(lambda: store.get(1))] * 8):
-        wait_until(lambda: not outcome(lambda: store.get(-1)))
+    with started(*[lambda: outcome(lambda: store.get(1))] * 2):
+        wait_until(lambda: not outcome(lambda: store.get(-1)), 6)
         assert {outcome(lambda: store.get(-1)) for _ in range(50)} == {""}
 
 
@@ -135,19 +139,18 @@ def test_operation_that_takes_longer_is_no_outage(
     place: Place, store: SQLStore, engine: Engine, limit: Limit
 ) -> None:
     """While the only operation takes more than two seconds, others succeed, also two at a time."""
-    limit(silence=0.5, attempt=0.3)
+    limit(stuck=0.5, probe=0.3)
     with (
         locked(engine, 1) as (plant,),
         open_sql(place.url) as used,
-        started(lambda: outcome(lambda: used.add(plant))) as (slow,),
+        started(lambda: outcome(lambda: used.add(plant))),
     ):
         began = time.monotonic()
         wait_until(lambda: time.monotonic() - began > 1.5)
         # On a busy machine, it may take some time to connect.
-        limit(look=LIMIT / 2, attempt=LIMIT)
+        limit(look=LIMIT / 2)
         assert call_all(*[lambda: used.get(1)] * 4) == [None] * 4
         assert call_all(*[lambda: used.add(Plant(next(ids), ""))] * 4) == [None] * 4
-        assert not slow.done()
 
 
 def test_lane_without_a_response_is_replaced(store: SQLStore, engine: Engine) -> None:
@@ -161,13 +164,16 @@ def test_lane_without_a_response_is_replaced(store: SQLStore, engine: Engine) ->
         assert not any(it.done() for it in waiting)
 
 
-def test_number_of_sessions_while_adds_wait(store: SQLStore, engine: Engine) -> None:
+def test_number_of_sessions_while_adds_wait(
+    place: Place, store: SQLStore, engine: Engine, limit: Limit
+) -> None:
     """However many adds a server makes wait, it has at most twelve sessions for them."""
+    limit(stuck=0.2, probe=0.05)
     query, numbers = text(SESSIONS[engine.dialect.name][0]), list[int]()
-    with locked(engine, 24) as plants, engine.connect() as other:
-        others = len(other.scalars(query).all()) - 1  # The store has one already.
-        for _ in range(2):
-            with started(*[partial(outcome, partial(store.add, it)) for it in plants]) as adding:
+    with locked(engine, 24) as plants, engine.connect() as other, open_sql(place.url) as used:
+        others = len(other.scalars(query).all())
+        for _ in range(4):
+            with started(*[partial(outcome, partial(used.add, it)) for it in plants]) as adding:
                 while not all(it.done() for it in adding):
                     other.rollback()  # Otherwise, the server would repeat its first answer.
                     numbers.append(len(other.scalars(query).all()) - others)
@@ -256,7 +262,7 @@ def test_close_while_an_operation_waits_for_a_silent_server(gate: Proxy) -> None
 
 def test_all_lanes_wait_in_vain(gate: Proxy, limit: Limit) -> None:
     """If all lanes have had no response for long, one of them connects again, and then another."""
-    limit(silence=0.1, attempt=0.1, lost=1)
+    limit(stuck=0.1, probe=0.1, lost=1)
     with open_sql(gate.url) as store:
         hang = lambda *_: gate.silence()  # noqa: E731
         store.add(ROSE_PLANT)
@@ -284,16 +290,26 @@ def limited_user(engine: Engine, connections: int) -> Iterator[None]:
 
 
 def test_limit_of_connections_of_a_user(place: Place, engine: Engine) -> None:
-    """If a user can have few connections, lanes that have one execute the jobs of all."""
-    few = open_sql(changed(place.url, username="few"))
-    with limited_user(engine, 3), few as store, ThreadPoolExecutor(8) as threads:
-        for operation in (add, lambda it: outcome(lambda: it.get(1)), add):
-            assert {*threads.map(operation, [store] * 100)} == {""}
+    """If a user can have few connections, lanes that have one execute the jobs of all.
+
+    A read needs another connection than an add. So it is refused if adds have all of them, and the
+    message names the option of the URL that leaves some to each.
+    """
+    few = changed(place.url, username="few")
+    with ThreadPoolExecutor(8) as threads:
+        with limited_user(engine, 1), open_sql(few) as store:
+            assert {*threads.map(add, [store] * 100)} == {""}
+            assert "?connections=" in outcome(lambda: store.get(1))
+            assert {*threads.map(add, [store] * 100)} == {""}
+        with limited_user(engine, 2), open_sql(f"{few}?connections=2") as store:
+            wait_until(lambda: not add(store))  # The server may not have ended the other session.
+            for operation in (lambda it: outcome(lambda: it.get(1)), add):
+                assert {*threads.map(operation, [store] * 100)} == {""}
 
 
 def test_number_of_connections_after_an_outage(store: SQLStore, gate: Proxy, limit: Limit) -> None:
     """After an outage, in which it may have twelve connections, a store adds by four again."""
-    limit(attempt=0.05)
+    limit(probe=0.05)
     gate.forwards.clear()
     wait_until(lambda: bool(add(store, 0.1)) and len(gate.clients) > 6)
     gate.forwards.set()
@@ -314,7 +330,7 @@ def test_server_that_is_silent_after_an_error(gate: Proxy, engine: Engine) -> No
 
 def test_silence_with_all_connections_of_a_user(gate: Proxy, engine: Engine, limit: Limit) -> None:
     """If a user can have no more connections, and those that it has are silent, one makes room."""
-    limit(silence=0.2, attempt=0.1, lost=1)
+    limit(stuck=0.2, probe=0.1, lost=1)
     few = changed(gate.url, username="few")
     with limited_user(engine, 1), open_sql(few) as store:
         wait_until(lambda: not add(store))  # On a busy machine, the first attempt may be late.
@@ -324,7 +340,7 @@ def test_silence_with_all_connections_of_a_user(gate: Proxy, engine: Engine, lim
 
 def test_number_of_connections(gate: Proxy, limit: Limit) -> None:
     """With ?connections=4, a store has at most four connections, also while there is silence."""
-    limit(silence=0.2, attempt=0.1, lost=LIMIT)
+    limit(stuck=0.2, probe=0.1, lost=LIMIT)
     with (
         open_sql(with_options(gate.url, connections="4")) as store,
         ThreadPoolExecutor(16) as threads,

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import Column, Engine, MetaData, Table, create_engine, event, exc, inspect, text
 
 from plantstore import Plant, PlantExists, SQLStore, StoreMisconfigured, StoreUnavailable
-from plantstore.stores.deadline import Limits
+from plantstore.sql._limits import Limits
 from tests.support.databases import DATABASES, FILES, Place, mariadb, only, postgresql, sqlite
 from tests.support.responses import check_error, create
 from tests.support.sites import LILY, ROSE_PLANT, make_site

@@ -14,7 +14,7 @@ from sqlalchemy.engine import URL, Connection, Engine
 from sqlalchemy.sql import Update, delete, func, select, update
 
 from ...stores.base import Plant, check_plant
-from ...stores.deadline import Limits
+from .._limits import Limits
 from .._tables import Requirements, check_table, create_table, dropped, misconfigured
 from ._errors import Errors
 

@@ -17,6 +17,10 @@ _DRIVER_ERRORS = (exc.DataError, exc.NotSupportedError, exc.ProgrammingError)
 # pool is free, or a connection was lost in a transaction.
 _LOST = (exc.TimeoutError, exc.PendingRollbackError)
 
+# The server allows no other connection.
+_FULL = re.compile("too many (clients|connections)|connection slots|max_user_connections", re.I)
+_LIMIT = "the option connections, such as ?connections=6 in the URL, limits those of a worker"
+
 _T = TypeVar("_T")
 
 
@@ -123,7 +127,10 @@ class Errors(ABC):
         """Return the exception that a caller gets if no lane can connect because of an error."""
         if self.is_refused(error):
             return self._refusal(error)
-        return self.explain(_caused(StoreUnavailable(self.describe(error)), error))
+        message = self.describe(error)
+        if _FULL.search(message):
+            message = f"{message} ({_LIMIT})"
+        return self.explain(_caused(StoreUnavailable(message), error))
 
     def _is_lasting(self, error: Exception) -> bool:
         code = self.code(error)

@@ -13,7 +13,7 @@ from sqlalchemy.dialects.mysql import LONGTEXT
 from sqlalchemy.util import asbool
 
 from ...stores.base import Plant
-from ...stores.deadline import Limits
+from .._limits import Limits
 from .._tables import Requirements, misconfigured
 from ._database import Database, own_engine
 from ._options import between, convert, one_of

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 from sqlalchemy import URL, Connection, Engine, exc
 
 from ...stores.base import Plant, StoreMisconfigured, StoreUnavailable
-from ...stores.deadline import Limits
+from .._limits import Limits
 from .._tables import Requirements
 from ._database import Added, Database, driver_of, name_of, own_engine
 from ._options import between, convert, one_of

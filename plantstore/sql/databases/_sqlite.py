@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 from sqlalchemy import URL, Connection, Dialect, Engine, Integer, event
 
 from ...stores.base import Plant, StoreUnavailable
-from ...stores.deadline import Limits
+from .._limits import Limits
 from .._tables import Requirements
 from ._database import Database, driver_of, own_engine
 from ._options import between, convert, one_of

@@ -1,0 +1,58 @@
+"""The time limits of a SQL store."""
+
+from ..stores.deadline import OPERATION
+
+
+class Limits:
+    """Every time limit of a SQL store, of its drivers and of the database servers, in seconds.
+
+    This is how the time of an operation is spent, at most::
+
+        0.0       its request has arrived: to wait for a thread counts
+        0.5, 1.0  a server ends the wait for a lock (PostgreSQL, MariaDB): the job is repeated
+        2.0       a lane is stuck. If none has had a response, it is silence: most jobs are refused
+        3.0       a driver ends its attempt to connect
+        3.4       no further attempt begins after a conflict
+        3.5       PostgreSQL ends a statement
+        4.0       SQLite ends the wait for a lock
+        4.5       the caller gives up
+        5.0       its client has the response
+    """
+
+    operation: float = OPERATION
+    table_check: float = 60.0  # The table is checked again after this time.
+
+    # The lanes.
+    #: A lane that is busy for so long is stuck.
+    stuck: float = 2.0
+    #: Between two probes during silence, or two lanes that cannot connect.
+    probe: float = 1.0
+    #: A lane that is stuck for so long is shut down. During silence, only the oldest one is, and
+    #: the next one after the same time.
+    lost: float = 30.0
+    close: float = 1.0  # close() waits so long until the idle connections are closed.
+    look: float = 0.25  # How often a caller that waits looks whether it may go on.
+    next_add: float = 0.001  # A lane waits so long for another add, if its last group was large.
+
+    # Retries.
+    #: The pause after attempt number N after a conflict is random, and at most N times this.
+    pause: float = 0.02
+    #: A server may wait for a lock so long: later, no attempt begins.
+    last_attempt: float = 1.1
+
+    # The drivers.
+    connect: int = 3  # To connect to a server, or to one of several servers of a URL.
+    connect_of_several: int = 2
+    #: When the kernel begins to test whether the host of an idle connection is gone, how often, and
+    #: how many times. And when it ends a connection whose data is not acknowledged.
+    keepalive_idle: int = 4
+    keepalive_interval: int = 2
+    keepalive_count: int = 3
+    keepalive_end: int = 10
+
+    # The servers.
+    postgresql_statement: float = 3.5
+    #: Shorter than PostgreSQL's ``deadlock_timeout``: a job that waits for a lock is repeated.
+    postgresql_lock: float = 0.5
+    mysql_lock: int = 1
+    sqlite_lock: int = 4
