@@ -11,10 +11,7 @@ from ..blueprint import OperationsBlueprint
 from ..errors import Refused
 from ..responses import JSONResponse
 from ..stores.base import Store, StoreMisconfigured, StoreUnavailable
-from ..stores.deadline import deadline, remaining, set_waited
-
-# The seconds that a store has to answer.
-_PING = 2.0
+from ..stores.deadline import PING, deadline, remaining, set_waited
 
 
 def create_health_blueprint(*, store: Store, name: str = "plantstore_health") -> Blueprint:
@@ -100,7 +97,7 @@ class _Ping:
     def _ping(self, future: Future[None]) -> None:
         set_waited(0.0)
         try:
-            with deadline(_PING):
+            with deadline(PING):
                 future.set_result(self._store.ping())
         except BaseException as error:  # noqa: BLE001  # The caller gets it.
             future.set_exception(error)
@@ -108,7 +105,7 @@ class _Ping:
 
 def _error_of(ping: Future[None]) -> StoreUnavailable | None:
     try:
-        error = ping.exception(remaining(_PING))
+        error = ping.exception(remaining(PING))
     except TimeoutError:
         return StoreUnavailable("it has not responded within two seconds")
     if isinstance(error, StoreMisconfigured):

@@ -14,6 +14,8 @@ _waited: ContextVar[float] = ContextVar("waited", default=0.0)
 
 #: The seconds of an operation, such as an add, or one page of an iteration.
 OPERATION: float = 4.5
+#: The seconds that a store has to answer ``/readyz``.
+PING: float = 2.0
 
 
 @contextmanager
