@@ -74,7 +74,7 @@ def _report(server: Any) -> None:
         server.log.info("Tokens: %s", settings.describe_tokens())
     server.log.info("Workers: %d", server.num_workers)
     if not server.cfg.accesslog:
-        server.log.info("Requests: only those that are refused; --access-logfile - shows all")
+        server.log.info("Log: only requests that are refused; the option --access-logfile - of gunicorn adds all")
 
 
 def _report_reload(server: Any) -> None:
