@@ -74,7 +74,7 @@ def _report(server: Any) -> None:
         server.log.info("Tokens: %s", settings.describe_tokens())
     server.log.info("Workers: %d", server.num_workers)
     if not server.cfg.accesslog:
-        server.log.info("Log: only requests that are refused; the option --access-logfile - of gunicorn adds all")
+        server.log.info("Log: refused requests; --access-logfile - of gunicorn adds the others")
 
 
 def _report_reload(server: Any) -> None:

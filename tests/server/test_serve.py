@@ -37,7 +37,7 @@ def test_serve_from_any_folder(tmp_path: Path) -> None:
             "Tokens: 1 from PLANTSTORE_TOKENS, 2 from PLANTSTORE_TOKENS_FILE",
             "Operations: create",
             "Page to try requests: /docs",
-            "Log: only requests that are refused; the option --access-logfile - of gunicorn adds all",
+            "Log: refused requests; --access-logfile - of gunicorn adds the others",
             "Workers: 2",
             "Threads of each worker: 3",
             "The store can be used.",
