@@ -15,8 +15,11 @@ from flask import Flask
 from flask_login import LoginManager
 from joserfc import jwt
 from joserfc.jwk import ECKey
+from sqlalchemy import create_engine
+from werkzeug.exceptions import BadRequest
 
 from plantstore import MemoryStore, Plant, StoreUnavailable
+from plantstore.sql import SQLStore
 from tests.support.fresh import run
 from tests.support.readme import (
     VERIFY_TOKEN_PASSED,
@@ -186,6 +189,18 @@ def test_only_some_tags(tag: str | None) -> None:
             assert response.json == new
         else:
             assert "tag: Must be one of: herb, tree." in check_error(response, 40000)
+
+
+def test_only_some_tags_of_many_plants(tmp_path: Path) -> None:
+    """Several plants are added to a database only if each tag is in the site's list."""
+    names: dict[str, Any] = {"MemoryStore": SQLStore}
+    exec(recipe("tags").replace("store = GardenStore()", ""), names)  # noqa: S102
+    store = names["GardenStore"](create_engine(f"sqlite:///{tmp_path}/plants.db"))
+    with pytest.raises(BadRequest, match="tag: Must be one of: herb, tree"):
+        store.add_some([Plant(1, "Mint", "herb"), Plant(2, "Fern", "indoor")])
+    assert store.add_some([Plant(1, "Mint", "herb")]) == set()
+    assert len(store) == 1
+    store.close()
 
 
 def test_slash_at_the_end() -> None:
