@@ -4,7 +4,7 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, closing, suppress
 from functools import wraps
 from itertools import islice, takewhile
 from operator import itemgetter
@@ -22,6 +22,8 @@ from ._streams import printable_line, progress
 _T = TypeVar("_T")
 # An import reports so many plants that exist with other values.
 _SHOWN = 10
+# How often an import tries to add some plants. Other programs may lock an SQLite file for seconds.
+_ATTEMPTS = 3
 
 
 def _with_format(command: Command) -> Command:
@@ -98,7 +100,7 @@ def _output(file: str) -> AbstractContextManager[IO[bytes]]:
 def import_(store: Store, file: str, format: Format) -> None:
     """Add the plants of a file that do not exist."""
     try:
-        if os.path.isfile(file):  # It can be read twice.
+        if _is_regular(file):  # It can be read twice.
             deque(_read(file, format, "Checking"), maxlen=0)
     except BadLine as error:
         raise click.ClickException(f"{error} Nothing was imported.") from None
@@ -106,7 +108,7 @@ def import_(store: Store, file: str, format: Format) -> None:
     try:
         with closing(_read(file, format, "Importing")) as lines:
             for batch in batches(lines, itemgetter(1)):
-                others = _add(store, batch)
+                others = _add_patiently(store, batch)
                 differing = [*_differing(store, others)]
                 added += len(batch) - len(others)
                 there += len(others) - len(differing)
@@ -124,16 +126,29 @@ def import_(store: Store, file: str, format: Format) -> None:
     sys.exit(1 if different else 0)
 
 
+def _is_regular(file: str) -> bool:
+    """Return whether it is a regular file. - is standard input, even if a file has this name."""
+    return file != "-" and os.path.isfile(file)
+
+
 def _read(file: str, format: Format, label: str) -> Generator[Numbered]:
     """Yield the plants of a file with their lines, and show how much of it has been read."""
     # If the input is a pipe, no bar is shown: the export that writes into it may show one.
-    size = os.path.getsize(file) if os.path.isfile(file) else 0
+    size = os.path.getsize(file) if _is_regular(file) else 0
     with (
         naming("standard input" if file == "-" else file),
         click.open_file(file, "rb") as lines,
         progress(label, visible=size > 0) as show,
     ):
         yield from format.read(_counted(lines, size, show, len))
+
+
+def _add_patiently(store: Store, batch: list[Numbered]) -> list[Numbered]:
+    """Add plants as :func:`_add` does, and try again if the store is busy."""
+    for _ in range(_ATTEMPTS - 1):
+        with suppress(StoreUnavailable):
+            return _add(store, batch)
+    return _add(store, batch)
 
 
 def _add(store: Store, batch: list[Numbered]) -> list[Numbered]:

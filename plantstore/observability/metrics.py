@@ -18,7 +18,7 @@ from ..auth import VerifyToken
 from ..blueprint import OPERATIONS, OperationsBlueprint
 from ..errors import Refused
 from ..responses import OperationResponse
-from .shared_files import prepare_file, read_files
+from .shared_files import DAMAGED, prepare_file, read_files
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
@@ -54,28 +54,38 @@ class Durations:
         self._is_off = False
 
     def observe(self, operation: str, outcome: str, seconds: float) -> None:
-        """Observe the duration of a request. It raises no exception."""
-        if self._process != os.getpid():
-            self._begin()
-        if not self._is_off:
-            series = self._series.get((operation, outcome))
-            if series is None:
-                series = self._histogram.labels(operation, outcome)
-                self._series[operation, outcome] = series
-            series.observe(seconds)
+        """Observe the duration of a request. If this fails, the process has no metrics."""
+        try:
+            if self._process != os.getpid():
+                self._begin()
+            if not self._is_off:
+                self._find(operation, outcome).observe(seconds)
+        except (OSError, *DAMAGED) as error:
+            self._end(error)
+
+    def _find(self, operation: str, outcome: str) -> Histogram:
+        series = self._series.get((operation, outcome))
+        if series is None:
+            series = self._histogram.labels(operation, outcome)
+            self._series[operation, outcome] = series
+        return series
 
     def _begin(self) -> None:
-        """Prepare the file of this process. Without it, the process has no metrics."""
+        """Prepare the file of this process."""
         with self._lock:
             if self._process == os.getpid():  # pragma: no cover  # Another thread was first.
                 return
-            try:
-                if _FOLDER in os.environ:
-                    prepare_file(os.environ[_FOLDER])
-            except OSError as error:
-                self._is_off = True
-                _log.error("This process has no metrics: %s", error.strerror)
+            if _FOLDER in os.environ:
+                prepare_file(os.environ[_FOLDER])
             self._process = os.getpid()
+
+    def _end(self, error: Exception) -> None:
+        """Have no metrics in this process, with one line in the log."""
+        with self._lock:
+            if self._is_off and self._process == os.getpid():  # pragma: no cover  # As above.
+                return
+            self._is_off, self._process = True, os.getpid()
+        _log.error("This process has no metrics: %s", getattr(error, "strerror", error))
 
     def collect(self) -> Iterator[Metric]:
         """Yield the durations of all processes of the service.
@@ -91,7 +101,7 @@ class Durations:
             metrics = read_files(os.environ[_FOLDER])
             # Other packages may share metrics in the same folder.
             yield from (metric for metric in metrics if metric.name.startswith("plantstore_"))
-        except (OSError, ValueError):
+        except (OSError, *DAMAGED):
             raise Refused(50302, f"The folder {_FOLDER} of the metrics cannot be read.") from None
 
 

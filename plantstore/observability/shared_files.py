@@ -6,6 +6,7 @@ processes at a time.
 
 import os
 import re
+import struct
 from contextlib import suppress
 from typing import IO, Any
 
@@ -18,19 +19,24 @@ from .processes import has_ended
 _SIZE = 1 << 19
 # How often the files are read, at most, because one was renamed meanwhile.
 _ATTEMPTS = 100
+#: What prometheus-client raises if a file is not one that it has written, or is damaged.
+DAMAGED = (RuntimeError, ValueError, IndexError, struct.error)
 
 
 def prepare_file(folder: str) -> None:
     """Prepare the file of this process, which prometheus-client maps into memory.
 
-    Its space on the disk is allocated. Otherwise a disk that is full later would end the process.
+    That of an earlier process is replaced if it is damaged. The space on the disk is allocated:
+    otherwise a disk that is full later would end the process.
 
     :param folder: the folder that the processes share.
     :raises OSError: if the file cannot be made.
     """
     path = os.path.join(folder, f"histogram_{os.getpid()}.db")
-    # A process may have been killed before its file was complete.
-    found = _find(folder, ".db") or _find(folder, ".db.new") or f"{path}.new"
+    found = _find(folder, ".db")
+    if found is None or _is_damaged(found):
+        # A process may have been killed before its file was complete.
+        found = _find(folder, ".db.new") or f"{path}.new"
     with open(found, "ab") as file:
         _allocate(file)
     os.rename(found, path)  # Other processes cannot read an empty file.
@@ -50,6 +56,15 @@ def _find(folder: str, ending: str) -> str | None:
     return None
 
 
+def _is_damaged(path: str) -> bool:
+    collector: Any = MultiProcessCollector
+    try:
+        collector.merge([path])
+    except DAMAGED:
+        return True
+    return False
+
+
 def _allocate(file: IO[bytes]) -> None:
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(file.fileno(), 0, _SIZE)
@@ -60,7 +75,7 @@ def _allocate(file: IO[bytes]) -> None:
 def read_files(folder: str) -> list[Metric]:
     """Return the metrics of all processes: those in the folder that they share.
 
-    :raises OSError: if they cannot be read.
+    :raises OSError: if they cannot be read. If one is damaged, the exception is one of ``DAMAGED``.
     """
     shared: Any = MultiProcessCollector(None, folder)  # type: ignore[no-untyped-call]
     for _ in range(_ATTEMPTS):

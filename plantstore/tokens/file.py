@@ -47,7 +47,7 @@ class TokenFile:
 
     def __init__(self, path: str) -> None:
         self._path = os.path.abspath(path)
-        self._looking = Lock()
+        self._looking: dict[int, Lock] = {}  # By process: a child has no threads of its parent.
         self._next_look = 0.0
         self._seen: object = None  # What identifies the content that is in use.
         self._changes = Changes()
@@ -66,12 +66,8 @@ class TokenFile:
 
         :raises Refused: 50304 if the file could never be read.
         """
-        # While one thread looks, the others use the earlier tokens.
-        if time.monotonic() >= self._next_look and self._looking.acquire(blocking=False):
-            try:
-                self._look()
-            finally:
-                self._looking.release()
+        if time.monotonic() >= self._next_look:
+            self._look()
         if not self._tokens:
             raise Refused(50304, reason=f"The file of tokens cannot be used: {self._fault}.")
         # A client cannot choose the digest of its token, so the time of the lookup reveals nothing.
@@ -86,13 +82,21 @@ class TokenFile:
         return Client(listed.client, listed.operations)
 
     def _look(self) -> None:
+        """Look at the file. While one thread looks, the others use the earlier tokens."""
+        looking = self._looking.setdefault(os.getpid(), Lock())
+        if looking.acquire(blocking=False):
+            try:
+                self._refresh()
+            finally:
+                looking.release()
+
+    def _refresh(self) -> None:
         """Read the file if it has changed, and is not just being written."""
         try:
             self._try_to_read()
         except (OSError, ValueError) as error:
             self._report(error)
-        if self._tokens:
-            self._next_look = time.monotonic() + _INTERVAL
+        self._next_look = time.monotonic() + _INTERVAL
 
     def _try_to_read(self) -> bool:
         """Read the file if it can be used. Return whether its content is in use."""

@@ -3,7 +3,9 @@
 import os
 import re
 import signal
+import struct
 import subprocess
+import sys
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -21,7 +23,7 @@ from plantstore import Client, MemoryStore, PlantExists, StoreUnavailable, __ver
 from tests.support.clients import Clients
 from tests.support.commands import refused
 from tests.support.readme import recipe
-from tests.support.reloading import kill_workers, served, status, workers
+from tests.support.reloading import ANYWHERE, kill_workers, served, status, workers
 from tests.support.responses import ALL, check_error, create, perform
 from tests.support.serving import LIMIT, Gunicorn, Server, post
 from tests.support.sites import BEARER, ROSE, ROSE_PLANT, TOKEN, new_rose
@@ -223,6 +225,38 @@ def test_metrics_folder_that_disappears(tmp_path: Path) -> None:
         create_plants(server)
         assert 1 <= server.log.count("This process has no metrics: ") <= 4
         assert server.request(GET).error == 50302
+
+
+# Creates two plants and reads the metrics in a process that shares them.
+SHARING = """
+from plantstore import create_app
+from tests.support.responses import create
+from tests.support.sites import BEARER, ROSE, TOKEN
+client = create_app({"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_METRICS": "1"}).test_client()
+print(*(create(client, {**ROSE, "id": id}).status_code for id in range(2)))
+print(client.get("/metrics", headers=BEARER).text)
+"""
+
+
+@pytest.mark.posix
+@pytest.mark.parametrize(("is_own", "used"), [(True, -8), (True, 1 << 30), (False, 1 << 30)])
+def test_damaged_file(tmp_path: Path, is_own: bool, used: int) -> None:
+    """With a damaged file of metrics, plants are created, and /metrics is not a failure.
+
+    That of an ended process is replaced. If it cannot be used, the log says so in one line. With
+    that of another process, /metrics is 50302.
+    """
+    with subprocess.Popen(["true"]) as ended:
+        ended.wait(LIMIT)
+    name = f"histogram_{ended.pid if is_own else 1}.db"
+    (tmp_path / name).write_bytes(struct.pack("2i", used, 0))
+    environment = {**os.environ, **ANYWHERE, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", SHARING]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("200 200\n")
+    assert done.stderr.count("This process has no metrics: ") == (used < 0)
+    assert ("50302" in done.stdout) != is_own
+    assert (f"{CREATED} 2.0" in done.stdout) == (is_own and used > 0)
 
 
 @pytest.mark.server

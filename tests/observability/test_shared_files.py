@@ -1,6 +1,7 @@
 """The files by which processes share metrics: their number, and their counts."""
 
 import os
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -81,7 +82,9 @@ def test_new_process_goes_on_with_a_file(tmp_path: Path) -> None:
 def test_one_file_of_several(tmp_path: Path) -> None:
     """A process goes on with one of the files of ended processes; the others stay for others."""
     for number in range(3):
-        (tmp_path / f"histogram_{ended()}.db").write_bytes(bytes([number]) * SIZE)
+        (tmp_path / f"histogram_{ended()}.db").write_bytes(
+            struct.pack("2i", 8, number).ljust(SIZE, b"\0")
+        )
     contents = {file.read_bytes() for file in tmp_path.iterdir()}
     for _ in range(2):
         prepare_file(str(tmp_path))
@@ -96,6 +99,21 @@ def test_file_that_is_half_made(tmp_path: Path) -> None:
     with processes(tmp_path, 1) as files:
         assert names(tmp_path) == files
         assert (tmp_path / files[0]).stat().st_size == SIZE
+
+
+# Too long a key, a key that is not JSON, and a file that ends too early.
+DAMAGES = [struct.pack("3i", 64, 0, 10**6), struct.pack("3i", 24, 0, 4) + bytes(20), b"\x40"]
+
+
+@pytest.mark.posix
+@pytest.mark.parametrize("damage", DAMAGES, ids=["key", "JSON", "end"])
+def test_damaged_file_of_an_ended_process(tmp_path: Path, damage: bytes) -> None:
+    """A new process replaces a damaged file, and the metrics can be read again."""
+    (tmp_path / f"histogram_{ended()}.db").write_bytes(damage + bytes(2000 * (len(damage) > 1)))
+    prepare_file(str(tmp_path))
+    with processes(tmp_path, 1) as files:
+        assert names(tmp_path) == sorted([*files, f"histogram_{os.getpid()}.db"])
+        assert (tmp_path / f"histogram_{os.getpid()}.db").stat().st_size == SIZE
 
 
 def test_files_of_others_stay(tmp_path: Path) -> None:

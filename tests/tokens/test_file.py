@@ -5,14 +5,18 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from multiprocessing import get_context
 from pathlib import Path
+from threading import Event
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from plantstore import Client, VerifyToken, create_app
+from plantstore.errors import Refused
 from plantstore.settings import Settings, SettingsError
-from plantstore.tokens.file import read_file
+from plantstore.tokens.file import TokenFile, read_file
 from plantstore.tokens.lines import ListedToken
 from tests.support.commands import Run
 from tests.support.reloading import PAST, write
@@ -276,6 +280,53 @@ def test_failed_read_is_repeated(tmp_path: Path, caplog: pytest.LogCaptureFixtur
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     wait_until(lambda: check("two") == "line-1")
+
+
+def test_broken_file_is_not_read_for_each_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that starts with a broken file reads it once per interval, not for each request."""
+    monkeypatch.setattr("plantstore.tokens.file._INTERVAL", LIMIT)
+    monkeypatch.setattr(TokenFile, "was_checked", True)
+    reads = Mock(side_effect=read_file)
+    monkeypatch.setattr("plantstore.tokens.file.read_file", reads)
+    check = verify(write(tmp_path / "tokens", "# none\n"))
+    before = reads.call_count
+    for _ in range(20):
+        with pytest.raises(Refused, match="50304"):
+            check("one")
+    assert reads.call_count == before + 1
+
+
+@pytest.mark.posix
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.usefixtures("quick")
+def test_child_that_is_forked_while_the_file_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that is forked while a thread of its parent reads the file reads it, too."""
+    path, parent = write(tmp_path / "tokens", "one\n"), os.getpid()
+    check = verify(path)
+    is_reading, is_over = Event(), Event()
+
+    def read(name: str) -> list[ListedToken]:
+        if os.getpid() == parent:
+            is_reading.set()
+            is_over.wait(LIMIT)
+        return read_file(name)
+
+    monkeypatch.setattr("plantstore.tokens.file.read_file", read)
+    write(path, "two\n")
+    with ThreadPoolExecutor(1) as thread:
+        reading = thread.submit(wait_until, lambda: check("two") is not None)
+        assert is_reading.wait(LIMIT)
+        assert check("one") == "line-1"
+        child = get_context("fork").Process(target=wait_until, args=[lambda: check("two")])
+        child.start()
+        child.join()
+        is_over.set()
+        reading.result()
+    assert child.exitcode == 0
 
 
 @pytest.mark.usefixtures("quick")
