@@ -1,7 +1,7 @@
 """What the errors of a database mean: 50301, 50303, or a 500 for a fault of ours."""
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, event
 
 from plantstore import Plant, SQLStore, StoreMisconfigured, StoreUnavailable
 from plantstore.sql.databases import _database
@@ -67,6 +67,25 @@ def test_fault_is_a_500_with_its_traceback(
             check_error(create(client, ROSE), 50001)
         assert "Traceback" in caplog.text
         store.add(ROSE_PLANT)
+
+
+@pytest.mark.parametrize("opened_by", ["url", "engine of a site"])
+def test_exception_of_a_listener(place: Place, opened_by: str) -> None:
+    """An exception of a listener of all engines, such as that of an agent, stays what it is."""
+
+    def refuse(*_: object) -> None:
+        raise LookupError("the listener has failed")
+
+    with make_store(place.site_url, opened_by) as store:
+        create_table(store)
+        event.listen(Engine, "before_cursor_execute", refuse)
+        try:
+            with pytest.raises(LookupError, match="the listener has failed"):
+                store.get(1)
+        finally:
+            event.remove(Engine, "before_cursor_execute", refuse)
+        store.add(ROSE_PLANT)
+        assert store.get(1) == ROSE_PLANT
 
 
 @only(postgresql)

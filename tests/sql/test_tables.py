@@ -1,6 +1,7 @@
 """The table of a SQL store: its name, and the refusal of a table that cannot store every plant."""
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -370,12 +371,13 @@ def test_table_that_another_process_creates_during_the_check(place: Place, engin
     watched.dispose()
 
 
-def test_dropped_table(store: SQLStore, engine: Engine) -> None:
+@pytest.mark.parametrize("read", [lambda store: store.get(1), list])
+def test_dropped_table(store: SQLStore, engine: Engine, read: Callable[[SQLStore], object]) -> None:
     """When the table is dropped under a store, one read fails, and the store is then empty."""
     store.add(ROSE_PLANT)
     execute(engine, "DROP TABLE plants")
     with pytest.raises(StoreUnavailable):
-        store.get(1)
+        read(store)
     read_all(store)
     store.add(LILY)
     assert list(store) == [LILY]

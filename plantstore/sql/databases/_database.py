@@ -226,7 +226,7 @@ class Database(Errors):
         raise NotImplementedError
 
     def _insert_atomically(self, connection: Connection, plants: Sequence[Plant]) -> None:
-        self._insert_all(connection, plants)  # A statement is a transaction.
+        raise NotImplementedError
 
     def _insert_all(self, connection: Connection, plants: Sequence[Plant]) -> None:
         if plants:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -126,6 +127,19 @@ def test_locked_file(url: str, tmp_path: Path, mode: str, is_new: bool) -> None:
             check_refused(store, StoreUnavailable, LOCKED, ROSE_PLANT)
         assert {type(error) for error in call_all(*adds)} <= {type(None), PlantExists}
         assert len(store) == 40
+
+
+def test_new_file_that_another_program_begins_to_write(url: str, tmp_path: Path) -> None:
+    """The first plant of a file with a write-ahead log waits until another program has ended."""
+    other = sqlite3.connect(tmp_path / "plants.db", isolation_level=None)
+    with closing(other), open_sql(f"{url}?journal_mode=wal") as store, ThreadPoolExecutor(1) as run:
+        other.execute("BEGIN IMMEDIATE")
+        added = run.submit(store.add, ROSE_PLANT)
+        with pytest.raises(TimeoutError):
+            added.result(0.2)
+        other.execute("ROLLBACK")
+        added.result()
+        assert list(store) == [ROSE_PLANT]
 
 
 def test_concurrent_first_use_with_a_write_ahead_log(tmp_path: Path) -> None:
