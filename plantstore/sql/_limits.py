@@ -29,7 +29,7 @@ class Limits:
     probe: float = 1.0
     #: A lane that is stuck for so long is shut down. During silence, only the oldest one is, and
     #: the next one after the same time.
-    lost: float = 30.0
+    give_up: float = 30.0
     close: float = 1.0  # close() waits so long until the idle connections are closed.
     look: float = 0.25  # How often a caller that waits looks whether it may go on.
     next_add: float = 0.001  # A lane waits so long for another add, if its last group was large.

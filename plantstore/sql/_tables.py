@@ -26,7 +26,7 @@ class Requirements(NamedTuple):
         this fault. All queries are executed, also if the table is missing.
     """
 
-    id_type: type[Any] = BigInteger
+    integer_type: type[Any] = BigInteger
     text_types: tuple[type[Any], ...] = (Text, VARCHAR)
     faults: Mapping[str, str] = {}
 
@@ -143,14 +143,15 @@ def _faults(connection: Connection, table: Table, required: Requirements) -> Ite
     key = inspect(connection).get_pk_constraint(table.name, schema)["constrained_columns"]
     if key != ["id"]:
         yield "its primary key must be the column id alone"
-    id = columns["id"]["type"]
-    if not isinstance(id, required.id_type) or getattr(id, "unsigned", False):
-        yield "the column id must be a signed BIGINT"
-    for name in Plant._fields[1:]:
+    for name in Plant._fields:
         column, definition = columns[name], table.c[name]
         is_text = isinstance(column["type"], required.text_types)
         has_limit = getattr(column["type"], "length", None) is not None
         if isinstance(definition.type, Text) and (has_limit or not is_text):
             yield f"the column {name} must be {required.text_types[0].__name__.upper()}"
+        is_int64 = isinstance(column["type"], required.integer_type)
+        is_unsigned = getattr(column["type"], "unsigned", False)
+        if isinstance(definition.type, BigInteger) and (is_unsigned or not is_int64):
+            yield f"the column {name} must be a signed BIGINT"
         if definition.nullable and not column["nullable"]:
             yield f"the column {name} must be nullable"

@@ -1,6 +1,8 @@
 """The threads of a store: adds that wait are committed together."""
 
 import sqlite3
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -28,6 +30,7 @@ from tests.support.sql import (
     own_engine,
     started,
 )
+from tests.support.waiting import wait_until
 
 GROUP = [Plant(id, f"plant {id}") for id in range(1, 6)]
 
@@ -256,6 +259,81 @@ def test_close_while_adds_wait(store: SQLStore) -> None:
     adds = [partial(store.add, GROUP[0]), partial(other.add, GROUP[1])]
     assert call_in_one_group(store, *adds, store.close) == [None] * 3
     assert (list(store), list(other)) == ([GROUP[0]], [GROUP[1]])
+
+
+def test_close_while_a_lane_takes_an_add(store: SQLStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An add that a thread of the store has seen, and leaves to the next group, is not lost.
+
+    It succeeds, also if the store is closed at this moment.
+    """
+    monkeypatch.setattr(Limits, "close", 0.1)
+    is_seen, is_closed = Event(), Event()
+    characters = Plant.characters.fget  # type: ignore[attr-defined]
+
+    def count_characters(plant: Plant) -> int:
+        if plant.id == 2 and threading.current_thread().name == "plantstore store":
+            is_seen.set()
+            is_closed.wait(LIMIT)
+        return int(characters(plant))
+
+    def close() -> None:
+        assert is_seen.wait(LIMIT)
+        store.close()
+        is_closed.set()
+
+    def add(plant: Plant) -> None:
+        with deadline(LIMIT / 4):
+            store.add(plant)
+
+    monkeypatch.setattr(Plant, "characters", property(count_characters))
+    large = [Plant(id, "x" * 200_000) for id in (1, 2)]
+    with started(close) as (closing,):
+        assert call_in_one_group(store, *[partial(add, plant) for plant in large]) == [None] * 2
+        closing.result()
+    assert list(store) == large
+
+
+def test_thread_of_a_store_that_drops_it(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that nobody uses any more is closed, also if one of its own threads notices it."""
+    monkeypatch.setattr(Limits, "close", 0.1)
+    others, may_drop, stores = {*threading.enumerate()}, Event(), [open_sql(url)]
+    stores[0].add(GROUP[0])
+
+    def drop(*_: object) -> None:
+        may_drop.wait(LIMIT)
+        stores.clear()
+
+    listen(stores[0], "close", drop)
+    stores[0].close()
+    assert stores[0].get(1) == GROUP[0]
+    may_drop.set()
+
+    def has_ended() -> bool:
+        threads = {*threading.enumerate()} - others
+        return not any(thread.name == "plantstore store" for thread in threads)
+
+    wait_until(has_ended)
+
+
+@pytest.mark.parametrize("moment", ["connect", "before_cursor_execute"])
+def test_thread_of_a_store_that_ends(
+    store: SQLStore, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """If an agent ends a thread of a store, its caller gets an error, and other calls succeed."""
+    # Python's own hook ignores SystemExit, that of pytest does not.
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    remaining = [sys.exit]
+
+    def end(*_: object) -> None:
+        if remaining:
+            remaining.pop()("agent")
+
+    listen(store, moment, end)
+    with pytest.raises(StoreUnavailable, match="a thread of the store has ended: SystemExit"):
+        store.add(GROUP[0])
+    with deadline(2):  # Earlier than a caller who waits for a thread that has ended.
+        store.add(GROUP[1])
+        store.remove(2)
 
 
 def test_close_while_threads_use_the_store(url: str) -> None:

@@ -1,6 +1,7 @@
 """Silence: no lane has a response, so most jobs are refused at once, and a few open connections."""
 
 import gc
+import select
 import socket
 import subprocess
 import sys
@@ -10,8 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from contextvars import Context, ContextVar
 from functools import partial
 from itertools import count
+from weakref import WeakSet
 
 import pytest
 from sqlalchemy import Engine, event, text
@@ -113,6 +116,49 @@ def test_most_jobs_are_refused_at_once(store: SQLStore, gate: Proxy) -> None:
     assert 1 <= gate.accepted - before <= 3
 
 
+class Request:
+    """A request that a tracing agent keeps in a context."""
+
+
+_request: ContextVar[Request] = ContextVar("request")
+
+
+@pytest.mark.parametrize("outage", ["of all connections", "of open connections"])
+def test_request_is_forgotten_after_silence(gate: Proxy, limit: Limit, outage: str) -> None:
+    """After a silence, no request stays in memory, also if it opened a connection or was late."""
+    limit(stuck=0.1, probe=0.0, give_up=0.5)  # Each request is a probe.
+    requests = WeakSet[Request]()
+
+    with open_sql(gate.url) as used:
+
+        def add_in_request() -> str:
+            _request.set(Request())
+            requests.add(_request.get())
+            return add(used, 0.3)
+
+        used.add(ROSE_PLANT)
+        if outage == "of all connections":
+            gate.forwards.clear()
+            assert all(Context().run(add_in_request) for _ in range(5))
+            gate.forwards.set()
+        else:
+            gate.silence()
+            wait_until(lambda: not Context().run(add_in_request))
+            wait_until(lambda: not add(used) and len(gate.clients) == 1)  # The other is shut down.
+        wait_until(lambda: gc.collect() >= 0 and not requests)
+
+
+def test_fault_of_a_thread(store: SQLStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If a thread of a store fails outside of a job, its caller gets an error at once."""
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)  # It would write a traceback.
+    with monkeypatch.context() as patch:
+        patch.delattr(select, "poll")
+        began = time.monotonic()
+        assert add(store) == "a thread of the store has ended: AttributeError"
+        assert time.monotonic() - began < 2
+    assert not add(store, 2)
+
+
 def test_new_connection_ends_silence(store: SQLStore, gate: Proxy) -> None:
     """If another connection works, the first job that is let through succeeds, and then all do."""
     gate.response_delay = 0.05
@@ -183,7 +229,7 @@ def test_number_of_sessions_while_adds_wait(
 
 def test_lost_connection_is_closed(store: SQLStore, gate: Proxy, limit: Limit) -> None:
     """A connection without a response is closed some time after others have had one."""
-    limit(lost=3)
+    limit(give_up=3)
     lost = {*gate.clients}
     gate.silence()
     assert add(store)
@@ -192,7 +238,7 @@ def test_lost_connection_is_closed(store: SQLStore, gate: Proxy, limit: Limit) -
 
 def test_connection_that_hangs_after_its_login(gate: Proxy, limit: Limit) -> None:
     """If a new connection hangs after its login, another one is used, and it is closed later."""
-    limit(lost=1)
+    limit(give_up=1)
     lost = set[socket.socket]()
 
     def hang(*_: object) -> None:
@@ -224,7 +270,7 @@ def test_first_connection_that_hangs(gate: Proxy, moment: str) -> None:
         assert add(store, 0.2)
         assert not gate.last_request
         wait_until(lambda: not add(store, 0.2))
-        assert time.monotonic() - began < Limits.lost / 2
+        assert time.monotonic() - began < Limits.give_up / 2
         assert store.add_some([Plant(next(ids), "")]) == set()
 
 
@@ -262,7 +308,7 @@ def test_close_while_an_operation_waits_for_a_silent_server(gate: Proxy) -> None
 
 def test_all_lanes_wait_in_vain(gate: Proxy, limit: Limit) -> None:
     """If all lanes have had no response for long, one of them connects again, and then another."""
-    limit(stuck=0.1, probe=0.1, lost=1)
+    limit(stuck=0.1, probe=0.1, give_up=1)
     with open_sql(gate.url) as store:
         hang = lambda *_: gate.silence()  # noqa: E731
         store.add(ROSE_PLANT)
@@ -330,7 +376,7 @@ def test_server_that_is_silent_after_an_error(gate: Proxy, engine: Engine) -> No
 
 def test_silence_with_all_connections_of_a_user(gate: Proxy, engine: Engine, limit: Limit) -> None:
     """If a user can have no more connections, and those that it has are silent, one makes room."""
-    limit(stuck=0.2, probe=0.1, lost=1)
+    limit(stuck=0.2, probe=0.1, give_up=1)
     few = changed(gate.url, username="few")
     with limited_user(engine, 1), open_sql(few) as store:
         wait_until(lambda: not add(store))  # On a busy machine, the first attempt may be late.
@@ -340,7 +386,7 @@ def test_silence_with_all_connections_of_a_user(gate: Proxy, engine: Engine, lim
 
 def test_number_of_connections(gate: Proxy, limit: Limit) -> None:
     """With ?connections=4, a store has at most four connections, also while there is silence."""
-    limit(stuck=0.2, probe=0.1, lost=LIMIT)
+    limit(stuck=0.2, probe=0.1, give_up=LIMIT)
     with (
         open_sql(with_options(gate.url, connections="4")) as store,
         ThreadPoolExecutor(16) as threads,

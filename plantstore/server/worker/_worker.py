@@ -6,8 +6,8 @@ thread waits for a client.
 
 The main thread looks once a second for connections whose client is too slow.
 
-A thread, or the main thread, that uses a connection has its lock, which a connection that waits
-for a thread has too.
+Whoever uses a connection holds its lock. It also stays locked while its complete request waits in a
+queue for a thread.
 """
 
 import errno
@@ -33,8 +33,8 @@ from ._framing import EndlessBody, head_end, proxy_header_end
 from ._refusals import InvalidTLS, refusal, response
 from ._requests import ResponseFailed, body_of, expects_continue, parse, respond, set_body
 
-# File descriptors for everything but connections of clients: a SQL store has up to 16 connections,
-# each with up to three files in SQLite.
+# File descriptors for everything but connections of clients: by default, a SQL store has up to 24
+# connections to a server with two each, or up to five connections to a file with up to three each.
 _RESERVED = 128
 # The seconds in which the head of a request must arrive, and then its body.
 _READ_TIMEOUT = 10.0
@@ -432,7 +432,7 @@ def _tls_context(cfg: Any) -> ssl.SSLContext:
 
 
 def _plain_address(address: Any) -> Any:
-    """Return the address of a address. A socket for IPv6 has another form for those of IPv4."""
+    """Return the address of a client. A socket for IPv6 has another form for those of IPv4."""
     if isinstance(address, tuple) and address[0].startswith("::ffff:"):
         return address[0].removeprefix("::ffff:"), address[1]
     return address
