@@ -126,7 +126,7 @@ _request: ContextVar[Request] = ContextVar("request")
 @pytest.mark.parametrize("outage", ["of all connections", "of open connections"])
 def test_request_is_forgotten_after_silence(gate: Proxy, limit: Limit, outage: str) -> None:
     """After a silence, no request stays in memory, also if it opened a connection or was late."""
-    limit(stuck=0.1, probe=0.0, give_up=0.5)  # Each request is a probe.
+    limit(stuck=0.1, probe=0.0)  # Each request is a probe.
     requests = WeakSet[Request]()
 
     with open_sql(gate.url) as used:
@@ -137,6 +137,7 @@ def test_request_is_forgotten_after_silence(gate: Proxy, limit: Limit, outage: s
             return add(used, 0.3)
 
         used.add(ROSE_PLANT)
+        limit(give_up=0.5)
         if outage == "of all connections":
             gate.forwards.clear()
             assert all(Context().run(add_in_request) for _ in range(5))
@@ -299,8 +300,9 @@ def test_close_while_an_operation_waits_for_a_silent_server(gate: Proxy) -> None
     with open_sql(with_options(gate.url, connections="2")) as store:  # One of them writes.
         store.add(ROSE_PLANT)
         clients = {*gate.clients}
-        gate.silence()
+        gate.last_request = b"INSERT"
         with started(lambda: add(store, 1)) as (adding,):
+            wait_until(lambda: not gate.last_request)
             store.close()
             assert adding.result()
         wait_until(lambda: not clients & gate.clients, 5)
