@@ -153,9 +153,10 @@ def _check_certificate(cfg: Any) -> None:
     """Check the certificate: a worker that cannot read it ends the service."""
     try:
         sock.ssl_context(cfg)
-    except OSError as error:  # That of a missing file does not name it.
+    except OSError as error:  # Which file is missing, only some versions of Python say.
+        reason = error.strerror or error
         files = f"{cfg.certfile}, {cfg.keyfile}"
-        raise RuntimeError(f"plantstore: no certificate can be read: {error} ({files})") from None
+        raise RuntimeError(f"plantstore: no certificate can be read: {reason} ({files})") from None
 
 
 def _serves_settings(server: Any) -> bool:
