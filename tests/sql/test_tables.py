@@ -371,7 +371,7 @@ def test_table_that_another_process_creates_during_the_check(place: Place, engin
     watched.dispose()
 
 
-@pytest.mark.parametrize("read", [lambda store: store.get(1), list])
+@pytest.mark.parametrize("read", [lambda store: store.get(1), lambda store: [*store.iterate()]])
 def test_dropped_table(store: SQLStore, engine: Engine, read: Callable[[SQLStore], object]) -> None:
     """When the table is dropped under a store, one read fails, and the store is then empty."""
     store.add(ROSE_PLANT)
