@@ -168,7 +168,7 @@ def test_backup_under_an_agent(agents: Path, tmp_path: Path, command: str) -> No
         OTEL_METRICS_EXPORTER="none",
         OTEL_LOGS_EXPORTER="none",
     )
-    assert said == '2 added\n{"id":1,"name":"Rose"}\n'
+    assert said == '2 added, 0 already there, 0 different\n{"id":1,"name":"Rose"}\n'
     with closing(connect(tmp_path / "copy.db")) as copy:
         assert copy.execute("SELECT id, name FROM plants").fetchall() == [(1, "Rose"), (2, "Lily")]
     assert (tmp_path / "copy.csv").read_text() == "id,name,tag\n1,Rose,\n2,Lily,\n"
