@@ -55,7 +55,7 @@ def create_app(
     config = config or {}
     settings = Settings({**os.environ, **config})
     settings.check_names()
-    replaced: list[Setting[Any]] = []  # By arguments.
+    replaced: list[Setting[Any]] = []  # The settings that an argument replaces.
     if verify_token is None:
         verify_token = settings.verify_token()
     else:
@@ -87,13 +87,13 @@ def _make_app(config: Mapping[str, Any], store: Store, verify_token: VerifyToken
     _report(app, store)
     _handle_routing_errors(app, config[SERVED_OPERATIONS.name])
     if proxies := config[PROXIES.name]:
-        # Only the address of a client, for the log: a URL has neither a scheme nor a host.
+        # Only the client's address is needed, for the log. The service makes no absolute URL.
         app.wsgi_app = ProxyFix(app.wsgi_app, x_for=proxies, x_proto=0, x_host=0)  # type: ignore[method-assign]
     return app
 
 
 def _report(app: Flask, store: Store) -> None:
-    """Write to the log what is served: plants in memory by accident would go unnoticed."""
+    """Log the store, the operations and the page: plants could be in memory by mistake."""
     SERVED.info("Store: %s", app.config.get(STORE.name, type(store).__name__))
     SERVED.info("Operations: %s", ", ".join(app.config[SERVED_OPERATIONS.name]))
     page = "/docs" if has_page() else "none; pip install 'plantstore[docs]' adds /docs"
@@ -119,7 +119,7 @@ def _add_metrics(app: Flask, store: Store, verify_token: VerifyToken) -> None:
 
 
 def _handle_routing_errors(app: Flask, served: Collection[str]) -> None:
-    """Respond with an Error where no blueprint does.
+    """Respond with an Error to each request that reaches no blueprint.
 
     :param served: the names of the operations that are served.
     """

@@ -30,8 +30,8 @@ class Operation(NamedTuple):
         return self.rule.replace("<plantstore_id>", "{id}")
 
 
-#: All operations that there are, by name. A service serves some of them, of which a token allows
-#: all or some. The name is also the endpoint. The parameter of a rule is not named
+#: All operations by name. A service may serve only some of them, and a token may allow only some
+#: of those. The name is also the endpoint. The parameter of a rule is not named
 #: ``id``, because the URL prefix of a site may have a parameter of that name.
 OPERATIONS: dict[str, Operation] = {
     "create": Operation("POST", "/plants", Views.create),
@@ -41,7 +41,7 @@ OPERATIONS: dict[str, Operation] = {
     "delete": Operation("DELETE", "/plants/<plantstore_id>", Views.delete),
 }
 
-#: What a token can allow: operations, and ``metrics``. Each is the name of an endpoint.
+#: What a token can allow: each operation, and ``metrics``. Each is the name of an endpoint.
 RIGHTS: tuple[str, ...] = (*OPERATIONS, "metrics")
 #: The message for a path that begins with two slashes.
 TWO_SLASHES = f"{ERRORS[40401][0]} It begins with two slashes."

@@ -30,7 +30,7 @@ ERRORS: dict[int, tuple[str, dict[str, str]]] = {
         " and no Transfer-Encoding but chunked.",
         {},
     ),
-    # A complete body that is not JSON has another message: json_text.describe_json_error.
+    # If the body is complete but is not JSON, json_text.describe_json_error makes the message.
     40002: (
         "The body could not be read completely: it was cut short, took too long to arrive,"
         " had malformed or too many small chunks, or was already read by the site.",

@@ -1,4 +1,4 @@
-"""JSON text, read strictly, with every number as exact as it is written (RFC 8259)."""
+"""A strict decoder of JSON text (RFC 8259), which rounds no number."""
 
 from decimal import Context, Decimal
 from json import JSONDecodeError, JSONDecoder
@@ -7,12 +7,12 @@ from typing import Any, NoReturn
 
 from .text import printable
 
-# A Decimal does not have every exponent. Without traps, it is then NaN.
+# The exponent of a Decimal is limited. Beyond the limit, this context gives NaN, not an exception.
 _NO_TRAPS = Context(traps=[])
 
 
 def decode_json(json_data: str | bytes | bytearray) -> Any:
-    """Return the value of a JSON text, with every number as exact as it is written.
+    """Return the value of a JSON text, without rounding any number.
 
     :param json_data: the JSON text; bytes are UTF-8.
     :raises json.JSONDecodeError: if it is not one JSON text (RFC 8259), or is nested too deeply.
@@ -31,12 +31,12 @@ def decode_json(json_data: str | bytes | bytearray) -> Any:
         raise
     except RecursionError:
         raise JSONDecodeError("It is nested too deeply", text, -1) from None
-    except ValueError:  # Python's limit is sys.get_int_max_str_digits().
+    except ValueError:  # Python limits the digits of an integer: sys.get_int_max_str_digits().
         raise JSONDecodeError("An integer has too many digits", text, -1) from None
 
 
 def describe_json_error(error: JSONDecodeError) -> str:
-    """Return what is wrong with a text that cannot be read as JSON, and where if that is known.
+    """Return why a text cannot be read as JSON, and the position if it is known.
 
     It is one line, with at most 20 characters of the text.
     """
@@ -52,7 +52,7 @@ def describe_json_error(error: JSONDecodeError) -> str:
 
 
 def _number(literal: str) -> float | Decimal:
-    """Return a number without rounding it, except zero, and infinity if no float is so large."""
+    """Return an exact Decimal. Zero, and what is too large for a float, are floats."""
     number = float(literal)
     is_zero = not literal.lower().partition("e")[0].strip("-0.")
     return number if is_zero or isinf(number) else Decimal(literal, _NO_TRAPS)

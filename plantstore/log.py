@@ -19,10 +19,10 @@ ADDED: logging.Logger = logging.getLogger("plantstore.added")
 CHANGED: logging.Logger = logging.getLogger("plantstore.changed")
 #: The logger of removed plants.
 REMOVED: logging.Logger = logging.getLogger("plantstore.removed")
-#: The logger of what a new service has.
+#: The logger of what a service serves: its store, its operations, its page.
 SERVED: logging.Logger = logging.getLogger("plantstore.served")
 
-# The header traceparent of W3C Trace Context, without ids that are only zeros.
+# The header traceparent (W3C Trace Context). An id that is only zeros is not valid.
 _TRACEPARENT = re.compile("00-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 

@@ -18,7 +18,7 @@ from ..schemas import Int64, describe_faults, new_plant_schema
 from ..stores.base import Plant
 from ..text import printable
 
-#: The number of a line, and its plant.
+#: A line number, and the plant on that line.
 Numbered = tuple[int, Plant]
 
 _fields = new_plant_schema.load_fields

@@ -15,10 +15,10 @@ from ._parameters import COUNT, examples, with_url
 
 
 class _Serve(click.Command):
-    """A command with options of its own, and those of gunicorn after two dashes."""
+    """A command that passes all arguments after ``--`` to gunicorn."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments. The message for an unknown option says where gunicorn's are."""
+        """Parse the arguments. If an option is unknown, the message explains ``--``."""
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:

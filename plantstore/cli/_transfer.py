@@ -20,9 +20,9 @@ from ._replacing import naming, replacing
 from ._streams import printable_line, progress
 
 _T = TypeVar("_T")
-# An import reports so many plants that exist with other values.
+# The maximum number of plants with other values that an import reports, each with its line.
 _SHOWN = 10
-# How often an import tries to add some plants. Other programs may lock an SQLite file for seconds.
+# How many times an import tries to add a batch: another program may lock an SQLite file.
 _ATTEMPTS = 3
 
 
@@ -127,12 +127,12 @@ def import_(store: Store, file: str, format: Format) -> None:
 
 
 def _is_regular(file: str) -> bool:
-    """Return whether it is a regular file. - is standard input, even if a file has this name."""
+    """Return whether this names a regular file. ``-`` always means standard input."""
     return file != "-" and os.path.isfile(file)
 
 
 def _read(file: str, format: Format, label: str) -> Generator[Numbered]:
-    """Yield the plants of a file with their lines, and show how much of it has been read."""
+    """Yield the plants of a file with their line numbers, and show the progress."""
     # If the input is a pipe, no bar is shown: the export that writes into it may show one.
     size = os.path.getsize(file) if _is_regular(file) else 0
     with (
@@ -144,7 +144,7 @@ def _read(file: str, format: Format, label: str) -> Generator[Numbered]:
 
 
 def _add_patiently(store: Store, batch: list[Numbered]) -> list[Numbered]:
-    """Add plants as :func:`_add` does, and try again if the store is busy."""
+    """Call :func:`_add`, and repeat it if the store is unavailable."""
     for _ in range(_ATTEMPTS - 1):
         with suppress(StoreUnavailable):
             return _add(store, batch)
@@ -152,21 +152,21 @@ def _add_patiently(store: Store, batch: list[Numbered]) -> list[Numbered]:
 
 
 def _add(store: Store, batch: list[Numbered]) -> list[Numbered]:
-    """Add plants, and return those that were not added: their ids exist, or are repeated."""
+    """Add plants. Return those that were not added, because their ids exist or occur twice."""
     first = {plant.id: line for line, plant in reversed(batch)}
     existing = store.add_some([plant for line, plant in batch if first[plant.id] == line])
     return [(at, it) for at, it in batch if it.id in existing or first[it.id] != at]
 
 
 def _differing(store: Store, plants: list[Numbered]) -> Iterator[Numbered]:
-    """Yield the plants that exist with other values."""
+    """Yield each plant whose id exists in the store with other values."""
     ids = sorted(plant.id for _, plant in plants)
-    # Often an export, so that all of them are in few pages.
+    # The file is often an export. Then its ids are close together, and one page has many of them.
     near = islice(store.iterate(ids[0] - 1), 2 * len(ids)) if ids else ()
     found = {plant.id: plant for plant in takewhile(lambda it: it.id <= ids[-1], near)}
     for line, plant in plants:
         stored = found.get(plant.id) or store.get(plant.id)
-        if stored not in {None, plant}:  # Another client may have removed it.
+        if stored not in {None, plant}:  # None: another client has just removed it.
             yield line, plant
 
 
