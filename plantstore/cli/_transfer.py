@@ -104,15 +104,17 @@ def import_(store: Store, file: str, format: Format) -> None:
             deque(_read(file, format, "Checking"), maxlen=0)
     except BadLine as error:
         raise click.ClickException(f"{error} Nothing was imported.") from None
-    added, there, different = 0, 0, list[Numbered]()
+    added = there = different = 0
+    reported: list[Numbered] = []
     try:
         with closing(_read(file, format, "Importing")) as lines:
             for batch in batches(lines, itemgetter(1)):
                 others = _add_patiently(store, batch)
-                differing = [*_differing(store, others)]
                 added += len(batch) - len(others)
+                differing = [*_differing(store, others)]
+                reported += differing[: _SHOWN - len(reported)]
                 there += len(others) - len(differing)
-                different += differing
+                different += len(differing)
     except BadLine as error:
         raise click.ClickException(f"{error} {added} plants were added before it.") from None
     except StoreUnavailable:
@@ -120,9 +122,9 @@ def import_(store: Store, file: str, format: Format) -> None:
             hint = "The same command adds the others."
             click.echo(f"At least {added} plants were added. {hint}", err=True)
         raise
-    for line, plant in different[:_SHOWN]:
+    for line, plant in reported:
         click.echo(f"line {line}: plant {plant.id} exists with other values", err=True)
-    click.echo(f"{added} added, {there} already there, {len(different)} different")
+    click.echo(f"{added} added, {there} already there, {different} different")
     sys.exit(1 if different else 0)
 
 
