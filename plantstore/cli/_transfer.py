@@ -2,9 +2,9 @@
 
 import os
 import sys
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import AbstractContextManager, closing, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import wraps
 from itertools import islice, takewhile
 from operator import itemgetter
@@ -99,33 +99,55 @@ def _output(file: str) -> AbstractContextManager[IO[bytes]]:
 @with_store(creates=True)
 def import_(store: Store, file: str, format: Format) -> None:
     """Add the plants of a file that do not exist."""
+    _check(file, format)
+    numbers = Counter[str]()
+    with _explained(numbers), closing(_read(file, format, "Importing")) as lines:
+        different = _add_all(store, lines, numbers)
+        reported = [*islice(different, _SHOWN)]
+        deque(different, maxlen=0)  # The others are only counted.
+    for line, plant in reported:
+        click.echo(f"line {line}: plant {plant.id} exists with other values", err=True)
+    added, there, others = (numbers[name] for name in ("added", "there", "different"))
+    click.echo(f"{added} added, {there} already there, {others} different")
+    sys.exit(1 if others else 0)
+
+
+def _check(file: str, format: Format) -> None:
+    """Refuse a file with a wrong line, if it can be read twice."""
     try:
-        if _is_regular(file):  # It can be read twice.
+        if _is_regular(file):
             deque(_read(file, format, "Checking"), maxlen=0)
     except BadLine as error:
         raise click.ClickException(f"{error} Nothing was imported.") from None
-    added = there = different = 0
-    reported: list[Numbered] = []
+
+
+@contextmanager
+def _explained(numbers: Counter[str]) -> Iterator[None]:
+    """Say how many plants were added, if the import ends early."""
     try:
-        with closing(_read(file, format, "Importing")) as lines:
-            for batch in batches(lines, itemgetter(1)):
-                others = _add_patiently(store, batch)
-                added += len(batch) - len(others)
-                differing = [*_differing(store, others)]
-                reported += differing[: _SHOWN - len(reported)]
-                there += len(others) - len(differing)
-                different += len(differing)
+        yield
     except BadLine as error:
-        raise click.ClickException(f"{error} {added} plants were added before it.") from None
+        message = f"{error} {numbers['added']} plants were added before it."
+        raise click.ClickException(message) from None
     except StoreUnavailable:
-        if added:
+        if numbers["added"]:
             hint = "The same command adds the others."
-            click.echo(f"At least {added} plants were added. {hint}", err=True)
+            click.echo(f"At least {numbers['added']} plants were added. {hint}", err=True)
         raise
-    for line, plant in reported:
-        click.echo(f"line {line}: plant {plant.id} exists with other values", err=True)
-    click.echo(f"{added} added, {there} already there, {different} different")
-    sys.exit(1 if different else 0)
+
+
+def _add_all(store: Store, lines: Iterable[Numbered], numbers: Counter[str]) -> Iterator[Numbered]:
+    """Add plants, and yield those that exist with other values.
+
+    :param numbers: counts the plants that are ``added``, ``there`` or ``different``.
+    """
+    for batch in batches(lines, itemgetter(1)):
+        others = _add_patiently(store, batch)
+        numbers["added"] += len(batch) - len(others)
+        different = [*_differing(store, others)]
+        numbers["there"] += len(others) - len(different)
+        numbers["different"] += len(different)
+        yield from different
 
 
 def _is_regular(file: str) -> bool:

@@ -12,8 +12,6 @@ def has_ended(process: int) -> bool:
         return False
     try:
         os.kill(process, 0)  # It only looks for the process.
-    except ProcessLookupError:
-        return True
-    except (PermissionError, OverflowError):
-        return False
+    except (ProcessLookupError, PermissionError, OverflowError) as error:
+        return isinstance(error, ProcessLookupError)
     return False
