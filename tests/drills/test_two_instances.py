@@ -14,7 +14,6 @@ from tests.support.clients import Clients, Record
 from tests.support.fresh import ENVIRONMENT, copy_project, run
 from tests.support.front import HAPROXY, NGINX, Front, front, haproxy
 from tests.support.serving import Connection
-from tests.support.upgrade import NEW, OLD, message, wheel_of_another_version
 from tests.support.waiting import program, wait_until
 
 pytestmark = [
@@ -24,8 +23,10 @@ pytestmark = [
 
 COMMAND = ("env/bin/plantstore", "serve", "--workers=1")
 SETTINGS = {"PLANTSTORE_TOKENS": "s3cret", "PLANTSTORE_STORE": "sqlite:///plants.db"}
-READYZ = b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+GET = b"GET /%b HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 ROUNDS = 3
+# A text of the version that runs, and that of another one.
+OLD, NEW = "There is nothing at this path.", "The new version has nothing at this path."
 Proxy = Callable[[int, int], AbstractContextManager[Front]]
 
 
@@ -57,8 +58,13 @@ class Instance:
 
     def _is_ready(self) -> bool:
         with suppress(OSError), Connection(self.port) as connection:
-            return connection.request(READYZ).status == 200
+            return connection.request(GET % b"readyz").status == 200
         return False
+
+    def message(self) -> str:
+        """Return the Error of a wrong path."""
+        with Connection(self.port) as connection:
+            return connection.request(GET % b"roses").body.decode()
 
 
 @contextmanager
@@ -76,12 +82,18 @@ def instances(folder: Path) -> Iterator[tuple[Instance, Instance]]:
         yield first, second
 
 
+def install_another_version(project: Path, folder: Path) -> None:
+    """Install a version with another text over the one that runs."""
+    errors = project / "plantstore" / "errors.py"
+    errors.write_text(errors.read_text().replace(OLD, NEW))
+    run(f"env/bin/pip install -q --no-deps --force-reinstall '{project}'", folder)
+
+
 @pytest.mark.parametrize("proxy", [behind_nginx, haproxy])
 def test_rolling_restarts(proxy: Proxy, tmp_path: Path, record: Record) -> None:
     """No request fails when two instances are restarted three times, and then upgraded."""
     project = copy_project(tmp_path / "project")
     run(f"python3 -m venv env && env/bin/pip install -q '{project}[gunicorn,sqlite]'", tmp_path)
-    wheel = wheel_of_another_version(tmp_path)
     with (
         instances(tmp_path) as both,
         proxy(*(instance.port for instance in both)) as nearest,
@@ -91,12 +103,12 @@ def test_rolling_restarts(proxy: Proxy, tmp_path: Path, record: Record) -> None:
             for instance in both:
                 instance.restart()
             clients.wait_for_creations()
-        run(f"env/bin/pip install -q --no-deps {wheel}", tmp_path)
+        install_another_version(project, tmp_path)
         clients.wait_for_creations()
         for instance in both:
-            assert OLD in message(instance.port)
+            assert OLD in instance.message()
             instance.restart()
-            assert NEW in message(instance.port)
+            assert NEW in instance.message()
         clients.wait_for_creations()
     assert (clients.refused, clients.unanswered, clients.unconnected) == (0, 0, 0)
     with open_store(f"sqlite:///{tmp_path}/plants.db") as store:
