@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from plantstore import Plant
-from tests.support.clients import Clients, Record, Row
+from tests.support.clients import Clients, Record, acknowledged
 
 COLUMNS = [
     "drill",
@@ -31,36 +31,20 @@ def long(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest.fixture
-def row(request: pytest.FixtureRequest) -> Row:
-    """Return a function that adds a row to the table. Its arguments are the cells of COLUMNS."""
-
-    def row(*counts: int, slowest: float | None = None, outage: float | None = None) -> None:
-        name = request.node.name.removeprefix("test_")
-        seconds = ["" if time is None else f"{time:.2f} s" for time in (slowest, outage)]
-        cells = [name, *map(str, counts), *seconds]
-        request.node.user_properties.append(("drill", cells))
-
-    return row
-
-
-@pytest.fixture
-def record(row: Row) -> Record:
+def record(request: pytest.FixtureRequest) -> Record:
     """Return a function that compares what is stored with what clients know, for the table."""
 
     def record(stored: set[Plant], *clients: Clients) -> None:
         sent = set[Plant]().union(*(client.sent for client in clients))
-        acknowledged = set[Plant]().union(*(client.acknowledged for client in clients))
-        lost = acknowledged - stored
-        row(
-            len(sent),
-            len(acknowledged),
-            len(stored),
-            len(lost),
-            sum(client.refused + client.unanswered for client in clients),
-            slowest=max(client.slowest() for client in clients),
-            outage=max(client.outage() for client in clients),
-        )
-        assert lost == set()
+        known = acknowledged(clients)
+        failed = sum(client.refused + client.unanswered for client in clients)
+        counts = [len(sent), len(known), len(stored), len(known - stored), failed]
+        slowest = max(client.slowest() for client in clients)
+        outage = max(client.outage() for client in clients)
+        name = request.node.name.removeprefix("test_")
+        cells = [name, *map(str, counts), f"{slowest:.2f} s", f"{outage:.2f} s"]
+        request.node.user_properties.append(("drill", cells))
+        assert known - stored == set()
         assert stored - sent == set()
 
     return record

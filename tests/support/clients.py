@@ -1,7 +1,7 @@
 """Clients of a service that fails meanwhile."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
@@ -124,7 +124,7 @@ def clients_of(servers: list[Server]) -> Iterator[list[Clients]]:
         ]
 
 
-def acknowledged(groups: list[Clients]) -> set[Plant]:
+def acknowledged(groups: Sequence[Clients]) -> set[Plant]:
     """Return the plants of all requests that got 200."""
     return set[Plant]().union(*[clients.acknowledged.copy() for clients in groups])
 
@@ -139,9 +139,7 @@ def wait_for_responses(groups: list[Clients], number: int) -> None:
     wait_until(lambda: responses() >= enough)
 
 
-# Functions that add a row to the table of the drills: one that is given its cells, and one that
-# compares what is stored with what clients know.
-Row = Callable[..., None]
+# A function that compares what is stored with what clients know, for the table of the drills.
 Record = Callable[..., None]
 
 # The seconds after which a response is too late. The store promises five; the rest is for a busy
