@@ -3,13 +3,13 @@
 import os
 import re
 from collections.abc import Collection, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
-from flask import Flask, Response, request
+from flask import Flask, Request, Response, request
 from werkzeug.exceptions import BadRequest, InternalServerError, MethodNotAllowed, NotFound
 from werkzeug.middleware.proxy_fix import ProxyFix
-from werkzeug.routing import Map
+from werkzeug.routing import Map, MapAdapter
 
 from .auth import VerifyToken
 from .blueprint import OPERATIONS, TWO_SLASHES, create_blueprint
@@ -70,6 +70,8 @@ def create_app(
 
 def _make_app(config: Mapping[str, Any], store: Store, verify_token: VerifyToken) -> Flask:
     app = _Service(__name__, static_folder=None)
+    # In each call, Flask examines whether the function is async: up to 4 % of a served create.
+    app.ensure_sync = lru_cache(app.ensure_sync)  # type: ignore[method-assign]
     app.config.from_mapping(config)
     app.extensions["plantstore"] = store
     app.register_blueprint(create_health_blueprint(store=store))
@@ -103,6 +105,25 @@ def _report(app: Flask, store: Store) -> None:
 class _Service(Flask):
     # Otherwise werkzeug redirects from /docs//x to /docs/x. A redirect is not an Error.
     url_map_class: Any = staticmethod(partial(Map, merge_slashes=False))
+
+    def create_url_adapter(self, request: Request | None) -> MapAdapter | None:
+        """Prepare the routing of a request, for which its host is needed only if Flask uses it.
+
+        Otherwise Flask examines the host twice and encodes it by IDNA: 8 % of a served create.
+        """
+        uses_host = self.config.get("TRUSTED_HOSTS") or self.config["SERVER_NAME"]
+        if request is None or uses_host or "HTTP_UPGRADE" in request.environ:
+            return super().create_url_adapter(request)
+        return MapAdapter(
+            self.url_map,
+            server_name=request.environ.get("HTTP_HOST", ""),
+            script_name=request.root_path,
+            subdomain="",
+            url_scheme=request.scheme,
+            path_info=request.path,
+            default_method=request.method,
+            query_args=request.environ.get("QUERY_STRING"),
+        )
 
     def log_exception(self, exc_info: Any) -> None:
         """Log nothing: the error handler logs the traceback, with the id of the request."""
