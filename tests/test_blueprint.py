@@ -110,6 +110,15 @@ def test_untrusted_host_is_refused(app: Flask) -> None:
     assert "hunter2" not in message
 
 
+def test_redirect_of_another_view(app: Flask) -> None:
+    """A view that is added to the standalone service redirects as in each Flask application."""
+    app.add_url_rule("/garden/", "garden", lambda: "")
+    headers = {"Host": "plants.example:8000", "X-Forwarded-Host": "hunter2"}
+    response = app.test_client().get("/garden?bed=1", headers=headers)
+    assert response.status_code == 308
+    assert response.location == "http://plants.example:8000/garden/?bed=1"
+
+
 @pytest.mark.parametrize("method", [*HTTPMethod])
 def test_websocket_handshake(client: FlaskClient, method: HTTPMethod) -> None:
     """In the standalone service, the handshake of a WebSocket is 40005 with every method."""
