@@ -1,7 +1,6 @@
 """The service under gunicorn: lengths, chunks, headers and connections, start and stop."""
 
 import re
-import select
 import signal
 import subprocess
 import sys
@@ -113,12 +112,6 @@ def test_expect_100_continue(server: Gunicorn) -> None:
         assert connection.request(body).status == 200
 
 
-def test_worker_class_of_the_system(server: Gunicorn) -> None:
-    """Without epoll, as on macOS, gunicorn's own worker class serves, and a warning says so."""
-    warning = "(?i)Slow clients can stop the service: cannot import name 'epoll"
-    assert bool(re.search(warning, server.log)) == (not hasattr(select, "epoll"))
-
-
 @pytest.mark.server
 def test_sigttin_adds_no_worker_on_memory() -> None:
     """With the memory store, SIGTTIN does not add a worker to a running service."""
@@ -131,16 +124,6 @@ def test_sigttin_adds_no_worker_on_memory() -> None:
         server.signal(signal.SIGHUP)
         wait_until(lambda: server.log.count("Booting worker") == 2)
         assert server.log.count("can have only one worker") == 1
-
-
-@pytest.mark.server
-def test_other_configuration_with_several_workers_on_memory(tmp_path: Path) -> None:
-    """With several workers under another configuration, creating a plant is refused with 50302."""
-    config = tmp_path / "gunicorn.py"
-    config.write_text("workers = 2\ncontrol_socket_disable = True\n")
-    with Gunicorn("-c", str(config), "wsgi:app", PLANTSTORE_TOKENS=TOKEN) as server:
-        assert server.request(post(new_rose())).error == 50302
-        assert server.request(post(new_rose()).replace(b"s3cret", b"wrong")).error == 40102
 
 
 @pytest.mark.server
