@@ -1,20 +1,76 @@
 """Commits of PostgreSQL that wait for a standby, with a server that waits for a missing one."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from itertools import count
+from typing import Any
 
 import pytest
-from sqlalchemy import Engine, create_engine
+from sqlalchemy import Engine, create_engine, text
 
 from plantstore import Plant, PlantExists, SQLStore, StoreMisconfigured, StoreUnavailable
 from plantstore.stores.deadline import deadline
 from tests.support.databases import Place, only, postgresql
-from tests.support.replication import Administrator, check_waiting_adds
+from tests.support.replication import MOST, WAITING
 from tests.support.sites import LILY, ROSE_PLANT
-from tests.support.sql import check_refused, create_trigger, make_store, started
+from tests.support.sql import call_all, check_refused, create_trigger, make_store, started
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.database
 
 FERN = Plant(3, "Fern")
+
+
+class Administrator:
+    """Another client of the server, which waits for no standby."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine.execution_options(isolation_level="AUTOCOMMIT")
+
+    def execute(self, *statements: str) -> Any:
+        """Execute statements, and return the first value of the last one."""
+        with self._engine.connect() as connection:
+            connection.execute(text("SET synchronous_commit = local"))
+            for statement in statements:
+                result = connection.execute(text(statement))
+            return result.scalar() if result.returns_rows else None
+
+    @contextmanager
+    def missing_standby(self) -> Iterator[None]:
+        """Let each commit wait for a standby that does not exist."""
+        names, reload = "ALTER SYSTEM {} synchronous_standby_names {}", "SELECT pg_reload_conf()"
+        self.execute(names.format("SET", "= 'missing'"), reload)
+        try:
+            wait_until(self._commits_wait)
+            yield
+        finally:
+            self.execute(names.format("RESET", ""), reload)
+
+    def _commits_wait(self) -> bool:
+        """Return whether a commit waits. A process of the server must first read the setting."""
+        with started(self._commit) as (commit,):
+            wait_until(lambda: commit.done() or self.waiting() == 1)
+            if commit.done():
+                return False
+            self.cancel()
+            return True
+
+    def _commit(self) -> None:
+        with self._engine.connect() as connection:
+            connection.execute(text("SET synchronous_commit = on"))
+            connection.execute(text("COMMENT ON SCHEMA public IS 'plants'"))
+
+    def waiting(self) -> int:
+        """Return how many commits wait for the standby."""
+        number: int = self.execute(f"SELECT count(*) {WAITING}")
+        return number
+
+    def cancel(self) -> None:
+        """Cancel the only commit that waits for the standby."""
+        wait_until(lambda: self.waiting() == 1)
+        self.execute(f"SELECT pg_cancel_backend(pid) {WAITING}")
 
 
 @pytest.fixture
@@ -72,9 +128,26 @@ def test_hidden_warnings(engine: Engine, admin: Administrator) -> None:
 
 
 @only(postgresql)
-def test_adds_that_wait_for_the_standby(place: Place, admin: Administrator) -> None:
+def test_adds_that_wait_for_the_standby(store: SQLStore, admin: Administrator) -> None:
     """While no standby responds, at most twelve adds wait for it, and reads go on."""
-    check_waiting_adds(place.url, admin)
+    ids = count(100)
+
+    def add() -> None:
+        with deadline(0.3):
+            store.add(Plant(next(ids), "waits"))
+
+    def add_in_vain() -> int:
+        assert {type(error) for error in call_all(*[add] * 20)} == {StoreUnavailable}
+        return admin.waiting()
+
+    store.add(LILY)
+    with admin.missing_standby():
+        wait_until(lambda: add_in_vain() == MOST)
+        for _ in range(5):
+            assert add_in_vain() == MOST
+            assert store.get(LILY.id) == LILY
+    wait_until(lambda: admin.waiting() == 0)
+    assert call_all(*[partial(store.add, Plant(id, "")) for id in range(10, 26)]) == [None] * 16
 
 
 @only(postgresql)

@@ -2,21 +2,15 @@
 
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 import psycopg
-from sqlalchemy import Engine, text
 
-from plantstore import Plant, StoreUnavailable
-from plantstore.stores.deadline import deadline
 from tests.support.databases import PostgreSQL, postgresql_programs, server_folder
 from tests.support.serving import LIMIT
-from tests.support.sites import LILY, ROSE_PLANT
-from tests.support.sql import open_sql, started
 from tests.support.waiting import wait_until
 
 # The maximum number of connections with which a process adds plants.
@@ -106,83 +100,3 @@ def _copy(primary: Node, standby: Node) -> None:
         "fast",
     ]
     subprocess.run([*copy, "-d", address], check=True, capture_output=True, **primary.options)
-
-
-class Administrator:
-    """Another client of the server, which waits for no standby."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine.execution_options(isolation_level="AUTOCOMMIT")
-
-    def execute(self, *statements: str) -> Any:
-        """Execute statements, and return the first value of the last one."""
-        with self._engine.connect() as connection:
-            connection.execute(text("SET synchronous_commit = local"))
-            for statement in statements:
-                result = connection.execute(text(statement))
-            return result.scalar() if result.returns_rows else None
-
-    @contextmanager
-    def missing_standby(self) -> Iterator[None]:
-        """Let each commit wait for a standby that does not exist."""
-        names, reload = "ALTER SYSTEM {} synchronous_standby_names {}", "SELECT pg_reload_conf()"
-        self.execute(names.format("SET", "= 'missing'"), reload)
-        try:
-            wait_until(self._commits_wait)
-            yield
-        finally:
-            self.execute(names.format("RESET", ""), reload)
-
-    def _commits_wait(self) -> bool:
-        """Return whether a commit waits. A process of the server must first read the setting."""
-        with started(self._commit) as (commit,):
-            wait_until(lambda: commit.done() or self.waiting() == 1)
-            if commit.done():
-                return False
-            self.cancel()
-            return True
-
-    def _commit(self) -> None:
-        with self._engine.connect() as connection:
-            connection.execute(text("SET synchronous_commit = on"))
-            connection.execute(text("COMMENT ON SCHEMA public IS 'plants'"))
-
-    def waiting(self) -> int:
-        """Return how many commits wait for the standby."""
-        number: int = self.execute(f"SELECT count(*) {WAITING}")
-        return number
-
-    def cancel(self) -> None:
-        """Cancel the only commit that waits for the standby."""
-        wait_until(lambda: self.waiting() == 1)
-        self.execute(f"SELECT pg_cancel_backend(pid) {WAITING}")
-
-
-def check_waiting_adds(url: str, admin: Administrator, most: int = MOST) -> None:
-    """Check that so many adds wait for the standby, that reads go on, and that adds recover."""
-
-    def add(id: int) -> bool:
-        with deadline(0.3), suppress(StoreUnavailable):
-            store.add(Plant(id, "waits"))
-            return True
-        return False
-
-    with open_sql(url) as store:
-        store.add(LILY)
-        with admin.missing_standby():
-            ids = count(100)
-
-            def add_some() -> int:
-                with started(*[lambda: add(next(ids))] * 20) as adding:
-                    assert not any(call.result() for call in adding)
-                return admin.waiting()
-
-            wait_until(lambda: add_some() == most)
-            for _ in range(5):
-                assert add_some() == most
-                assert store.get(LILY.id) == LILY
-        wait_until(lambda: admin.waiting() == 0)
-        store.add(ROSE_PLANT)
-        with started(*[lambda id=id: store.add(Plant(id, "")) for id in range(10, 26)]) as adding:
-            for call in adding:
-                call.result()

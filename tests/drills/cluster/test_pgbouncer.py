@@ -4,13 +4,12 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
 import pytest
-from sqlalchemy import Engine, create_engine, text
+from sqlalchemy import create_engine, text
 
 from plantstore import Plant
 from tests.support.clients import Clients, acknowledged, clients_of, wait_for_responses
 from tests.support.databases import Place, Server, only, postgresql
 from tests.support.pgbouncer import pgbouncer
-from tests.support.replication import Administrator, check_waiting_adds
 from tests.support.serving import Gunicorn, together
 from tests.support.sql import check_outage, environment, execute, open_sql, started
 
@@ -76,14 +75,6 @@ def check_stored(place: Place, groups: list[Clients]) -> set[Plant]:
         stored = {*store}
     assert before <= stored
     return stored
-
-
-@only(postgresql)
-@pytest.mark.parametrize("pool_mode", ["session", "transaction"])
-def test_adds_that_wait_for_the_standby(place: Place, engine: Engine, pool_mode: str) -> None:
-    """Through PgBouncer, too, a server that does not respond gets few operations."""
-    with pgbouncer(place, pool_mode) as pooled:
-        check_waiting_adds(pooled.url, Administrator(engine))
 
 
 @only(postgresql)
