@@ -6,18 +6,23 @@ import stat
 import time
 from collections.abc import Iterable
 from hashlib import sha256
+from pathlib import Path
 from threading import Lock
 from typing import ClassVar
 
 from ..auth import Client
 from ..errors import Refused
-from .changes import Changes, identify
 from .lines import ListedToken, read_tokens
 
 # The seconds between two looks at a file, and between those of a start that waits for it.
 _INTERVAL = 1.0
 _PAUSE = 0.05
-_MAX_SIZE = 1 << 20
+# The seconds without a change after which a file is no longer being written.
+_STILL = 1.0
+# The same by the time of the file. Some file systems keep it only in whole seconds.
+_OLD = 2.0
+# The seconds that a start waits for a file that is being written.
+_LONGEST_START = 10.0
 
 _log = logging.getLogger("plantstore")
 
@@ -29,8 +34,7 @@ class TokenFile:
     token has only some rights, or ``None`` if the token is not accepted or has expired.
 
     A file is used when it has not changed for a second: until then, it may still be written. The
-    start waits for this. A file that has changed for ten seconds is used all the same, and the log
-    warns.
+    start waits for this, for up to ten seconds.
 
     The first request that comes a second or more after the last look looks at the file. So it needs
     no thread, and works in every process of every server. While the file is broken or missing, the
@@ -38,7 +42,8 @@ class TokenFile:
 
     :param path: the path of the file. :func:`read_tokens` describes its lines.
     :raises OSError: if the file cannot be read, unless :attr:`was_checked`.
-    :raises ValueError: if its text is invalid, unless :attr:`was_checked`.
+    :raises ValueError: if its text is invalid, or it is being written for more than ten seconds,
+        unless :attr:`was_checked`.
     """
 
     #: Whether the main process of the server has checked the file. If it has broken since, this
@@ -49,13 +54,13 @@ class TokenFile:
         self._path = os.path.abspath(path)
         self._looking: dict[int, Lock] = {}  # By process: a child has no threads of its parent.
         self._next_look = 0.0
-        self._seen: object = None  # What identifies the content that is in use.
-        self._changes = Changes()
+        self._used: object = None  # What identifies the content that is in use.
+        self._seen: object = None  # What identified the content at the last look,
+        self._seen_since = 0.0  # and when it was seen first.
         self._fault = ""  # Why the file cannot be used.
         self._tokens: dict[bytes, ListedToken] = {}
         try:
-            while not self._try_to_read():
-                time.sleep(_PAUSE)
+            self._wait()
         except (OSError, ValueError) as error:
             if not self.was_checked:
                 raise
@@ -81,6 +86,14 @@ class TokenFile:
             return listed.client
         return Client(listed.client, listed.operations)
 
+    def _wait(self) -> None:
+        """Read the file at the start, as soon as it is not being written."""
+        end = time.monotonic() + _LONGEST_START
+        while not self._try_to_read():
+            if time.monotonic() > end:
+                raise ValueError("the file has changed each second for ten seconds")
+            time.sleep(_PAUSE)
+
     def _look(self) -> None:
         """Look at the file. While one thread looks, the others use the earlier tokens."""
         looking = self._looking.setdefault(os.getpid(), Lock())
@@ -100,59 +113,65 @@ class TokenFile:
 
     def _try_to_read(self) -> bool:
         """Read the file if it can be used. Return whether its content is in use."""
-        now = os.stat(self._path)
-        if identify(now) == self._seen:
-            return True
-        self._changes.see(now)
-        if self._changes.are_over or self._changes.are_endless:
-            self._read(now)
-        return identify(now) == self._seen
+        status = os.stat(self._path)
+        if _identify(status) != self._used and self._is_still(status):
+            self._read(_identify(status))
+        return _identify(status) == self._used
 
-    def _read(self, now: os.stat_result) -> None:
+    def _is_still(self, status: os.stat_result) -> bool:
+        """Return whether the file has not changed for a second: by its time, or as it was seen."""
+        now = time.monotonic()
+        if self._seen != _identify(status):
+            self._seen, self._seen_since = _identify(status), now
+        return time.time() - status.st_mtime >= _OLD or now - self._seen_since >= _STILL
+
+    def _read(self, identity: object) -> None:
         tokens = read_file(self._path)
-        is_changed = identify(os.stat(self._path)) != identify(now)  # While it was read.
-        if is_changed and not self._changes.are_endless:
+        if _identify(os.stat(self._path)) != identity:  # It has changed while it was read.
             return
         new = {token.digest: token for token in tokens}
         if self._fault or (self._tokens and new != self._tokens):
             _log.info("Tokens: now %d from the file%s", len(new), name_expired(tokens))
-        if new != self._tokens and not self._changes.are_over:
-            _log.warning("The file of tokens has changed for ten seconds: it is used all the same")
-        self._tokens, self._seen, self._fault = new, identify(now), ""
-        self._changes = Changes()
+        self._tokens, self._used, self._fault = new, identity, ""
 
     def _report(self, error: Exception) -> None:
         fault = describe_fault(error)
         if fault != self._fault and self._tokens:
             message = "The file of tokens cannot be used: %s. The earlier tokens (%d) stay in use."
             _log.error(message, fault, len(self._tokens))
-        self._fault, self._seen, self._changes = fault, None, Changes()
+        self._fault, self._used = fault, None
+
+
+def _identify(status: os.stat_result) -> object:
+    """Return what identifies the content of a file: something of it changes with the content."""
+    return (
+        status.st_dev,
+        status.st_ino,
+        status.st_size,
+        status.st_mtime_ns,
+        status.st_ctime_ns,
+    )
 
 
 def read_file(path: str) -> list[ListedToken]:
     """Return the tokens that a file lists.
 
     :raises OSError: if it cannot be read.
-    :raises ValueError: as for :func:`parse`, and if it is not a regular file of at most 1 MiB.
+    :raises ValueError: as for :func:`parse`, and if it is not a regular file.
     """
     return parse(read_content(path))
 
 
 def read_content(path: str) -> bytes:
-    """Return the content of a regular file of at most 1 MiB.
+    """Return the content of a regular file.
 
     :raises OSError: if it cannot be read.
-    :raises ValueError: if it is not a regular file, or is larger.
+    :raises ValueError: if it is not a regular file.
     """
-    # The opening of a pipe would wait for its other end. Windows has no such flag.
-    nonblocking = getattr(os, "O_NONBLOCK", 0)
-    with open(path, "rb", opener=lambda path, flags: os.open(path, flags | nonblocking)) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise ValueError("not a regular file")
-        content = file.read(_MAX_SIZE + 1)
-    if len(content) > _MAX_SIZE:
-        raise ValueError("larger than 1 MiB")
-    return content
+    # The opening of a pipe would wait for its other end.
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise ValueError("not a regular file")
+    return Path(path).read_bytes()
 
 
 def parse(content: bytes) -> list[ListedToken]:
