@@ -18,7 +18,8 @@ from ..auth import VerifyToken
 from ..blueprint import OPERATIONS, OperationsBlueprint
 from ..errors import Refused
 from ..responses import OperationResponse
-from .shared_files import DAMAGED, prepare_file, read_files
+from ..text import one_line
+from .shared_files import prepare_file, read_files
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
@@ -48,44 +49,27 @@ class Durations:
             buckets=_BUCKETS,
             registry=None,
         )
-        self._series: dict[tuple[str, str], Histogram] = {}
         self._lock = Lock()
-        self._process = 0  # The process that can observe.
-        self._is_off = False
+        self._prepared = 0  # The process that has a file of its own.
+        self._failed = 0  # The process that has no metrics.
 
     def observe(self, operation: str, outcome: str, seconds: float) -> None:
         """Observe the duration of a request. If this fails, the process has no metrics."""
+        if self._failed == os.getpid():
+            return
         try:
-            if self._process != os.getpid():
-                self._begin()
-            if not self._is_off:
-                self._find(operation, outcome).observe(seconds)
-        except (OSError, *DAMAGED) as error:
-            self._end(error)
+            self._prepare()
+            self._histogram.labels(operation, outcome).observe(seconds)
+        except Exception as error:  # noqa: BLE001  # A request must not fail because of metrics.
+            self._failed = os.getpid()
+            _log.error("This process has no metrics: %s", getattr(error, "strerror", error))
 
-    def _find(self, operation: str, outcome: str) -> Histogram:
-        series = self._series.get((operation, outcome))
-        if series is None:
-            series = self._histogram.labels(operation, outcome)
-            self._series[operation, outcome] = series
-        return series
-
-    def _begin(self) -> None:
-        """Prepare the file of this process."""
+    def _prepare(self) -> None:
+        """Prepare the file of this process, once. A process that it forks has another one."""
         with self._lock:
-            if self._process == os.getpid():  # pragma: no cover  # Another thread was first.
-                return
-            if _FOLDER in os.environ:
+            if self._prepared != os.getpid() and _FOLDER in os.environ:
                 prepare_file(os.environ[_FOLDER])
-            self._process = os.getpid()
-
-    def _end(self, error: Exception) -> None:
-        """Have no metrics in this process, with one line in the log."""
-        with self._lock:
-            if self._is_off and self._process == os.getpid():  # pragma: no cover  # As above.
-                return
-            self._is_off, self._process = True, os.getpid()
-        _log.error("This process has no metrics: %s", getattr(error, "strerror", error))
+            self._prepared = os.getpid()
 
     def collect(self) -> Iterator[Metric]:
         """Yield the durations of all processes of the service.
@@ -99,10 +83,12 @@ class Durations:
             return
         try:
             metrics = read_files(os.environ[_FOLDER])
-            # Other packages may share metrics in the same folder.
-            yield from (metric for metric in metrics if metric.name.startswith("plantstore_"))
-        except (OSError, *DAMAGED):
-            raise Refused(50302, f"The folder {_FOLDER} of the metrics cannot be read.") from None
+        except Exception as error:  # noqa: BLE001  # A damaged file causes one of any kind.
+            reason = f"The metrics cannot be read: {one_line(error)}"
+            message = f"The folder {_FOLDER} of the metrics cannot be read."
+            raise Refused(50302, message, reason=reason) from None
+        # Other packages may share metrics in the same folder.
+        yield from (metric for metric in metrics if metric.name.startswith("plantstore_"))
 
 
 @cache
