@@ -1,12 +1,9 @@
 """The service under gunicorn, with protections that gunicorn does not have by default."""
 
-import os
-import socket
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import Context
-from typing import Any
 
 from gunicorn.app.wsgiapp import WSGIApplication
 from gunicorn.errors import ConfigError
@@ -39,14 +36,6 @@ class _Service(WSGIApplication):
         super().load_default_config()
         self.load_config_from_module_name_or_filename(_CONFIG)
 
-    def run(self) -> None:
-        """Refuse an address that cannot be used: gunicorn itself would retry for five seconds."""
-        inherits = {"GUNICORN_FD", "LISTEN_FDS"} & os.environ.keys()
-        if not inherits and not self.cfg.reuse_port:
-            for address in self.cfg.address:
-                _check_address(address)
-        super().run()
-
     def load_config(self) -> None:
         """Read the options, and not a configuration file that happens to be in the folder."""
         with _arguments(["--config", _CONFIG, *self._options]):
@@ -61,28 +50,6 @@ class _Service(WSGIApplication):
         if args:
             raise ConfigError(f"plantstore serve has no argument {args[0]}")
         super().init(parser, opts, args)
-
-
-def _check_address(address: Any) -> None:
-    """Raise OSError if the service cannot listen at an address.
-
-    :param address: a host and a port, the path of a Unix socket, or a file descriptor.
-    """
-    if isinstance(address, tuple):
-        _check_port(*address)
-    elif isinstance(address, str):
-        folder = os.path.dirname(address) or os.curdir
-        if not os.access(folder, os.W_OK | os.X_OK) and not address.startswith("\0"):
-            raise OSError(f"cannot listen at {address}: its folder is missing, or not writable")
-
-
-def _check_port(host: str, port: int) -> None:
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as other:
-        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            other.bind((host, port))
-        except OSError as error:
-            raise OSError(f"cannot listen at {host}:{port}: {error.strerror}") from None
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import socket
 import sqlite3
 import sys
 from contextlib import closing
@@ -127,7 +126,6 @@ WRONG_OPTIONS = [
     ("--bind=127.0.0.1:99999", "0-65535"),
     ("--bind=fd://x", "'x' is not a valid file descriptor"),
     ("--bind=fd://99", "Bad file descriptor"),
-    ("--bind=unix:missing/socket", "cannot listen at missing/socket: its folder is missing"),
     ("--bind=unix:tokens", "'tokens' is not a socket"),
     ("-- --certfile=missing.pem", "No such file or directory (missing.pem, None)"),
     ("-- --certfile=tokens", "plantstore: no certificate can be read: [SSL] "),
@@ -163,29 +161,6 @@ def test_wrong_setting_is_refused_in_one_line(tmp_path: Path, line: str, message
     refusal = refused(*command, folder=tmp_path, **{"PLANTSTORE_TOKENS": "t", name: value})
     assert message in refusal
     assert "hunter2" not in refusal
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-def test_address_in_use(tmp_path: Path, host: str) -> None:
-    """If the address is in use, `plantstore serve` ends at once with one line."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.create_server((host, 0), family=family) as other:
-        port = other.getsockname()[1]
-        bind = f"--bind={f'[{host}]' if ':' in host else host}:{port}"
-        line = refused("plantstore", "serve", bind, folder=tmp_path, PLANTSTORE_TOKENS="t")
-    assert line == f"Error: cannot listen at {host}:{port}: {os.strerror(98)}"
-
-
-@pytest.mark.server
-def test_address_that_is_shared(tmp_path: Path) -> None:
-    """With --reuse-port, another process may already listen at the address."""
-    with socket.create_server(("127.0.0.1", 0), reuse_port=True) as other:
-        bind = f"--bind=127.0.0.1:{other.getsockname()[1]}"
-        server = serve(bind, "--", "--reuse-port", folder=tmp_path, PLANTSTORE_TOKENS="t")
-        try:
-            server.wait_for("Booting worker")
-        finally:
-            server.stop()
 
 
 # An application with a store of its own that cannot be used.
