@@ -2,10 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from importlib.metadata import distributions
 from typing import Any
-
-from .. import __version__
 
 #: A function that raises RuntimeError if a setting of the service is wrong.
 Check = Callable[[Any], None]
@@ -21,14 +18,6 @@ def guard_reloads(server: Any, check: Check, report: Callable[[Any], None]) -> N
     server.handle_hup = partial(_handle_hup, server, server.handle_hup, check, report)
 
 
-def has_guard(server: Any) -> bool:
-    """Return whether :func:`guard_reloads` was called.
-
-    :param server: the main process.
-    """
-    return "handle_hup" in vars(server)
-
-
 def _handle_hup(
     server: Any, reload: Callable[[], None], check: Check, report: Callable[[Any], None]
 ) -> None:
@@ -40,13 +29,3 @@ def _handle_hup(
         return
     reload()
     report(server)
-    _warn_of_old_code(server)
-
-
-def _warn_of_old_code(server: Any) -> None:
-    """Warn if another version is installed. The new workers are copies of the main process."""
-    versions = (found.version for found in distributions(name="plantstore"))
-    installed = next(versions, __version__)  # It may run from a folder with its source.
-    if installed != __version__:
-        message = "plantstore %s is installed, but %s runs: restart the service to use it"
-        server.log.warning(message, installed, __version__)

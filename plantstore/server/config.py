@@ -19,7 +19,7 @@ from ..tokens.file import TokenFile
 from . import worker
 from ._logger import Logger
 from ._metrics_files import create_folder
-from ._reloading import guard_reloads, has_guard
+from ._reloading import guard_reloads
 
 wsgi_app = "plantstore.wsgi:app"
 _WORKER = "plantstore.server._service_worker.ServiceWorker"
@@ -56,9 +56,6 @@ def on_starting(server: Any) -> None:
 def when_ready(server: Any) -> None:
     """Report how requests are served, and warn if a protection is missing."""
     _report(server)
-    if not has_guard(server):
-        name = f"{__name__}.on_starting"
-        server.log.warning("A wrong reload can end the service: on_starting must call %s", name)
     if not hasattr(server.worker_class, "set_waited"):
         reason = worker.missing or f"its worker class is not {_WORKER}"
         server.log.warning("Slow clients can stop the service: %s", reason)
@@ -83,15 +80,17 @@ def _report_reload(server: Any) -> None:
 
 
 def post_fork(server: Any, worker: Any) -> None:
-    """Let one of the workers that start together report what it serves."""
-    if worker.age != getattr(server, "first_age", 1):
+    """Let one of the workers that start together report what it serves, and test the store."""
+    worker.is_first = worker.age == getattr(server, "first_age", 1)
+    if not worker.is_first:
         SERVED.setLevel(logging.WARNING)
 
 
 def post_worker_init(worker: Any) -> None:
-    """Test the store in the first worker, while it serves."""
+    """Test the store in one of the workers that start together, while it serves."""
     store = getattr(worker.wsgi, "extensions", {}).get("plantstore")
-    if worker.age == 1 and store is not None:
+    # An operator may have replaced post_fork.
+    if getattr(worker, "is_first", False) and store is not None:
         Thread(target=_test_store, args=(worker, store), daemon=True).start()
 
 
