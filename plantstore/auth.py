@@ -1,4 +1,4 @@
-"""Bearer tokens, and the authentication by them (interface section 5, RFC 6750)."""
+"""Bearer tokens, and the authentication by them (RFC 6750)."""
 
 import re
 import string

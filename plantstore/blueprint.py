@@ -92,7 +92,7 @@ class OperationsBlueprint(Blueprint):
         self.before_request(self._check_request)
 
     def _check_request(self) -> Response | None:
-        """Check the credentials before anything else is read (interface section 5)."""
+        """Check the credentials before anything else is read."""
         environ = request.environ
         request_id(environ)
         if environ["PATH_INFO"].startswith("//"):
@@ -130,7 +130,8 @@ def _check_right(allowed: Collection[str]) -> None:
     """
     operation = str(request.endpoint).rpartition(".")[2]
     if operation in RIGHTS and operation not in allowed:
-        raise Refused(40301, f"This token does not have the right to {operation}.")
+        message = f"This token does not have the right to {operation}."
+        raise Refused(40301, message, reason=message)
 
 
 def create_blueprint(

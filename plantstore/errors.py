@@ -1,6 +1,6 @@
 """The numbered errors: their messages, exception, response and handlers.
 
-See section 7 of the interface.
+docs/errors.md explains each of them.
 """
 
 import logging

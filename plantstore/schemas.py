@@ -1,4 +1,4 @@
-"""The schemas of the interface (section 2): what is valid."""
+"""The schemas NewPlant, Plant and Error of the OpenAPI document: what is valid."""
 
 import re
 from decimal import Decimal

@@ -49,7 +49,7 @@ class Views:
         self._max_body = max_body
 
     def create(self, **_: Any) -> Response:
-        """Create a new plant in the store (interface section 4)."""
+        """Create a new plant in the store."""
         new_plant = _load(new_plant_schema, read_body(self._max_body))
         plant = Plant._make(map(new_plant.get, Plant._fields))
         self._store.add(plant)

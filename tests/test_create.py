@@ -1,4 +1,4 @@
-"""POST /plants: interface sections 2 and 4."""
+"""POST /plants: the operation of the interface 1.0.0."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Validation of a NewPlant: interface section 2, error 40003."""
+"""Validation of a NewPlant: error 40003."""
 
 from itertools import product
 from typing import Any

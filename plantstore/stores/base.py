@@ -4,12 +4,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar, NamedTuple, Self, get_type_hints
 
-#: The ids that a plant can have: the signed 64-bit integers (interface section 2).
+#: The ids that a plant can have: the signed 64-bit integers.
 INT64 = range(-(2**63), 2**63)
 
 
 class Plant(NamedTuple):
-    """A plant as a store takes it and returns it (interface section 2, NewPlant).
+    """A plant as a store takes it and returns it: the NewPlant of the OpenAPI document.
 
     Its first fields are the id and a field that is required. Each field is an integer or a text,
     or ``None`` if the plant need not have it. An integer is within int64. A text does not contain

@@ -394,7 +394,7 @@ class Worker(BaseWorker):
             self._close(client)
 
     def _refuse(self, client: Client, error: BaseException) -> None:
-        """Refuse what is not valid HTTP with an Error (interface section 7), and close."""
+        """Refuse what is not valid HTTP with an Error, and close."""
         number, message = refusal(error)
         address = client.address[0] if isinstance(client.address, tuple) else None
         body, headers = self.refuse(number, message, address, error if number == 50001 else None)
