@@ -3,7 +3,6 @@
 import logging
 import re
 import time
-from collections.abc import Callable
 
 from flask import g, request
 
@@ -109,9 +108,22 @@ class TextFormatter(logging.Formatter):
         return "\n  ".join(map(printable, super().format(record).split("\n")))
 
 
-def _json_formatter() -> logging.Formatter:
-    from pythonjsonlogger.json import JsonFormatter
+def make_formatter(format: object) -> logging.Formatter:
+    """Return the formatter of a format: ``text`` or ``json``.
 
+    A line of JSON has at least the members ``time``, ``process``, ``level`` and ``message``.
+
+    :raises ValueError: for another format, or if python-json-logger is not installed.
+    """
+    if format == "text":
+        return TextFormatter()
+    if format != "json":
+        raise ValueError("must be text or json")
+    try:
+        from pythonjsonlogger.json import JsonFormatter
+    except ModuleNotFoundError:
+        missing = "python-json-logger is missing: pip install 'plantstore[gunicorn]'"
+        raise ValueError(missing) from None
     return JsonFormatter(
         "%(process)d %(levelname)s %(message)s",
         rename_fields={
@@ -125,32 +137,3 @@ def _json_formatter() -> logging.Formatter:
         },
         timestamp="time",
     )
-
-
-_FORMATTERS: dict[str, Callable[[], logging.Formatter]] = {
-    "text": TextFormatter,
-    "json": _json_formatter,
-}
-
-
-def check_format(format: object) -> str:
-    """Return the name of a format, ``text`` or ``json``, if the log can have it.
-
-    :raises ValueError: for another format, or if python-json-logger is not installed.
-    """
-    if str(format) not in _FORMATTERS:
-        raise ValueError("must be text or json")
-    try:
-        make_formatter(str(format))
-    except ModuleNotFoundError:
-        missing = "python-json-logger is missing: pip install 'plantstore[gunicorn]'"
-        raise ValueError(missing) from None
-    return str(format)
-
-
-def make_formatter(format: str) -> logging.Formatter:
-    """Return the formatter of a format that has been checked.
-
-    A line of JSON has at least the members ``time``, ``process``, ``level`` and ``message``.
-    """
-    return _FORMATTERS[format]()

@@ -10,7 +10,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from .auth import VerifyToken
 from .blueprint import OPERATIONS, check_operations, check_store
 from .body import DEFAULT_MAX_BODY
-from .log import check_format
+from .log import make_formatter
 from .stores.base import Store
 from .stores.urls import DEFAULT_STORE, open_store, public_url
 from .text import at_least, printable, switch, words
@@ -45,6 +45,11 @@ def _metrics(value: object) -> bool:
     return switch(value)
 
 
+def _format(value: object) -> str:
+    make_formatter(value)  # This raises ValueError if the log cannot have this format.
+    return str(value)
+
+
 TOKENS = Setting(
     "PLANTSTORE_TOKENS",
     "accepted tokens, separated by commas or white space; each is plain text or `sha256:<64 hex>`",
@@ -75,7 +80,7 @@ PROXIES = Setting(
     "PLANTSTORE_PROXIES", "the number of proxies in front of the service", "0", at_least(0)
 )
 METRICS = Setting("PLANTSTORE_METRICS", "`1`: metrics for Prometheus are served", "0", _metrics)
-LOG = Setting("PLANTSTORE_LOG", "the format of the log: `text` or `json`", "text", check_format)
+LOG = Setting("PLANTSTORE_LOG", "the format of the log: `text` or `json`", "text", _format)
 
 #: The settings, in the order of their entries.
 SETTINGS: tuple[Setting[Any], ...] = tuple(
