@@ -59,8 +59,6 @@ def when_ready(server: Any) -> None:
     if not hasattr(server.worker_class, "set_waited"):
         reason = worker.missing or f"its worker class is not {_WORKER}"
         server.log.warning("Slow clients can stop the service: %s", reason)
-    if server.cfg.statsd_host and isinstance(server.log, Logger):
-        server.log.warning("--statsd-host has no effect: PLANTSTORE_METRICS=1 serves metrics")
 
 
 def _report(server: Any) -> None:
