@@ -150,7 +150,7 @@ MEANINGS: list[tuple[str, type[StoreUnavailable] | None]] = [
 @pytest.mark.usefixtures("store")  # It removes what is left.
 @pytest.mark.parametrize("driver", ["psycopg2", "pg8000"])
 def test_other_drivers(place: Place, driver: str) -> None:
-    """With another driver of a site, duplicates are PlantExists, and errors mean the same."""
+    """With another driver of a site, duplicates are found, and errors mean the same."""
     engine = create_engine(place.url.replace("psycopg", driver))
     store = SQLStore(engine)
     for id, (code, meaning) in enumerate(MEANINGS):
@@ -164,6 +164,10 @@ def test_other_drivers(place: Place, driver: str) -> None:
         execute(engine, "DROP FUNCTION refuse CASCADE", "DROP SEQUENCE attempts")
     with pytest.raises(PlantExists):
         store.add(Plant(0, "Lily"))
+    new = [Plant(-(2**63), 'quotes " \\'), Plant(2**63 - 1, "\x01🌵", "")]
+    assert store.add_some([Plant(0, "Lily"), *new]) == {0}
+    assert [store.get(plant.id) for plant in new] == new
+    assert store.add_some(new) == {plant.id for plant in new}
     unique_names(engine)
     with pytest.raises(StoreMisconfigured, match="names"):
         store.add(Plant(100, "0"))
