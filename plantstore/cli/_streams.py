@@ -4,7 +4,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from io import StringIO
 from typing import IO, Any
 
 import click
@@ -57,8 +56,10 @@ def progress(label: str, *, visible: bool = True) -> Iterator[Callable[[int, int
 
     Its arguments are what is done, and the total.
     """
-    file = sys.stderr if visible and sys.stderr.isatty() else StringIO()
-    with click.progressbar(length=1000, label=label, file=file) as bar:
+    if not visible or not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    with click.progressbar(length=1000, label=label, file=sys.stderr) as bar:
 
         def show(done: int, total: int) -> None:
             part = 1000 * done // max(total, 1)

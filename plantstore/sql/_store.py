@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from operator import attrgetter
 from threading import RLock
 from typing import TypeVar
 from weakref import finalize, ref
@@ -20,6 +21,8 @@ from .databases import Run, database_of, is_new
 
 #: The maximum number of plants in memory, and the approximate number of their characters.
 _PAGE, _WEIGHT = 100, 1_000_000
+
+_id = attrgetter("id")
 
 _T = TypeVar("_T")
 
@@ -81,19 +84,21 @@ class SQLStore(Store):
         :raises StoreMisconfigured: as for :meth:`add`.
         """
         valid = [check_plant(plant) for plant in plants]
-        return set[int]().union(*map(self._add_batch, batches(valid)))
+        repeated = {id for id, times in Counter(map(_id, valid)).items() if times > 1}
+        # The first plant of each id, in the order of all transactions, so that none can deadlock.
+        first = {plant.id: plant for plant in reversed(valid)}
+        ordered = sorted(first.values(), key=_id)
+        return repeated.union(*map(self._add_batch, batches(ordered)))
 
     def _add_batch(self, plants: Sequence[Plant]) -> set[int]:
-        new = {plant.id: plant for plant in reversed(plants)}  # The first plant of each id.
-        repeated = Counter(plant.id for plant in plants) - Counter(new.keys())
-        # In the order of all transactions, so that they cannot deadlock.
-        add = partial(self._database.add, plants=[new[id] for id in sorted(new)])
         added: Collection[int] = ()
         existing: Collection[int] = ()
         with suppress(StoreMisconfigured):  # One plant may be the reason.
+            add = partial(self._database.add, plants=plants)
             added, existing = self._executor.call(add, writes=True)
-        others = [new[id] for id in new.keys() - {*added, *existing}]
-        return {*repeated}.union(existing, super().add_some(others))
+        known = {*added, *existing}
+        others = [plant for plant in plants if plant.id not in known]
+        return super().add_some(others).union(existing)
 
     def get(self, id: int) -> Plant | None:
         """Return the plant with this id, or ``None`` if there is none."""
