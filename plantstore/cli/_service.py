@@ -14,22 +14,7 @@ from ..text import one_line
 from ._parameters import COUNT, examples, with_url
 
 
-class _Serve(click.Command):
-    """A command that passes all arguments after ``--`` to gunicorn."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments. If an option is unknown, the message explains ``--``."""
-        try:
-            return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            own = [param.opts[0] for param in self.params if isinstance(param, click.Option)]
-            message = f"There is no option {error.option_name}, only {', '.join(own)}."
-            more = "Options of gunicorn follow --: plantstore serve -- --log-level debug"
-            raise click.UsageError(f"{message} {more}", ctx) from None
-
-
 @click.command(
-    cls=_Serve,
     epilog=examples(
         "plantstore serve --bind 0.0.0.0:8000 --store sqlite:///plants.db --workers 4",
         "plantstore serve -- --access-logfile -",
