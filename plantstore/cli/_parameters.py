@@ -25,38 +25,10 @@ def examples(*lines: str) -> str:
     return "\n  ".join(["\b\nExamples:" if len(lines) > 1 else "\b\nExample:", *lines])
 
 
-def whole_number(numbers: range, limits: str) -> Callable[[str], int]:
-    """Return the type of a whole number within limits.
-
-    The message of click.IntRange would show a formula, such as 1<=x<=8.
-
-    :param numbers: the valid numbers.
-    :param limits: their limits in words, for the message.
-    """
-
-    def integer(value: str) -> int:
-        number: int = click.INT(value)
-        if number not in numbers:
-            raise click.BadParameter(f"{number} is not {limits}.")
-        return number
-
-    return integer
-
-
 #: The type of an id.
-ID = whole_number(INT64, "between -2^63 and 2^63-1")
+ID = click.IntRange(INT64.start, INT64.stop - 1)
 #: The type of a number of processes or threads.
-COUNT = whole_number(range(1, 2**31), "at least 1")
-
-
-def utf8(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
-    """Return an argument if it is UTF-8. Python decodes other bytes as lone surrogates."""
-    try:
-        (text or "").encode()
-    except UnicodeEncodeError:
-        raise click.BadParameter("Must be UTF-8.") from None
-    return text
-
+COUNT = click.IntRange(min=1)
 
 #: Passes the URL of the store to a command. With envvar=, an empty variable would be a missing one.
 with_url: Callable[[Command], Command] = click.option(

@@ -10,7 +10,7 @@ from ..schemas import Int64, describe_faults, new_plant_schema
 from ..stores.base import Plant, Store
 from ..text import printable
 from ._formats import as_json
-from ._parameters import ID, NEGATIVE_ID, Command, examples, utf8, with_store
+from ._parameters import ID, NEGATIVE_ID, Command, examples, with_store
 
 
 def _with_optional_fields(command: Command) -> Command:
@@ -18,8 +18,8 @@ def _with_optional_fields(command: Command) -> Command:
     for name, field in reversed(new_plant_schema.load_fields.items()):
         if not field.required:
             help = f"The {name} of the plant. By default, it has none."
-            kind: dict[str, Any] = {"type": ID} if isinstance(field, Int64) else {"callback": utf8}
-            command = click.option(f"--{name}", help=help, **kind)(command)
+            kind = ID if isinstance(field, Int64) else click.STRING
+            command = click.option(f"--{name}", help=help, type=kind)(command)
     return command
 
 
@@ -28,7 +28,7 @@ def _with_optional_fields(command: Command) -> Command:
     epilog=examples("plantstore add 1 Monstera --tag indoor --store sqlite:///plants.db"),
 )
 @click.argument("id", type=ID)
-@click.argument("name", callback=utf8)
+@click.argument("name")
 @_with_optional_fields
 @with_store(creates=True)
 def add(store: Store, **fields: Any) -> None:
@@ -83,7 +83,7 @@ def count(store: Store) -> None:
     epilog=examples("plantstore change 1 --name Monstera --tag indoor --store sqlite:///plants.db"),
 )
 @click.argument("id", type=ID)
-@click.option("--name", required=True, callback=utf8, help="The name of the plant.")
+@click.option("--name", required=True, help="The name of the plant.")
 @_with_optional_fields
 @with_store()
 def change(store: Store, **fields: Any) -> None:

@@ -14,17 +14,17 @@ from ..text import printable
 from ..tokens.file import parse, read_content, read_file
 from ..tokens.lines import format_line, format_time, read_rights, read_time, read_tokens
 from ..tokens.new import make_token
-from ._parameters import examples, utf8
+from ._parameters import examples
 from ._replacing import replacing
 
 
 def _name(ctx: click.Context, param: click.Parameter, name: str | None) -> str | None:
     """Return the value of --name. It is refused if a line of a file could not have this name."""
-    utf8(ctx, param, name)
     if name is None:
         return None
     words = name.split()
     try:
+        name.encode()
         (listed,) = read_tokens(" ".join(["token", *words]))
     except ValueError:
         raise click.BadParameter("a line of a file of tokens cannot have this name.") from None
@@ -123,7 +123,7 @@ def list_(file: str) -> None:
 
 @tokens.command(epilog=examples("plantstore tokens revoke tokens.txt kiosk"))
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
-@click.argument("name", callback=utf8)
+@click.argument("name")
 def revoke(file: str, name: str) -> None:
     """Remove every token of the client NAME from FILE.
 
