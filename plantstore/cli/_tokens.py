@@ -180,7 +180,10 @@ def _appended(line: str, name: str | None, content: bytes) -> bytes:
 
 
 def _without(name: str, content: bytes) -> bytes:
-    """Return the content of a file without the lines of a client."""
+    """Return the content of a file with a comment instead of each line of a client.
+
+    So a token without a name keeps the number of its line, which is its name.
+    """
     listed = parse(content)
     revoked = {token.line for token in listed if token.client == name}
     if not revoked:
@@ -190,13 +193,8 @@ def _without(name: str, content: bytes) -> bytes:
             "the file would have no token, and a running service would then keep the earlier ones."
             " Append another token first: plantstore token --name NAME --append FILE"
         )
-    lines = content.split(b"\n")
-    kept = [token.client for token in listed if token.line not in revoked]
-    changed = b"\n".join(line for number, line in enumerate(lines, 1) if number not in revoked)
-    if [token.client for token in parse(changed)] == kept:
-        return changed
-    # A token without a name has the number of its line as its name.
-    return b"\n".join(b"#" if number in revoked else line for number, line in enumerate(lines, 1))
+    lines = enumerate(content.split(b"\n"), 1)
+    return b"\n".join(b"# revoked" if number in revoked else line for number, line in lines)
 
 
 #: The commands of this module.

@@ -191,12 +191,13 @@ def test_list_shows_names_and_expiry(file: str) -> None:
 
 
 def test_revoke_removes_every_token_of_a_client(file: str) -> None:
-    """`plantstore tokens revoke` removes the lines of a client, and no other line."""
+    """`plantstore tokens revoke` replaces the lines of a client by a comment, and no other line."""
     kept = b"# all\r\ntwo Flora # kiosk of\nthree kiosk of Flora\n"
+    comment = b"# revoked\n"
     Path(file).write_bytes(b"one kiosk of\r\n" + kept + b"two2  kiosk of expires=2020-01-01\n")
     said = run("tokens", "revoke", file, " kiosk\t of ")
     assert said == f"The tokens of kiosk of were removed from {file}.\n"
-    assert Path(file).read_bytes() == kept
+    assert Path(file).read_bytes() == comment + kept + comment
 
 
 def test_revoke_keeps_the_names_of_tokens_without_a_name(file: str) -> None:
