@@ -137,12 +137,7 @@ class MySQL(Database):
 
     def _insert_atomically(self, connection: Connection, plants: Sequence[Plant]) -> None:
         _check_size(connection, self.table, plants)  # A group that is refused is split.
-        super()._insert_all(connection, plants)
-
-    def _insert_all(self, connection: Connection, plants: Sequence[Plant]) -> None:
-        if len(plants) == 1:
-            _check_size(connection, self.table, plants)
-        super()._insert_all(connection, plants)
+        self._insert_all(connection, plants)
 
     def replace(self, connection: Connection, plant: Plant) -> bool:
         _check_size(connection, self.table, [plant])
