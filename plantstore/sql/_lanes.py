@@ -76,6 +76,8 @@ class Job:
     """
 
     is_finished = False
+    #: Whether it was let through during silence.
+    is_probe = False
     #: The result of the function, and the error if the job has failed.
     result: Any = None
     error: Exception | None = None
@@ -196,8 +198,7 @@ class Lanes:
         self.is_paused = False
         #: When a lane has had a response last.
         self.responded = 0.0
-        # The last probe, and when it was let through.
-        self._probe: Job | None = None
+        # When the last probe was let through.
         self._probed = 0.0
         # When a lane may be started after another one could not connect, or shut down in silence.
         self._next_start = self._next_shutdown = 0.0
@@ -212,11 +213,8 @@ class Lanes:
                 self._stay(job, time.monotonic())
         except BaseException:
             job.expires = 0.0  # So that it is not executed later.
-            job.context = Context()  # The last probe stays in memory, but no request.
             self._end_unused()
             raise
-        if job is self._probe:  # Without the lock: at worst, there are two probes in this second.
-            self._probe = None
         if job.error is not None:
             raise job.error
         return job.result
@@ -271,12 +269,10 @@ class Lanes:
         return False
 
     def _is_probe(self, job: Job, now: float) -> bool:
-        """Return whether a job is the probe: one each second, or when the last one has failed."""
-        last = self._probe
-        is_over = last is None or last.is_finished or now >= self._probed + Limits.probe
-        if is_over and job is not last:
-            self._probe, self._probed = job, now
-        return job is self._probe
+        """Return whether a job is a probe. One each second becomes one."""
+        if not job.is_probe and now >= self._probed + Limits.probe:
+            job.is_probe, self._probed = True, now
+        return job.is_probe
 
     def _shut_down_lost(self, stuck: list["Lane"], now: float, *, is_silent: bool) -> None:
         lost = [lane for lane in stuck if lane.socket and lane.began < now - Limits.give_up]
