@@ -330,17 +330,12 @@ class Lanes:
     def _execute_next(self, lane: "Lane", queue: WaitingJobs) -> Exception | None:
         """Execute the next jobs, or connect again, and return why this is not possible."""
         jobs = queue.take()
-        try:
-            if jobs and not self._is_usable(lane):
-                lane.began = time.monotonic()
-                self._put_back(jobs)
-                return lane.connect()
-            if alone := lane.execute(jobs):
-                self._put_back(alone)
-        except BaseException as error:  # A fault, or the end of the thread.
-            for job in [job for job in jobs if not job.is_finished]:
-                job.finish(_ended(error))
-            raise
+        if jobs and not self._is_usable(lane):
+            lane.began = time.monotonic()
+            self._put_back(jobs)
+            return lane.connect()
+        if alone := lane.execute(jobs):
+            self._put_back(alone)
         return None
 
     def _is_needed(self, lane: "Lane") -> bool:
@@ -440,8 +435,8 @@ class Lane(Thread):
         self._abandon()
         try:
             self._open()
-        except BaseException as error:  # noqa: BLE001  # The callers get it.
-            return error if isinstance(error, Exception) else _ended(error)
+        except Exception as error:  # noqa: BLE001  # The callers get it.
+            return error
         self.proven, self.began = time.monotonic(), math.inf
         return None
 
@@ -551,13 +546,6 @@ class Lane(Thread):
                 raise
 
         return context.run(self._database.retry, attempt, expires)
-
-
-def _ended(error: BaseException) -> StoreUnavailable:
-    """Return the exception that a caller gets if the thread that executes its job ends."""
-    ended = StoreUnavailable(f"a thread of the store has ended: {type(error).__name__}")
-    ended.__cause__ = error
-    return ended
 
 
 def _note_socket(database: Database, driver: Any, _record: object) -> None:

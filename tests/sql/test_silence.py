@@ -1,7 +1,6 @@
 """Silence: no lane has a response, so most jobs are refused at once, and a few open connections."""
 
 import gc
-import select
 import socket
 import subprocess
 import sys
@@ -147,17 +146,6 @@ def test_request_is_forgotten_after_silence(gate: Proxy, limit: Limit, outage: s
             wait_until(lambda: not Context().run(add_in_request))
             wait_until(lambda: not add(used) and len(gate.clients) == 1)  # The other is shut down.
         wait_until(lambda: gc.collect() >= 0 and not requests)
-
-
-def test_fault_of_a_thread(store: SQLStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a thread of a store fails outside of a job, its caller gets an error at once."""
-    monkeypatch.setattr(threading, "excepthook", lambda _: None)  # It would write a traceback.
-    with monkeypatch.context() as patch:
-        patch.delattr(select, "poll")
-        began = time.monotonic()
-        assert add(store) == "a thread of the store has ended: AttributeError"
-        assert time.monotonic() - began < 2
-    assert not add(store, 2)
 
 
 def test_new_connection_ends_silence(store: SQLStore, gate: Proxy) -> None:
