@@ -32,7 +32,7 @@ def test_serve_from_any_folder(tmp_path: Path) -> None:
         for line in (
             f"plantstore {__version__}",
             f"Listening at: http://127.0.0.1:{server.port} ",
-            "Store: sqlite:///plants.db",
+            f"Store: sqlite:///{tmp_path}/plants.db",
             "Tokens: 1 from PLANTSTORE_TOKENS, 2 from PLANTSTORE_TOKENS_FILE",
             "Operations: create",
             "Page to try requests: /docs",
@@ -61,7 +61,7 @@ APPS: dict[str, tuple[str, str, str, int]] = {
     ),
     "middleware": (
         "ProxyFix(create_app({'PLANTSTORE_STORE': 'sqlite:///x.db'}, verify_token=str.upper))",
-        "Store: sqlite:///x.db",
+        "Store: sqlite:///FOLDER/x.db",
         "create",
         8,
     ),
@@ -77,6 +77,7 @@ def test_report_of_another_application(
     imports = "from plantstore import *\nfrom werkzeug.middleware.proxy_fix import ProxyFix\n"
     own = "class Own(MemoryStore): pass\n"
     (tmp_path / "own.py").write_text(f"{imports}{own}app = {code}")
+    store = store.replace("FOLDER", str(tmp_path))
     with Gunicorn("--chdir", str(tmp_path), "-c", CONFIG, "own:app") as server:
         for line in (store, f"Operations: {operations}", f"Threads of each worker: {threads}"):
             server.wait_for(re.escape(f"[INFO] {line}\n"))

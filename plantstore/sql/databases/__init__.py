@@ -1,5 +1,6 @@
 """The kinds of databases: one class for each, with everything in which it differs."""
 
+import os
 import re
 from contextlib import suppress
 from urllib.parse import parse_qsl, unquote
@@ -65,9 +66,13 @@ def make_engine(url: str) -> Engine:
 
 
 def public_url(url: str) -> str:
-    """Return the URL of a database without its password and its options."""
-    if _parse(url).drivername == "sqlite":
-        return url.partition("?")[0]
+    """Return the URL of a database without its password and its options.
+
+    That of an SQLite file has the whole path: the folder of a process may be any.
+    """
+    parsed = _parse(url)
+    if parsed.drivername == "sqlite":
+        return f"sqlite:///{os.path.abspath(parsed.database or '')}"
     scheme, _, rest = url.partition("://")
     credentials, at, address = rest.rpartition("@")
     return f"{scheme}://{credentials.partition(':')[0]}{at}{address.partition('?')[0]}"

@@ -179,6 +179,8 @@ class SQLite(Database):
         message, file = super().describe(error), file_of(self.engine.url)
         if "is locked" in message:
             return f"{message}: {_LOCKED}"
+        if "unable to open" in message and not os.path.isdir(os.path.dirname(file) or os.curdir):
+            return f"{message}: {file}: its folder is missing"
         return f"{message}: {file}" if file else message
 
     def code(self, error: Exception) -> str:

@@ -283,8 +283,8 @@ TEXT = "Rose, Lily, Tulip" * 100
     [
         (lambda file: file.write_text(TEXT), "file is not a database: {file}"),
         (Path.mkdir, "unable to open database file: {file}"),
-        (lambda file: file.parent.rmdir(), "unable to open database file: {file}"),
-        (lambda file: (file.parent.rmdir(), file.parent.touch()), "database file: {file}"),
+        (lambda file: file.parent.rmdir(), "database file: {file}: its folder is missing"),
+        (lambda file: (file.parent.rmdir(), file.parent.touch()), "{file}: its folder is missing"),
     ],
     ids=["text", "folder", "missing folder", "file as folder"],
 )
