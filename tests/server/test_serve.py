@@ -14,7 +14,7 @@ from plantstore import __version__
 from tests.support.commands import invoke, refused
 from tests.support.databases import UNREACHABLE
 from tests.support.reloading import serve
-from tests.support.serving import Gunicorn, free_port, post
+from tests.support.serving import Gunicorn, post
 from tests.support.sites import TOKEN, new_rose
 from tests.support.sql import COLUMNS
 from tests.support.waiting import wait_until
@@ -101,23 +101,6 @@ def test_options_of_gunicorn(tmp_path: Path) -> None:
         assert "Requests: only" not in server.log
         assert "plantstore.server._service_worker.ServiceWorker" in server.log
         assert TOKEN not in server.log
-
-
-@pytest.mark.server
-def test_reload_and_new_process(tmp_path: Path) -> None:
-    """SIGHUP replaces the workers, and SIGUSR2 starts a new process with the same arguments."""
-    options = ("--bind", f"127.0.0.1:{free_port()}", "--store", "sqlite:///plants.db")
-    with serve(*options, folder=tmp_path, PLANTSTORE_TOKENS=TOKEN) as server:
-        assert server.request(post(new_rose())).status == 200
-        server.signal(signal.SIGHUP)
-        wait_until(lambda: server.log.count("Booting worker") == 2)
-        server.signal(signal.SIGUSR2)
-        wait_until(lambda: server.log.count("Starting gunicorn") == 2)
-        wait_until(lambda: server.log.count("Booting worker") == 3)
-        assert server.request(post(new_rose())).status == 200
-        processes = re.findall(r"Listening at: .* \((\d+)\)", server.log)
-        os.kill(int(processes[-1]), signal.SIGTERM)
-        server.wait_for("Shutting down: Master")
 
 
 # Options of `plantstore serve`, and what its message says.
