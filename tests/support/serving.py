@@ -240,6 +240,8 @@ class Connection(AbstractContextManager["Connection"]):
         self._socket.settimeout(LIMIT)
         if unread:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, unread)
+            # Packets of the size of Ethernet's. Otherwise, one of 64 KiB takes a whole response.
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 1460)
         try:
             if source:
                 self._socket.bind(source if path else (source, 0))

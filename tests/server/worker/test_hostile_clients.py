@@ -6,13 +6,11 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.support.certificates import with_certificate
-from tests.support.network import in_small_packets
 from tests.support.serving import (
     PATIENCE,
     SMALL_BUFFERS,
@@ -34,6 +32,8 @@ pytestmark = pytest.mark.server
 # More than the threads of the service.
 CLIENTS = 16
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+# A request for the largest file of the service.
+GET_LARGE = b"GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["http", "https"])
@@ -212,31 +212,24 @@ def test_empty_expect_header_in_an_old_form() -> None:
 
 def test_clients_that_do_not_read_a_large_file(tmp_path: Path) -> None:
     """Clients that read nothing of the largest file of the service delay no other request."""
-    get = b"GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nHost: x\r\n\r\n"
     timeouts = constants(SEND_TIMEOUT=1000)
     with (
         configured(tmp_path, SMALL_BUFFERS, timeouts) as server,
-        server.clients(CLIENTS, get, unread=1),
+        server.clients(CLIENTS, GET_LARGE, unread=1),
     ):
         for _ in range(5):
             assert promptly(server, post(new_rose())).status == 200
 
 
-def read_slowly(folder: Path) -> None:
-    """Read the largest file of the service slowly, and create plants meanwhile."""
-    get = b"GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nHost: x\r\n\r\n"
-    with configured(folder) as server, server.clients(10, get, unread=8192) as readers:
+def test_clients_that_read_a_large_file_slowly(tmp_path: Path) -> None:
+    """Clients that read the largest file slowly delay no request."""
+    with configured(tmp_path) as server, server.clients(10, GET_LARGE, unread=8192) as readers:
         end = time.monotonic() + PATIENCE
         for _ in range(10):
             for reader in readers:
                 assert reader.receive_some(4096)
             assert server.request(post(new_rose())).status == 200
         assert time.monotonic() < end
-
-
-def test_clients_that_read_a_large_file_slowly(tmp_path: Path) -> None:
-    """Clients that read the largest file slowly, by packets of 1,500 bytes, delay no request."""
-    in_small_packets(partial(read_slowly, tmp_path))
 
 
 def test_connection_that_the_client_wants_to_close(server: Gunicorn) -> None:
