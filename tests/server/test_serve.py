@@ -1,6 +1,5 @@
 """`plantstore serve`, and what the service reports when it starts."""
 
-import os
 import re
 import signal
 import sqlite3
