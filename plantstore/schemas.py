@@ -135,8 +135,7 @@ class PlantSchema(Schema):
     def handle_error(self, error: ValidationError, data: Any, **kwargs: Any) -> None:
         """Say what was sent instead of an object."""
         if error.messages == {SCHEMA: [self.error_messages["type"]]}:
-            expected = "a list of JSON objects" if kwargs["many"] else "a JSON object"
-            error.messages = {SCHEMA: [f"Must be {expected}, not {_kind(data)}."]}
+            error.messages = {SCHEMA: [f"Must be a JSON object, not {_kind(data)}."]}
 
 
 class NewPlantSchema(PlantSchema):
@@ -208,16 +207,10 @@ def describe_faults(error: ValidationError) -> str:
 
     It is one line of at most 500 characters.
     """
-    return one_line(_describe("", {**error.messages_dict}), _LONGEST_MESSAGE)
-
-
-def _describe(field: str, messages: Any) -> str:
-    if isinstance(messages, dict):
-        prefix = f"{field}." if field else ""
-        named = {f"{prefix}{'body' if key == SCHEMA else key}": messages[key] for key in messages}
-        return " ".join(_describe(name, named[name]) for name in sorted(named))
-    texts = [messages] if isinstance(messages, str) else messages
-    return f"{field}: {' '.join(map(str, texts))}"
+    messages = error.messages_dict
+    named = {"body" if name == SCHEMA else name: messages[name] for name in messages}
+    faults = [f"{name}: {' '.join(named[name])}" for name in sorted(named)]
+    return one_line(" ".join(faults), _LONGEST_MESSAGE)
 
 
 #: Loads the body of a create, and dumps the plants of a list.

@@ -1,15 +1,17 @@
 """Validation of a NewPlant: error 40003."""
 
 from itertools import product
+from json import JSONDecodeError
 from typing import Any
 
 import pytest
 from flask import Flask
 from flask.testing import FlaskClient
-from marshmallow import ValidationError
+from marshmallow import RAISE, ValidationError, decorators
+from marshmallow.validate import Length
 
-from plantstore import MemoryStore
-from plantstore.schemas import new_plant_schema
+from plantstore import MemoryStore, NewPlantSchema
+from plantstore.schemas import Text, new_plant_schema
 from tests.support.responses import check_error, create
 from tests.support.sites import BEARER, ROSE
 
@@ -115,3 +117,40 @@ def test_message_names_every_fault_and_repeats_nothing(client: FlaskClient) -> N
     )
     message = "id: Missing data for required field. name: Must be a string, not a list."
     assert check_error(create(client, {"name": ["hunter2"]}), 40003) == message
+
+
+class Trimmed(NewPlantSchema):
+    """A schema of a site, with a hook and a validator."""
+
+    name = Text(required=True, validate=Length(min=3))
+
+    @decorators.pre_load
+    def strip(self, data: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        return data | {"name": data["name"].strip()}
+
+
+def test_schema_of_a_site() -> None:
+    """In a schema that a site derives for its own forms, hooks and validators work."""
+    assert Trimmed().loads('{"id":1,"name":" Lily "}') == {"id": 1, "name": "Lily"}
+    assert Trimmed().validate({"id": 1, "name": " ab "}) == {
+        "name": ["Shorter than minimum length 3."]
+    }
+
+
+def test_id_is_not_rounded_with_any_option() -> None:
+    """An id is never rounded, whatever the options of loads are."""
+    body = b'{"id":9007199254740993.0,"name":"Rose"}'
+    for options in ({}, {"unknown": RAISE}, {"many": True}, {"partial": True}):
+        with pytest.raises(ValidationError, match="Must be between"):
+            NewPlantSchema().loads(b"[%s]" % body if "many" in options else body, **options)
+
+
+def test_texts_that_loads_takes() -> None:
+    """Loads accepts a str, bytes and a bytearray; a fault in the JSON text has its position."""
+    schema, text, surrogate = NewPlantSchema(), '{"id":1,"name":"früh"}', '{"id":1,"name":"\ud800"}'
+    for data in (text, text.encode(), bytearray(text.encode())):
+        assert schema.loads(data) == {"id": 1, "name": "früh"}
+    with pytest.raises(ValidationError, match="surrogate"):
+        schema.loads(surrogate)
+    with pytest.raises(JSONDecodeError, match="line 1 column 17"):
+        schema.loads(bytearray(surrogate.encode(errors="surrogatepass")))
