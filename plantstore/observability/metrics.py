@@ -3,10 +3,10 @@
 import logging
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import prometheus_client.values
 from flask import Flask, Response, request
@@ -20,9 +20,6 @@ from ..errors import Refused
 from ..responses import OperationResponse
 from ..text import one_line
 from .shared_files import prepare_file, read_files
-
-if TYPE_CHECKING:
-    from _typeshed.wsgi import StartResponse, WSGIEnvironment
 
 # Its functions have no types.
 values: Any = prometheus_client.values
@@ -120,17 +117,13 @@ class Metrics(Collector):
 
     def observe(self, app: Flask) -> None:
         """Observe the requests of an application that has no other hooks yet."""
-        serve, durations = app.wsgi_app, self._durations
+        durations = self._durations
 
-        def wsgi_app(
-            environ: "WSGIEnvironment", start_response: "StartResponse"
-        ) -> Iterable[bytes]:
-            environ[_BEGAN] = time.perf_counter()
-            return serve(environ, start_response)
+        # Flask calls the first function of an application before the others, and afterwards last.
+        @app.before_request
+        def begin() -> None:
+            request.environ[_BEGAN] = time.perf_counter()
 
-        app.wsgi_app = wsgi_app  # type: ignore[method-assign]
-
-        # Flask calls it after the other functions, because it is the first.
         @app.after_request
         def observe(response: Response) -> Response:
             operation = _NAMES.get(request.endpoint or "", "")
