@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Collection
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from ..blueprint import OPERATIONS
 from ..errors import ERRORS_PAGE
 
+# The document of all operations.
+_DOCUMENT = Path(__file__).parent / "openapi.json"
 # What the document says of itself if it describes interface 1.0.0 and nothing else.
 _INTERFACE = {
     "description": (
@@ -25,7 +27,7 @@ def make_document(served: Collection[str] = ("create",)) -> dict[str, Any]:
 
     :param served: the names of the operations. By default, there is only ``create``.
     """
-    document: dict[str, Any] = json.loads((files(__package__) / "openapi.json").read_text("utf-8"))
+    document: dict[str, Any] = json.loads(_DOCUMENT.read_text("utf-8"))
     paths = document["paths"]
     links = paths["/plants"]["post"]["responses"]["200"]["links"]
     for name in OPERATIONS.keys() - {*served}:
