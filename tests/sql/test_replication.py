@@ -103,14 +103,6 @@ def test_cancelled_wait_for_the_standby(place: Place, admin: Administrator, open
 
 
 @only(postgresql)
-def test_add_some_without_a_response(store: SQLStore, admin: Administrator) -> None:
-    """A batch of plants that waits for the standby too long is not acknowledged."""
-    in_vain = pytest.raises(StoreUnavailable, match="has not responded in time")
-    with admin.missing_standby(), deadline(1), in_vain:
-        store.add_some([ROSE_PLANT])
-
-
-@only(postgresql)
 def test_other_notices_of_the_server(store: SQLStore, engine: Engine) -> None:
     """A warning of a trigger does not prevent that a plant is acknowledged."""
     create_trigger(engine, "RAISE WARNING 'synchronous replication'")

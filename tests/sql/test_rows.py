@@ -9,7 +9,6 @@ import pytest
 from sqlalchemy import Engine, create_engine
 
 from plantstore import Plant, SQLStore, StoreMisconfigured
-from tests.support.commands import Run
 from tests.support.databases import Place, mariadb, only, postgresql
 from tests.support.responses import ALL, check_error, get
 from tests.support.sites import BEARER, make_site
@@ -65,23 +64,6 @@ def test_row_with_a_wrong_text(
     replaced = client.put("/plants/7", json={"name": "Rose"}, headers=BEARER)
     assert replaced.status_code == 200
     assert [plant["id"] for plant in json.loads(get(client, "/plants").data)] == [3, 7, 8]
-
-
-@pytest.mark.parametrize(("row", "fault"), NAMES.values(), ids=NAMES)
-def test_command_that_reads_a_wrong_row(
-    run: Run, url: str, tmp_path: Path, row: str, fault: str
-) -> None:
-    """A command that reads a row that is not a plant ends with one line, which names its id."""
-    insert(tmp_path / "plants.db", f"7, {row}")
-    for arguments in (["show", "7"], ["list"], ["export"], ["export", "copy.jsonl"]):
-        result = run(*arguments)
-        assert (result.exit_code, result.stdout) == (1, "")
-        said = "Error: the store is not set up for plants: table plants: the row with the id 7 is"
-        assert result.stderr.startswith(f"{said} not a plant: {fault}")
-        assert result.stderr.count("\n") == 1
-    assert run("count").stdout == "1\n"
-    assert run("change", "7", "--name", "Rose").exit_code == 0
-    assert run("export").stdout == '{"id":7,"name":"Rose"}\n'
 
 
 @pytest.mark.parametrize(("id", "problem"), IDS.items(), ids=IDS)

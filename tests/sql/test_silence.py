@@ -2,8 +2,6 @@
 
 import gc
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -23,7 +21,7 @@ from plantstore.sql._limits import Limits
 from plantstore.stores.deadline import deadline
 from tests.support.databases import SERVERS, Place, only
 from tests.support.proxy import Proxy
-from tests.support.serving import LIMIT, ROOT
+from tests.support.serving import LIMIT
 from tests.support.sites import ROSE_PLANT
 from tests.support.sql import (
     SESSIONS,
@@ -296,21 +294,6 @@ def test_close_while_an_operation_waits_for_a_silent_server(gate: Proxy) -> None
         wait_until(lambda: not clients & gate.clients, 5)
 
 
-def test_all_lanes_wait_in_vain(gate: Proxy, limit: Limit) -> None:
-    """If all lanes have had no response for long, one of them connects again, and then another."""
-    limit(stuck=0.1, probe=0.1, give_up=1)
-    with open_sql(gate.url) as store:
-        hang = lambda *_: gate.silence()  # noqa: E731
-        store.add(ROSE_PLANT)
-        engine = own_engine(store)
-        event.listen(engine, "connect", hang)
-        gate.silence()
-        wait_until(lambda: bool(add(store, 0.1)) and len(gate.clients) == 12)
-        event.remove(engine, "connect", hang)
-        wait_until(lambda: not add(store, 0.2))
-        gate.forwards.set()
-
-
 @contextmanager
 def limited_user(engine: Engine, connections: int) -> Iterator[None]:
     """Provide the user few, who may have so many connections to the server."""
@@ -447,45 +430,3 @@ def test_failed_connections_are_closed(gate: Proxy) -> None:
             gc.enable()
         gate.forwards.set()
         assert not add(store)
-
-
-FORK = """
-import os, sys, threading
-from plantstore import Plant, StoreUnavailable
-from tests.support.databases import Place
-from tests.support.proxy import proxy
-from tests.support.sql import add_all, create_table, open_sql
-from tests.support.waiting import wait_for_ended_threads, wait_until
-url, moment = sys.argv[1:]
-with proxy(Place(url)) as gate:
-    store = open_sql(gate.url)
-    if moment != "first use":
-        create_table(store)
-        store.close()
-    gate.forwards.clear()
-    assert not any(add_all(store, 100, 0.3))
-    if moment == "open":
-        gate.forwards.set()
-        store.get(0)
-    # OpenSSL has a lock, which a child would never get, before a thread connects and when it ends.
-    names = lambda: [thread.name for thread in threading.enumerate()]
-    wait_until(lambda: len(gate.clients) >= names().count("plantstore store"))
-    wait_for_ended_threads()
-    child = os.fork()
-    gate.forwards.set()
-    for id in range(50):
-        store.add(Plant(1000 + id + 1000 * (child == 0), ""))
-    store.close()
-    if child:
-        assert os.waitpid(child, 0)[1] == 0
-    os._exit(0)
-"""
-
-
-@pytest.mark.parametrize("moment", ["open", "opening", "first use"])
-def test_fork_with_late_connections(place: Place, moment: str) -> None:
-    """After a fork, parent and child can use a store that had connections open after a deadline."""
-    command = [sys.executable, "-W", "ignore", "-c", FORK, place.url, moment]
-    subprocess.run(command, cwd=ROOT, check=True, timeout=LIMIT)
-    with open_sql(place.url) as store:
-        assert {*range(1000, 1050), *range(2000, 2050)} <= {plant.id for plant in store}

@@ -16,14 +16,12 @@ from tests.support.sql import (
     COLUMNS,
     FURTHER_COLUMNS,
     add_in_one_group,
-    call_all,
     changed,
     check_refused,
     create_trigger,
     execute,
     make_store,
     open_sql,
-    own_engine,
 )
 from tests.support.waiting import wait_until
 
@@ -449,16 +447,3 @@ def test_primary_key_that_is_removed(
         execute(engine, "DROP TABLE plants")
         store.add(LILY)
         assert list(store) == [LILY]
-
-
-def test_one_add_checks_the_table(store: SQLStore) -> None:
-    """When it is time to check the table again, one add does so, and the others only insert."""
-    store.add(ROSE_PLANT)
-    store._database._next_check = 0.0  # noqa: SLF001
-    checks, engine = list[bool](), own_engine(store)
-    # A part of one statement of the check, which has no EXISTS on SQLite.
-    part = "FROM sqlite_master" if engine.dialect.name == "sqlite" else "EXISTS ("
-    event.listen(engine, "before_cursor_execute", lambda *it: checks.append(part in it[2]))
-    call_all(*[lambda id=id: store.add(Plant(id, "")) for id in range(10, 18)])
-    assert checks.count(True) == 1
-    assert len(store) == 9

@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,11 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.serving import LIMIT, listening
-
-
-def wait_for_ended_threads() -> None:
-    """Return when joined threads have ended: a fork meanwhile would keep a lock of OpenSSL."""
-    wait_until(lambda: len(os.listdir("/proc/self/task")) == len(threading.enumerate()))
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = LIMIT) -> None:
