@@ -34,9 +34,9 @@ def open_store(url: str) -> Store:
     :param url: ``memory://`` for a new :class:`MemoryStore`, the URL of a database, such as
         ``sqlite:///plants.db``, for a :class:`~plantstore.SQLStore`, or a URL whose scheme is
         the name of an entry point that another package has in the group ``plantstore.stores``.
-    :raises ValueError: if no store has such a URL, if its driver or its package is missing or
-        cannot be imported, or if several packages have its scheme. The message does not show
-        the URL, which may contain a password.
+    :raises ValueError: if no store has such a URL, if its driver is missing or cannot be imported,
+        or if several packages have its scheme. The message does not show the URL, which may
+        contain a password. What the package of another store raises is not changed.
     """
     if not _is_text(url):
         raise ValueError(
@@ -111,19 +111,12 @@ def _open_sql(url: str, driver: str, extra: str) -> Store:
 
 
 def _open_installed(entry: EntryPoint, url: str) -> Store:
-    """Return the store that the function of an entry point opens.
+    """Return the store that the function of an entry point opens. Its errors are those of others.
 
-    :raises ValueError: if the function cannot be imported, or returns no store.
+    :raises ValueError: if it is no function that returns a store.
     """
-    opener: Any = None
-    try:
-        opener = entry.load()
-        store = opener(url) if callable(opener) else None
-    except (AttributeError, ImportError) as error:
-        if opener and isinstance(error, AttributeError):
-            raise  # A fault of the function. Its traceback says where.
-        problem = f"the package {_package(entry)} cannot be used: {one_line(error)}"
-        raise ValueError(problem) from error
+    opener: Any = entry.load()
+    store = opener(url) if callable(opener) else None
     if not isinstance(store, Store):
         raise ValueError(
             f"the entry point {entry.name} of the package {_package(entry)} must be a function"
