@@ -4,7 +4,7 @@ import os
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager
 from functools import wraps
 from itertools import islice, takewhile
 from operator import itemgetter
@@ -22,8 +22,6 @@ from ._streams import printable_line, progress
 _T = TypeVar("_T")
 # The maximum number of plants with other values that an import reports, each with its line.
 _SHOWN = 10
-# How many times an import tries to add a batch: another program may lock an SQLite file.
-_ATTEMPTS = 3
 
 
 def _with_format(command: Command) -> Command:
@@ -142,7 +140,7 @@ def _add_all(store: Store, lines: Iterable[Numbered], numbers: Counter[str]) -> 
     :param numbers: counts the plants that are ``added``, ``there`` or ``different``.
     """
     for batch in batches(lines, itemgetter(1)):
-        others = _add_patiently(store, batch)
+        others = _add(store, batch)
         numbers["added"] += len(batch) - len(others)
         different = [*_differing(store, others)]
         numbers["there"] += len(others) - len(different)
@@ -165,14 +163,6 @@ def _read(file: str, format: Format, label: str) -> Generator[Numbered]:
         progress(label, visible=size > 0) as show,
     ):
         yield from format.read(_counted(lines, size, show, len))
-
-
-def _add_patiently(store: Store, batch: list[Numbered]) -> list[Numbered]:
-    """Call :func:`_add`, and repeat it if the store is unavailable."""
-    for _ in range(_ATTEMPTS - 1):
-        with suppress(StoreUnavailable):
-            return _add(store, batch)
-    return _add(store, batch)
 
 
 def _add(store: Store, batch: list[Numbered]) -> list[Numbered]:

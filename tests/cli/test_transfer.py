@@ -4,13 +4,10 @@ import json
 import os
 import re
 import shlex
-import sqlite3
 import subprocess
 from collections.abc import Iterable
-from contextlib import closing
 from io import BytesIO
 from pathlib import Path
-from threading import Timer
 
 import hypothesis.strategies as st
 import pytest
@@ -278,20 +275,6 @@ def test_import_that_is_killed(run: Run, url: str) -> None:
     result = run("import", "plants")
     assert result.output == f"{30_000 - before} added, {before} already there, 0 different\n"
     assert plants(url) == many
-
-
-def test_import_into_a_busy_file(run: Run, url: str) -> None:
-    """An import tries again to add plants if an SQLite file is locked for longer than it waits."""
-    assert run("add", "-1", "Rose").exit_code == 0
-    Path("plants").write_bytes(JSONL)
-    file = url.removeprefix("sqlite:///")
-    with closing(sqlite3.connect(file, check_same_thread=False)) as other:
-        other.execute("BEGIN IMMEDIATE")
-        release = Timer(1.3, other.rollback)
-        release.start()
-        result = run("import", "plants", "--store", f"{url}?timeout=1")
-        release.join()
-    assert (result.exit_code, result.output) == (0, "1 added, 1 already there, 0 different\n")
 
 
 @pytest.mark.parametrize(
