@@ -76,8 +76,8 @@ class Job:
     """
 
     is_finished = False
-    #: Whether it was let through during silence.
-    is_probe = False
+    #: When it was let through during silence.
+    probed = 0.0
     #: The result of the function, and the error if the job has failed.
     result: Any = None
     error: Exception | None = None
@@ -199,7 +199,7 @@ class Lanes:
         #: When a lane has had a response last.
         self.responded = 0.0
         # When the last probe was let through.
-        self._probed = 0.0
+        self._probed = -math.inf
         # When a lane may be started after another one could not connect, or shut down in silence.
         self._next_start = self._next_shutdown = 0.0
 
@@ -269,10 +269,10 @@ class Lanes:
         return False
 
     def _is_probe(self, job: Job, now: float) -> bool:
-        """Return whether a job is a probe. One each second becomes one."""
-        if not job.is_probe and now >= self._probed + Limits.probe:
-            job.is_probe, self._probed = True, now
-        return job.is_probe
+        """Return whether a job is the last probe. Each second, another job becomes one."""
+        if job.probed != self._probed and now >= self._probed + Limits.probe:
+            job.probed = self._probed = now
+        return job.probed == self._probed
 
     def _shut_down_lost(self, stuck: list["Lane"], now: float, *, is_silent: bool) -> None:
         lost = [lane for lane in stuck if lane.socket and lane.began < now - Limits.give_up]
