@@ -320,6 +320,7 @@ def test_log_of_the_application(tmp_path: Path) -> None:
             wait_until(is_written)
             log.rename(tmp_path / "moved")
             server.signal(signal.SIGUSR1)
+            wait_until(log.exists)  # A response that is written meanwhile could fail.
             wait_until(is_written)
         assert "written by the application" in server.log
 
