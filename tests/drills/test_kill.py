@@ -1,8 +1,6 @@
 """Processes end under load: those of the service, and those of a database server."""
 
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
@@ -16,12 +14,10 @@ from tests.support.waiting import has_ended, wait_until
 pytestmark = pytest.mark.drill
 
 
-@contextmanager
-def service(place: Place, port: int) -> Iterator[Server]:
-    """Run the service with two workers on a port."""
+def service(place: Place, port: int) -> Server:
+    """Return the service with two workers on a port."""
     options = ("--bind", f"127.0.0.1:{port}", "-w", "2")
-    with Server("gunicorn", *options, cwd=ROOT, **environment(place)) as server:
-        yield server
+    return Server("gunicorn", *options, cwd=ROOT, **environment(place))
 
 
 def stored(place: Place) -> set[Plant]:
