@@ -18,6 +18,7 @@ from plantstore import __version__
 from plantstore.blueprint import OPERATIONS
 from plantstore.errors import ERRORS
 from plantstore.settings import SETTINGS
+from tests.hidden import LINUX, MODULES, POSIX
 from tests.lowest import lowest_versions
 from tests.support.fresh import run
 from tests.support.readme import block
@@ -39,17 +40,17 @@ def pages(*names: str) -> list[str]:
 
 
 def test_steps() -> None:
-    """CONTRIBUTING.md, the workflow and .ci/run have every step; drills run at the end."""
+    """CONTRIBUTING.md, the workflow and .ci/run have every step; those of times run at the end."""
     config = RawConfigParser()
     config.read(ROOT / "setup.cfg")
     steps = {*re.split(r",\s*", config["tox:tox"]["env_list"])}
     rows = re.findall(r"^\| (`.*?`) \|", CONTRIBUTING, re.MULTILINE)
     assert {*re.findall(r"`(\w+)`", " ".join(rows))} == steps
     lines = re.findall(
-        r"^(?:one_by_one|side_by_side|step) ([a-z ]+)(?: .*)?$", SCRIPT, re.MULTILINE
+        r"^(?:one_by_one|side_by_side|finish|step) ([a-z ]+)(?: .*)?$", SCRIPT, re.MULTILINE
     )
     assert {*" ".join(lines).split(), "fast"} == steps
-    assert lines[-1] == "drills"
+    assert lines[-1] == "timed"
     workflow = (WORKFLOWS / "tests.yml").read_text()
     assert {*re.findall(r"^ {10}- (\w+)$", workflow, re.MULTILINE)} == steps
 
@@ -73,6 +74,18 @@ def test_versions() -> None:
     assert {*re.findall(r"=python(3\.\d+)", script)} == {*classifiers[-2:]}
     for name, version in re.findall(r"(\w+)==([\d.]+)\.\*", script):
         assert any(it.startswith(version) for it in tested[name][1])
+
+
+def test_folders_of_other_systems() -> None:
+    """The tests of each folder whose code uses a name that a system lacks run without them."""
+    config = RawConfigParser()
+    config.read(ROOT / "setup.cfg")
+    run_by = config["testenv:macos"]["commands"] + config["testenv:windows"]["commands"]
+    hidden = " ".join([*LINUX.values(), *POSIX.values(), MODULES]).split()
+    package = ROOT / "plantstore"
+    for file in package.rglob("*.py"):
+        if re.search(rf"\b({'|'.join(hidden)})\b", file.read_text()):
+            assert f"tests/{file.relative_to(package).parts[0]}" in run_by
 
 
 @pytest.mark.parametrize("command", ["false", "echo 1 passed, 1 skipped"])
