@@ -171,16 +171,8 @@ class PostgreSQL(Server):
 
     def create(self) -> None:
         """Create the files of the server."""
-        create: list[Any] = [
-            postgresql_programs() / "initdb",
-            "-D",
-            self.data,
-            "-U",
-            "plants",
-            "-A",
-            "trust",
-        ]
-        create += ["-E", "UTF8", "--locale=C"]
+        create: list[Any] = [postgresql_programs() / "initdb", "-D", self.data]
+        create += ["-U", "plants", "-A", "trust", "-E", "UTF8", "--locale=C"]
         subprocess.run(create, check=True, capture_output=True, **self.options)
 
 

@@ -46,7 +46,12 @@ def configured(folder: Path, port: int, backend: int, replaced: dict[str, str]) 
         "http {": _HTTP.format(folder),
         **replaced,
     }
-    text = (ROOT / "deploy" / "nginx.conf").read_text()
+    return deployed("nginx.conf", changes)
+
+
+def deployed(name: str, changes: dict[str, str]) -> str:
+    """Return a file of deploy/ with other parts."""
+    text = (ROOT / "deploy" / name).read_text()
     for old, new in changes.items():
         assert old in text, old
         text = text.replace(old, new)
@@ -83,11 +88,8 @@ def haproxy(first: int, second: int) -> Iterator[Front]:
     with TemporaryDirectory(prefix="plantstore-") as name, Path(name, "log").open("w") as log:
         folder = Path(name)
         with_certificate(folder)
-        text = (ROOT / "deploy" / "haproxy.cfg").read_text()
-        for old, new in {**changes, "/etc/haproxy/plantstore.pem": f"{folder}/both.pem"}.items():
-            assert old in text, old
-            text = text.replace(old, new)
-        (folder / "haproxy.cfg").write_text(text)
+        changes["/etc/haproxy/plantstore.pem"] = f"{folder}/both.pem"
+        (folder / "haproxy.cfg").write_text(deployed("haproxy.cfg", changes))
         parts = [(folder / file).read_bytes() for file in ("cert.pem", "key.pem")]
         (folder / "both.pem").write_bytes(b"".join(parts))
         with program(

@@ -91,12 +91,10 @@ def postgresql_pair() -> Iterator[Pair]:
 def _copy(primary: Node, standby: Node) -> None:
     """Copy the files of a primary for a standby that follows it."""
     address = f"host=127.0.0.1 port={primary.port} user=plants application_name={STANDBY}"
-    copy: list[Any] = [
-        postgresql_programs() / "pg_basebackup",
-        "-D",
-        standby.data,
-        "-R",
-        "-c",
-        "fast",
-    ]
-    subprocess.run([*copy, "-d", address], check=True, capture_output=True, **primary.options)
+    copy: list[Any] = [postgresql_programs() / "pg_basebackup", "-D", standby.data]
+    subprocess.run(
+        [*copy, "-R", "-c", "fast", "-d", address],
+        check=True,
+        capture_output=True,
+        **primary.options,
+    )
