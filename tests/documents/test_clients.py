@@ -40,6 +40,7 @@ JAVASCRIPT = ["node", "--input-type=module", "--eval"]
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="apt-get install nodejs")
 
 
+@pytest.mark.program
 @pytest.mark.server
 @pytest.mark.skipif(shutil.which("curl") is None, reason="apt-get install curl")
 def test_examples_of_requests(tmp_path: Path) -> None:
@@ -273,6 +274,7 @@ def execute(command: list[str], code: str, folder: Path) -> tuple[str, str]:
 
 
 @needs_node
+@pytest.mark.program
 @pytest.mark.server
 @pytest.mark.parametrize(
     ("name", "command", "plant"),
@@ -293,6 +295,7 @@ def test_programs_of_the_quick_start(
 
 
 @needs_node
+@pytest.mark.program
 @pytest.mark.server
 def test_list_in_javascript(store: MemoryStore, tmp_path: Path) -> None:
     """The JavaScript module prints each plant of all pages once, or ends with an Error."""
@@ -306,6 +309,7 @@ def test_list_in_javascript(store: MemoryStore, tmp_path: Path) -> None:
 
 
 @needs_node
+@pytest.mark.program
 @pytest.mark.server
 @pytest.mark.parametrize(
     ("faults", "printed", "error"),
