@@ -116,8 +116,10 @@ def test_encoding_of_postgresql(place: Place, engine: Engine) -> None:
             store, StoreMisconfigured, "encoding of the database must be UTF8", ROSE_PLANT
         )
     with open_sql(place.url.replace("/postgres", "/sql_ascii")) as store:
-        store.add(Plant(1, "Rosé 🌹"))
-        assert list(store) == [Plant(1, "Rosé 🌹")]
+        plants = [Plant(id, f"Rosé 🌹 {id}") for id in range(3)]
+        store.add(plants[0])
+        assert store.add_some(plants) == {0}
+        assert list(store) == plants
 
 
 @only(postgresql)
