@@ -112,13 +112,7 @@ def _hide_environment(record: LogRecord) -> bool:
 
 def _test_store(worker: Any, store: Store) -> None:
     try:
-        settings = _settings(worker)
-        if settings is None:
-            store.ping()
-        else:
-            # The first requests must not wait for the test of a slow database.
-            with settings.open_store() as other:
-                other.ping()
+        store.ping()
         worker.log.info("The store can be used.")
     except Exception as error:  # noqa: BLE001  # The store may be one of another package.
         worker.log.error(
