@@ -3,7 +3,9 @@
 import logging
 import os
 import re
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from logging import LogRecord
 from threading import Thread
 from typing import Any
@@ -19,7 +21,6 @@ from ..tokens.file import TokenFile
 from . import worker
 from ._logger import Logger
 from ._metrics_files import create_folder
-from ._reloading import guard_reloads
 
 wsgi_app = "plantstore.wsgi:app"
 _WORKER = "plantstore.server._service_worker.ServiceWorker"
@@ -47,10 +48,25 @@ _ONE_WORKER = "plantstore: the store of PLANTSTORE_STORE can have only one worke
 
 
 def on_starting(server: Any) -> None:
-    """Refuse to start, in one line, if a setting is wrong or the store allows only one worker."""
+    """Refuse to start, in one line, if a setting is wrong or the store allows only one worker.
+
+    A reload (SIGHUP) is then refused in the same way: otherwise it would end the service.
+    """
     _check(server)
     TokenFile.was_checked = True
-    guard_reloads(server, _check, _report_reload)
+    server.handle_hup = partial(_reload, server, server.handle_hup)
+
+
+def _reload(server: Any, reload: Callable[[], None]) -> None:
+    try:
+        _check(server)
+    except RuntimeError as error:
+        message = "%s. The service continues as before: correct this, then reload again."
+        server.log.error(message, error)
+        return
+    reload()
+    with suppress(SettingsError):  # A file has changed since the reload. The workers report it.
+        _report(server)
 
 
 def when_ready(server: Any) -> None:
@@ -70,11 +86,6 @@ def _report(server: Any) -> None:
     server.log.info("Workers: %d", server.num_workers)
     if not server.cfg.accesslog:
         server.log.info("Log: refused requests; --access-logfile - of gunicorn adds the others")
-
-
-def _report_reload(server: Any) -> None:
-    with suppress(SettingsError):  # A file has changed since the reload. The workers report it.
-        _report(server)
 
 
 def post_fork(server: Any, worker: Any) -> None:
