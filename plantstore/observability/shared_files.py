@@ -12,8 +12,6 @@ from typing import Any
 from prometheus_client import Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from .processes import has_ended
-
 # The size in bytes of a file. It is enough for every operation with every outcome.
 _SIZE = 1 << 19
 
@@ -55,3 +53,17 @@ def read_files(folder: str) -> list[Metric]:
         # A new process may rename a file before it is opened.
         with suppress(FileNotFoundError):
             return [*shared.collect()]
+
+
+def has_ended(process: int) -> bool:
+    """Return whether no process has this id. A process of another user has not ended.
+
+    On Windows, where ``os.kill`` would interrupt it, no process seems to have ended.
+    """
+    if not hasattr(os, "fork"):
+        return False
+    try:
+        os.kill(process, 0)  # It only looks for the process.
+    except (ProcessLookupError, PermissionError, OverflowError) as error:
+        return isinstance(error, ProcessLookupError)
+    return False

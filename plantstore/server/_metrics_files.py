@@ -2,18 +2,14 @@
 
 import atexit
 import os
-from pathlib import Path
 from shutil import rmtree
-from tempfile import gettempdir, mkdtemp
+from tempfile import mkdtemp
 from typing import Any
 
-from ..observability.processes import has_ended
 from ..settings import METRICS, Settings, SettingsError
 
 # The variable with the folder.
 _FOLDER = "PROMETHEUS_MULTIPROC_DIR"
-# The name of a folder: this, the number of its main process, and a random part.
-_PREFIX = "plantstore-metrics-"
 
 _is_created = False
 
@@ -28,8 +24,7 @@ def create_folder(server: Any) -> None:
         return
     _is_created = True
     try:
-        _remove_old()
-        folder = mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-")
+        folder = mkdtemp(prefix="plantstore-metrics-")
         if server.cfg.uid != os.geteuid():
             os.chown(folder, server.cfg.uid, server.cfg.gid)
     except OSError as error:
@@ -38,14 +33,6 @@ def create_folder(server: Any) -> None:
         return
     os.environ[_FOLDER] = folder
     atexit.register(_remove, os.getpid(), folder)
-
-
-def _remove_old() -> None:
-    """Remove the folders of main processes that were killed."""
-    for folder in Path(gettempdir()).glob(f"{_PREFIX}*"):
-        process = folder.name.removeprefix(_PREFIX).partition("-")[0]
-        if process.isdecimal() and has_ended(int(process)):
-            rmtree(folder, ignore_errors=True)  # It does not follow a link.
 
 
 def _has_metrics(server: Any) -> bool:

@@ -262,23 +262,6 @@ def test_metrics_of_workers_of_another_user(public_folder: Path) -> None:
 
 
 @pytest.mark.server
-def test_folders_of_killed_processes_are_removed(tmp_path: Path) -> None:
-    """A main process that is killed leaves its folder, which the next start removes."""
-    other = tmp_path / "plantstore-metrics-of-somebody"
-    other.mkdir()
-    with Gunicorn(TMPDIR=str(tmp_path), **ON) as server:
-        assert status(server, "s3cret") == 200
-        server.process.kill()
-        server.process.wait()
-    (left,) = {*tmp_path.glob("plantstore-metrics-*")} - {other}
-    with Gunicorn(TMPDIR=str(tmp_path), **ON) as server:
-        (new,) = {*tmp_path.glob("plantstore-metrics-*")} - {other}
-        assert new != left
-        with Gunicorn(TMPDIR=str(tmp_path), **ON):
-            assert new.exists()
-
-
-@pytest.mark.server
 def test_no_folder_for_metrics(tmp_path: Path) -> None:
     """If the folder of the metrics cannot be made, the service goes on, and uses no other one."""
     (tmp_path / "other").mkdir()

@@ -13,8 +13,7 @@ from threading import Event
 import pytest
 from prometheus_client import Metric
 
-from plantstore.observability.processes import has_ended
-from plantstore.observability.shared_files import prepare_file, read_files
+from plantstore.observability.shared_files import has_ended, prepare_file, read_files
 from tests.support.reloading import ANYWHERE
 from tests.support.serving import LIMIT
 from tests.support.waiting import wait_until
