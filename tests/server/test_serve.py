@@ -125,6 +125,7 @@ WRONG_SETTINGS = [
     ("WEB_CONCURRENCY=x plantstore serve", "WEB_CONCURRENCY must be a number"),
     ("PORT=abc plantstore serve", "Error: 'abc' is not a valid port number."),
     ("PLANTSTORE_LOG=xml plantstore serve", "PLANTSTORE_LOG: must be text or json"),
+    ("PLANTSTORE_METRICS=yes plantstore serve", "PLANTSTORE_METRICS: must be 0 or 1"),
     (f"WEB_CONCURRENCY=2 {OURS} -w 4", "can have only one worker, not 4"),
     (f"PLANTSTORE_STORE=foo://me:hunter2@host/db {OURS}", "PLANTSTORE_STORE: not the URL of a"),
     (f"PLANTSTORE_TOKENS= {OTHER}", NO_TOKEN),
