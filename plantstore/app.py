@@ -157,6 +157,9 @@ def _handle_routing_errors(app: Flask, served: Collection[str]) -> None:
 
 
 def _method_not_allowed(error: MethodNotAllowed) -> Response:
+    connection, upgrade = (request.headers.get(name, "") for name in ("Connection", "Upgrade"))
+    if "upgrade" in connection.lower() and upgrade.lower() == "websocket":
+        return ErrorResponse(40005)
     if request.environ["PATH_INFO"].startswith("//"):
         return ErrorResponse(40401, TWO_SLASHES)
     allow = ", ".join(sorted(error.valid_methods or ()))
