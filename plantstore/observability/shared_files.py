@@ -49,10 +49,9 @@ def read_files(folder: str) -> list[Metric]:
     If it has a file that is damaged, prometheus-client raises an exception of any kind.
     """
     shared: Any = MultiProcessCollector(None, folder)  # type: ignore[no-untyped-call]
-    while True:
-        # A new process may rename a file before it is opened.
-        with suppress(FileNotFoundError):
-            return [*shared.collect()]
+    with suppress(FileNotFoundError):
+        return [*shared.collect()]
+    return [*shared.collect()]  # A new process has renamed a file before it was opened.
 
 
 def has_ended(process: int) -> bool:

@@ -21,8 +21,8 @@ _PAUSE = 0.05
 _STILL = 1.0
 # The same by the time of the file. Some file systems keep it only in whole seconds.
 _OLD = 2.0
-# The seconds that a start waits for a file that is being written.
-_LONGEST_START = 10.0
+# The seconds of changes after which a file is used all the same.
+_LONGEST = 10.0
 
 _log = logging.getLogger("plantstore")
 
@@ -34,7 +34,8 @@ class TokenFile:
     token has only some rights, or ``None`` if the token is not accepted or has expired.
 
     A file is used when it has not changed for a second: until then, it may still be written. The
-    start waits for this, for up to ten seconds.
+    start waits for this. A file that has changed for ten seconds is used all the same, and the log
+    warns.
 
     The first request that comes a second or more after the last look looks at the file. So it needs
     no thread, and works in every process of every server. While the file is broken or missing, the
@@ -42,8 +43,7 @@ class TokenFile:
 
     :param path: the path of the file. :func:`read_tokens` describes its lines.
     :raises OSError: if the file cannot be read, unless :attr:`was_checked`.
-    :raises ValueError: if its text is invalid, or it is being written for more than ten seconds,
-        unless :attr:`was_checked`.
+    :raises ValueError: if its text is invalid, unless :attr:`was_checked`.
     """
 
     #: Whether the main process of the server has checked the file. If it has broken since, this
@@ -57,10 +57,12 @@ class TokenFile:
         self._used: object = None  # What identifies the content that is in use.
         self._seen: object = None  # What identified the content at the last look,
         self._seen_since = 0.0  # and when it was seen first.
+        self._changing_since = 0.0  # When the file was first seen with another content than used.
         self._fault = ""  # Why the file cannot be used.
         self._tokens: dict[bytes, ListedToken] = {}
         try:
-            self._wait()
+            while not self._try_to_read():
+                time.sleep(_PAUSE)
         except (OSError, ValueError) as error:
             if not self.was_checked:
                 raise
@@ -86,14 +88,6 @@ class TokenFile:
             return listed.client
         return Client(listed.client, listed.operations)
 
-    def _wait(self) -> None:
-        """Read the file at the start, as soon as it is not being written."""
-        end = time.monotonic() + _LONGEST_START
-        while not self._try_to_read():
-            if time.monotonic() > end:
-                raise ValueError("the file has changed each second for ten seconds")
-            time.sleep(_PAUSE)
-
     def _look(self) -> None:
         """Look at the file. While one thread looks, the others use the earlier tokens."""
         looking = self._looking.setdefault(os.getpid(), Lock())
@@ -114,24 +108,31 @@ class TokenFile:
     def _try_to_read(self) -> bool:
         """Read the file if it can be used. Return whether its content is in use."""
         status = os.stat(self._path)
-        if _identify(status) != self._used and self._is_still(status):
-            self._read(_identify(status))
-        return _identify(status) == self._used
+        identity = _identify(status)
+        if identity != self._used:
+            is_still = self._is_still(status)
+            if is_still or time.monotonic() - self._changing_since >= _LONGEST:
+                self._read(identity, is_still=is_still)
+        return identity == self._used
 
     def _is_still(self, status: os.stat_result) -> bool:
         """Return whether the file has not changed for a second: by its time, or as it was seen."""
         now = time.monotonic()
         if self._seen != _identify(status):
+            if self._seen == self._used:
+                self._changing_since = now
             self._seen, self._seen_since = _identify(status), now
         return time.time() - status.st_mtime >= _OLD or now - self._seen_since >= _STILL
 
-    def _read(self, identity: object) -> None:
+    def _read(self, identity: object, *, is_still: bool) -> None:
         tokens = read_file(self._path)
-        if _identify(os.stat(self._path)) != identity:  # It has changed while it was read.
-            return
+        if is_still and _identify(os.stat(self._path)) != identity:
+            return  # It has changed while it was read.
         new = {token.digest: token for token in tokens}
         if self._fault or (self._tokens and new != self._tokens):
             _log.info("Tokens: now %d from the file%s", len(new), name_expired(tokens))
+        if not is_still and new != self._tokens:
+            _log.warning("The file of tokens has changed for ten seconds: it is used all the same")
         self._tokens, self._used, self._fault = new, identity, ""
 
     def _report(self, error: Exception) -> None:
@@ -139,7 +140,7 @@ class TokenFile:
         if fault != self._fault and self._tokens:
             message = "The file of tokens cannot be used: %s. The earlier tokens (%d) stay in use."
             _log.error(message, fault, len(self._tokens))
-        self._fault, self._used = fault, None
+        self._fault, self._used, self._seen = fault, None, None
 
 
 def _identify(status: os.stat_result) -> object:

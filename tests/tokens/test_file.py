@@ -15,7 +15,7 @@ import pytest
 
 from plantstore import Client, VerifyToken, create_app
 from plantstore.errors import Refused
-from plantstore.settings import Settings, SettingsError
+from plantstore.settings import Settings
 from plantstore.tokens.file import TokenFile, read_file
 from plantstore.tokens.lines import ListedToken
 from tests.support.commands import Run
@@ -23,6 +23,8 @@ from tests.support.reloading import PAST, write
 from tests.support.serving import LIMIT
 from tests.support.sites import ROSE
 from tests.support.waiting import wait_until
+
+RESTLESS = "The file of tokens has changed for ten seconds: it is used all the same"
 
 
 @pytest.fixture
@@ -153,7 +155,7 @@ def test_start_while_a_file_is_written(
     """A service or a check that starts while a file is written uses no half of a line."""
     for name in ("_STILL", "_OLD"):
         monkeypatch.setattr(f"plantstore.tokens.file.{name}", LIMIT)
-    monkeypatch.setattr("plantstore.tokens.file._LONGEST_START", LIMIT)
+    monkeypatch.setattr("plantstore.tokens.file._LONGEST", LIMIT)
     monkeypatch.setenv("PLANTSTORE_TOKENS_FILE", str(tmp_path / "tokens"))
     path = tmp_path / "tokens"
     path.write_text("old kiosk")
@@ -181,21 +183,35 @@ def test_time_in_the_future(tmp_path: Path, caplog: pytest.LogCaptureFixture) ->
     assert caplog.messages == []
 
 
-@pytest.mark.usefixtures("quick")
-def test_file_that_changes_all_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While a file changes all the time, the earlier tokens stay in use, and no start uses it."""
-    monkeypatch.setattr("plantstore.tokens.file._STILL", 0.5)
-    monkeypatch.setattr("plantstore.tokens.file._LONGEST_START", 0.7)
+def test_file_that_changes_all_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A file that has changed for ten seconds is used all the same, with a warning."""
+    monkeypatch.setattr("plantstore.tokens.file._INTERVAL", 0.01)
+    monkeypatch.setattr("plantstore.tokens.file._LONGEST", 0.3)
     path = write(tmp_path / "tokens", "one\n")
     check = verify(path)
     write(path, "two\n")
+    began = time.monotonic()
+    wait_and_touch(path, lambda: check("one") is None)
+    assert time.monotonic() >= began + 0.3
+    # No line again if the content is the same.
+    wait_and_touch(path, lambda: check("two") is None or time.monotonic() > began + 1)
+    assert caplog.messages == [RESTLESS]
+
+
+def test_start_with_a_file_that_changes_all_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A start uses a file that has changed for ten seconds, with a warning."""
+    monkeypatch.setattr("plantstore.tokens.file._LONGEST", 0.3)
+    path = write(tmp_path / "tokens", "one\n")
     touch(path)
     with ThreadPoolExecutor(1) as starting:
         start = starting.submit(verify, path)
-        wait_and_touch(path, lambda: check("one") != "line-1" or start.done())
-    with pytest.raises(SettingsError, match="^PLANTSTORE_TOKENS_FILE: the file has changed each "):
-        start.result()
-    wait_until(lambda: check("two") == "line-1")
+        wait_and_touch(path, start.done)
+    assert start.result()("one") == "line-1"
+    assert caplog.messages == [RESTLESS]
 
 
 def wait_and_touch(path: Path, condition: Callable[[], bool]) -> None:
