@@ -85,7 +85,7 @@ def _make_app(config: Mapping[str, Any], store: Store, verify_token: VerifyToken
             operations=config[SERVED_OPERATIONS.name],
         )
     )
-    app.register_blueprint(create_docs_blueprint(operations=config[SERVED_OPERATIONS.name]))
+    app.register_blueprint(create_docs_blueprint())
     _report(app, store)
     _handle_routing_errors(app, config[SERVED_OPERATIONS.name])
     if proxies := config[PROXIES.name]:

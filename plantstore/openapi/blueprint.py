@@ -1,14 +1,14 @@
 """The OpenAPI document and the documentation page over HTTP."""
 
-from collections.abc import Collection
 from importlib.util import find_spec
 from mimetypes import guess_type
 from pathlib import Path
 from typing import Any
 
-from flask import Blueprint, Response, request
+from flask import Blueprint, Response, current_app, request
+from werkzeug.routing import Rule
 
-from ..blueprint import OperationsBlueprint, check_operations
+from ..blueprint import OPERATIONS, OperationsBlueprint
 from ..errors import Refused
 from ..responses import OperationResponse, dump_json
 from .document import make_document
@@ -32,29 +32,27 @@ _PAGE_HEADERS = {
 }
 
 
-def create_docs_blueprint(
-    *, operations: Collection[str] = ("create",), name: str = "plantstore_docs"
-) -> Blueprint:
+def create_docs_blueprint(*, name: str = "plantstore_docs") -> Blueprint:
     """Return a blueprint with ``GET /openapi.json`` and ``GET /docs``, which need no token.
 
-    ``/openapi.json`` is the OpenAPI document of the operations. ``/docs`` is a page on which a
-    person can read it and try the operations. Without flask-swagger-ui, it is an Error that says
-    what to install: ``pip install 'plantstore[docs]'``.
+    ``/openapi.json`` is the OpenAPI document of the operations that the site has under the same URL
+    prefix. ``/docs`` is a page on which a person can read it and try the operations. Without
+    flask-swagger-ui, it is an Error that says what to install: ``pip install 'plantstore[docs]'``.
 
-    :param operations: the names of the operations to describe: those of :func:`create_blueprint`.
-        By default, there is only ``create``.
     :param name: the name of the blueprint, by default ``plantstore_docs``.
-    :returns: the blueprint. Register it with the same URL prefix as :func:`create_blueprint`.
-    :raises ValueError: if ``name`` is empty or has a dot, or if ``operations`` has no name, or an
-        unknown one.
+    :returns: the blueprint. Register it with the same URL prefix as :func:`create_blueprint`, with
+        the same names and converters of parameters.
+    :raises ValueError: if ``name`` is empty or has a dot.
     """
     blueprint = OperationsBlueprint(name, __name__)
-    document = dump_json(make_document(check_operations([*operations])))
 
     @blueprint.get("/openapi.json")
     def openapi(**_: Any) -> Response:
-        """Return the OpenAPI document of the operations."""
-        return _respond(document, "application/json")
+        """Return the OpenAPI document of the operations under this URL prefix."""
+        served = _served()
+        if not served:
+            raise RuntimeError(f"{name}: register it with the same url_prefix as create_blueprint")
+        return _respond(dump_json(make_document(served)), "application/json")
 
     blueprint.add_url_rule("/docs", view_func=_page)
     blueprint.add_url_rule("/docs/<plantstore_file>", view_func=_file)
@@ -103,3 +101,23 @@ def _respond(body: bytes, content_type: str) -> Response:
     if request.if_none_match.contains_weak(etag or ""):
         response.status_code, response.data = 304, b""
     return response
+
+
+def _served() -> list[str]:
+    """Return the names of the operations that have the URL prefix of the current request."""
+    document: Any = request.url_rule
+    prefix = document.rule.removesuffix("/openapi.json")
+    same_host = (document.host, document.subdomain)
+    rules = {
+        (rule.rule, rule.endpoint.rpartition(".")[2])
+        for rule in current_app.url_map.iter_rules()
+        if _is_operation(rule) and (rule.host, rule.subdomain) == same_host
+    }
+    return [
+        name for name, operation in OPERATIONS.items() if (prefix + operation.rule, name) in rules
+    ]
+
+
+def _is_operation(rule: Rule) -> bool:
+    blueprint = current_app.blueprints.get(rule.endpoint.rpartition(".")[0])
+    return isinstance(blueprint, OperationsBlueprint)

@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import Any
 
 import pytest
-from flask import Flask
+from flask import Blueprint, Flask
 from flask.testing import FlaskClient
 from marshmallow import Schema, fields
 
@@ -19,7 +19,7 @@ from plantstore.openapi.document import make_document
 from plantstore.schemas import ErrorSchema, Int64, NewPlantSchema, PlantSchema
 from tests.support.commands import Run
 from tests.support.responses import ALL, check_error
-from tests.support.sites import BEARER, TOKEN, documented_site, make_blueprint
+from tests.support.sites import BEARER, TOKEN, documented_site, make_blueprint, make_site
 
 # The SHA-256 digest of the document of interface 1.0.0, in UTF-8 and without white space.
 INTERFACE = "a5555f194ddf6a2498a6be9e214b73b411a05a16f1be5249471670e654220977"
@@ -241,15 +241,30 @@ def test_conditions_of_a_request(app: Flask, path: str, headers: dict[str, str])
 
 
 def test_document_in_a_site() -> None:
-    """In a site, the document describes the named operations, under any prefix with parameters."""
-    names = ["read", "delete"]
-    site = Flask("site")
-    for blueprint in (make_blueprint(operations=names), create_docs_blueprint(operations=names)):
-        site.register_blueprint(blueprint, url_prefix="/<place>")
-    assert site.test_client().get("/garden/openapi.json").json == make_document(names)
-    for wrong in ([], ["change"], "create"):
-        with pytest.raises(ValueError, match="must have one or more of create, "):
-            create_docs_blueprint(operations=wrong)
+    """In a site, the document describes the operations at its own prefix, if there are any."""
+    site = make_site(name="other", url_prefix="/other")
+    outer = Blueprint("outer", __name__)
+    outer.register_blueprint(make_blueprint(operations=["read", "delete"]))
+    outer.register_blueprint(create_docs_blueprint())
+    site.register_blueprint(outer, url_prefix="/<place>")
+    site.register_blueprint(create_docs_blueprint(name="docs"), url_prefix="/roses/red")
+    document = site.test_client().get("/garden/openapi.json").json
+    assert document == make_document(["read", "delete"])
+    site.config["PROPAGATE_EXCEPTIONS"] = True
+    with pytest.raises(RuntimeError, match="docs: register it with the same url_prefix as"):
+        site.test_client().get("/roses/red/openapi.json")
+
+
+def test_document_of_each_subdomain() -> None:
+    """In a site with subdomains, each document describes the operations of its own subdomain."""
+    site = Flask("site", subdomain_matching=True)
+    site.config["SERVER_NAME"] = "example"
+    for name in ("create", "read"):
+        site.register_blueprint(make_blueprint(name=name, operations=[name]), subdomain=name)
+        site.register_blueprint(create_docs_blueprint(name=f"docs-{name}"), subdomain=name)
+    for name in ("create", "read"):
+        document = site.test_client().get(f"http://{name}.example/openapi.json").json
+        assert document == make_document([name])
 
 
 def test_openapi_command(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,6 +50,5 @@ def make_site(site: Flask | None = None, *, url_prefix: str | None = None, **opt
 def documented_site() -> Flask:
     """Return a site that embeds all operations and the page."""
     site = make_site(url_prefix="/garden", operations=[*OPERATIONS])
-    docs = create_docs_blueprint(operations=[*OPERATIONS])
-    site.register_blueprint(docs, url_prefix="/garden")
+    site.register_blueprint(create_docs_blueprint(), url_prefix="/garden")
     return site
