@@ -14,6 +14,8 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 # The size in bytes of a file. It is enough for every operation with every outcome.
 _SIZE = 1 << 19
+# How often the files are read, at most, because one was renamed meanwhile.
+_ATTEMPTS = 100
 
 
 def prepare_file(folder: str) -> None:
@@ -47,11 +49,15 @@ def read_files(folder: str) -> list[Metric]:
     """Return the metrics of all processes: those in the folder that they share.
 
     If it has a file that is damaged, prometheus-client raises an exception of any kind.
+
+    :raises OSError: if a file that is listed can never be opened.
     """
     shared: Any = MultiProcessCollector(None, folder)  # type: ignore[no-untyped-call]
-    with suppress(FileNotFoundError):
-        return [*shared.collect()]
-    return [*shared.collect()]  # A new process has renamed a file before it was opened.
+    for _ in range(_ATTEMPTS):
+        # A new process may rename a file before it is opened.
+        with suppress(FileNotFoundError):
+            return [*shared.collect()]
+    raise OSError("a file cannot be found")
 
 
 def has_ended(process: int) -> bool:

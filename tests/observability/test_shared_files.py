@@ -121,6 +121,13 @@ def rename(file: Path, is_over: Event) -> int:
     return number - (1 << 22)
 
 
+def test_file_that_cannot_be_found(tmp_path: Path) -> None:
+    """A file that is listed but can never be opened is an error, and not an endless wait."""
+    (tmp_path / "histogram_1.db").symlink_to("missing")
+    with pytest.raises(OSError, match="cannot be found"):
+        read_files(str(tmp_path))
+
+
 def test_space_is_allocated(tmp_path: Path) -> None:
     """A new file has all of its space on the disk, which may be full later."""
     prepare_file(str(tmp_path))
