@@ -41,7 +41,7 @@ class Durations:
     def __init__(self) -> None:
         self._histogram = Histogram(
             "plantstore_request_duration_seconds",
-            "Seconds from the head of a request until its response, by operation and outcome.",
+            "Seconds in which requests were executed, by operation and outcome.",
             ["operation", "outcome"],
             buckets=_BUCKETS,
             registry=None,
@@ -59,7 +59,8 @@ class Durations:
             self._histogram.labels(operation, outcome).observe(seconds)
         except Exception as error:  # noqa: BLE001  # A request must not fail because of metrics.
             self._failed = os.getpid()
-            _log.error("This process has no metrics: %s", getattr(error, "strerror", error))
+            reason = getattr(error, "strerror", None) or one_line(error)
+            _log.error("This process has no metrics: %s", reason)
 
     def _prepare(self) -> None:
         """Prepare the file of this process, once. A process that it forks has another one."""
@@ -127,7 +128,8 @@ class Metrics(Collector):
         @app.after_request
         def observe(response: Response) -> Response:
             operation = _NAMES.get(request.endpoint or "", "")
-            seconds = time.perf_counter() - request.environ[_BEGAN]
+            now = time.perf_counter()
+            seconds = now - request.environ.get(_BEGAN, now)  # A signal of a site may have failed.
             durations.observe(operation, _outcome(response), seconds)
             return response
 

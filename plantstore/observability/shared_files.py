@@ -15,7 +15,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 # The size in bytes of a file. It is enough for every operation with every outcome.
 _SIZE = 1 << 19
 # How often the files are read, at most, because one was renamed meanwhile.
-_ATTEMPTS = 100
+_ATTEMPTS = 10
 
 
 def prepare_file(folder: str) -> None:
@@ -29,9 +29,14 @@ def prepare_file(folder: str) -> None:
     own = os.path.join(folder, f"histogram_{os.getpid()}.db")
     if os.path.exists(own) or _take_over(folder, own):
         return
-    with open(f"{own}.new", "wb") as file:
-        file.write(bytes(_SIZE))
-    os.rename(f"{own}.new", own)  # Other processes cannot read an empty file.
+    try:
+        with open(f"{own}.new", "wb") as file:
+            file.write(bytes(_SIZE))
+        os.rename(f"{own}.new", own)  # Other processes cannot read an empty file.
+    except OSError:
+        with suppress(OSError):
+            os.unlink(f"{own}.new")
+        raise
 
 
 def _take_over(folder: str, own: str) -> bool:

@@ -41,9 +41,9 @@ class Logger(GunicornLogger):
         formatter = _formatter(cfg)
         handlers = self.error_log.handlers + self.access_log.handlers
         for handler in (*handlers, logging.lastResort):
-            # Lines for syslog keep gunicorn's format, which begins with the name of the program.
-            if not isinstance(handler, SysLogHandler):
-                handler.setFormatter(formatter)
+            handler.setFormatter(formatter)
+        _set_prefix(cfg, self.error_log, "error")
+        _set_prefix(cfg, self.access_log, "access")
         self.access_log.addFilter(_add_fields)
 
     def atoms(self, resp: Any, req: Any, environ: Any, request_time: Any) -> dict[str, Any]:
@@ -58,6 +58,14 @@ def _formatter(cfg: Any) -> logging.Formatter:
         return make_formatter(Settings({**os.environ, **cfg.env})[LOG])
     except SettingsError:  # It is reported when the service starts.
         return TextFormatter()
+
+
+def _set_prefix(cfg: Any, logger: logging.Logger, name: str) -> None:
+    """Let each line for syslog begin with gunicorn's prefix. gunicorn's formatter is not used."""
+    prefix = cfg.syslog_prefix or cfg.proc_name.replace(":", ".")
+    for handler in logger.handlers:
+        if isinstance(handler, SysLogHandler):
+            handler.ident = f"gunicorn.{prefix}.{name}: "
 
 
 def _add_fields(record: logging.LogRecord) -> bool:

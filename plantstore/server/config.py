@@ -43,6 +43,7 @@ access_log_format = (
 )
 control_socket_disable = True  # Nothing but the socket of the service is opened.
 
+_NOT_RELOADED = "%s. The service continues as before: correct this, then reload again."
 # The message for an operator who asks for more than one worker.
 _ONE_WORKER = "plantstore: the store of PLANTSTORE_STORE can have only one worker"
 
@@ -61,8 +62,10 @@ def _reload(server: Any, reload: Callable[[], None]) -> None:
     try:
         _check(server)
     except RuntimeError as error:
-        message = "%s. The service continues as before: correct this, then reload again."
-        server.log.error(message, error)
+        server.log.error(_NOT_RELOADED, error)
+        return
+    except Exception as error:  # noqa: BLE001  # The store may be one of another package.
+        server.log.error(_NOT_RELOADED, one_line(error), exc_info=error)
         return
     reload()
     with suppress(SettingsError):  # A file has changed since the reload. The workers report it.

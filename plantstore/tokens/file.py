@@ -21,8 +21,8 @@ _PAUSE = 0.05
 _STILL = 1.0
 # The same by the time of the file. Some file systems keep it only in whole seconds.
 _OLD = 2.0
-# The seconds of changes after which a file is used all the same.
-_LONGEST = 10.0
+# The seconds of changes after which a file is used all the same, and how many must have been seen.
+_LONGEST, _MANY = 10.0, 3
 
 _log = logging.getLogger("plantstore")
 
@@ -57,7 +57,8 @@ class TokenFile:
         self._used: object = None  # What identifies the content that is in use.
         self._seen: object = None  # What identified the content at the last look,
         self._seen_since = 0.0  # and when it was seen first.
-        self._changing_since = 0.0  # When the file was first seen with another content than used.
+        # When it was first seen with another content than the one in use, and its changes since.
+        self._changing_since, self._changes = 0.0, 0
         self._fault = ""  # Why the file cannot be used.
         self._tokens: dict[bytes, ListedToken] = {}
         try:
@@ -109,10 +110,9 @@ class TokenFile:
         """Read the file if it can be used. Return whether its content is in use."""
         status = os.stat(self._path)
         identity = _identify(status)
-        if identity != self._used:
-            is_still = self._is_still(status)
-            if is_still or time.monotonic() - self._changing_since >= _LONGEST:
-                self._read(identity, is_still=is_still)
+        is_still = self._is_still(status)
+        if identity != self._used and (is_still or self._is_late()):
+            self._read(identity, is_still=is_still)
         return identity == self._used
 
     def _is_still(self, status: os.stat_result) -> bool:
@@ -120,9 +120,14 @@ class TokenFile:
         now = time.monotonic()
         if self._seen != _identify(status):
             if self._seen == self._used:
-                self._changing_since = now
+                self._changing_since, self._changes = now, 0
+            self._changes += 1
             self._seen, self._seen_since = _identify(status), now
         return time.time() - status.st_mtime >= _OLD or now - self._seen_since >= _STILL
+
+    def _is_late(self) -> bool:
+        """Return whether the file is used although it changes. Looks may be far apart."""
+        return self._changes >= _MANY and time.monotonic() - self._changing_since >= _LONGEST
 
     def _read(self, identity: object, *, is_still: bool) -> None:
         tokens = read_file(self._path)

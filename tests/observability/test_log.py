@@ -126,10 +126,14 @@ def test_lines_appear_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.server
-def test_syslog(tmp_path: Path) -> None:
-    """Lines for syslog have the format of gunicorn, also those of the service."""
+@pytest.mark.parametrize(
+    ("options", "prefix"),
+    [([], rb"gunicorn\.wsgi\.app"), (["--log-syslog-prefix=garden"], rb"gunicorn\.garden")],
+)
+def test_syslog(tmp_path: Path, options: list[str], prefix: bytes) -> None:
+    """Lines for syslog have the format of the log, after the prefix that they have by gunicorn."""
     path = tmp_path / "syslog"
-    options = ["--log-syslog", f"--log-syslog-to=unix://{path}#dgram"]
+    options += ["--log-syslog", f"--log-syslog-to=unix://{path}#dgram"]
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as syslog:
         syslog.bind(str(path))
         syslog.settimeout(LIMIT)
@@ -148,9 +152,10 @@ def test_syslog(tmp_path: Path) -> None:
             reading = threads.submit(read)
             assert server.request(b"GET /%0a HTTP/1.1\r\nHost: x\r\n\r\n").status == 404
             log = reading.result()
-    assert re.search(rb">gunicorn\.wsgi\.app\.error: \[\d+\] 40401: ", log)
+    start = rb">%s\.%s: \[.*\] \[\d+\] \[INFO\] "
+    assert re.search(start % (prefix, b"error") + b"40401: ", log)
     access = rb"127\.0\.0\.1 \"GET /\\n HTTP/1\.1\" 404"
-    assert re.search(rb">gunicorn\.wsgi\.app\.access: \[\d+\] " + access, log)
+    assert re.search(start % (prefix, b"access") + access, log)
 
 
 @pytest.mark.server

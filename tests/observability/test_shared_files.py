@@ -128,6 +128,21 @@ def test_file_that_cannot_be_found(tmp_path: Path) -> None:
         read_files(str(tmp_path))
 
 
+@pytest.mark.posix
+def test_no_space_for_a_new_file(tmp_path: Path) -> None:
+    """A file that cannot be made completely is removed, so that it takes no space."""
+    import resource
+
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (SIZE // 2, limits[1]))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            prepare_file(str(tmp_path))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert names(tmp_path) == []
+
+
 def test_space_is_allocated(tmp_path: Path) -> None:
     """A new file has all of its space on the disk, which may be full later."""
     prepare_file(str(tmp_path))

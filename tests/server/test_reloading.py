@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.certificates import with_certificate
+from tests.support.installing import install
 from tests.support.reloading import (
     REFUSED,
     kill_workers,
@@ -18,7 +19,7 @@ from tests.support.reloading import (
     workers,
     write,
 )
-from tests.support.serving import Gunicorn, post
+from tests.support.serving import ROOT, Gunicorn, post
 from tests.support.sites import new_rose
 from tests.support.waiting import wait_until
 
@@ -62,6 +63,35 @@ def test_worker_that_starts_while_the_file_is_broken(tmp_path: Path) -> None:
         wait_until(lambda: {status(server, "two") for _ in range(10)} == {200})
         wait_until(lambda: {status(server, "one") for _ in range(10)} == {401})
         assert "Worker exited" not in server.log
+
+
+# The store of another package, which cannot be opened while there is a file in its folder.
+STORE = """
+from pathlib import Path
+from plantstore import MemoryStore
+
+def open(url):
+    if Path(__file__).with_name("broken").exists():
+        raise KeyError("garden")
+    return MemoryStore()
+"""
+
+
+def test_store_that_cannot_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reload is refused, with a traceback, while the store of another package has a fault."""
+    install(monkeypatch, tmp_path, "garden", "garden", STORE)
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    settings = {"PLANTSTORE_TOKENS": "one", "PLANTSTORE_STORE": "garden://"}
+    with Gunicorn(PYTHONPATH=path, **settings) as server:
+        assert status(server, "one") == 200
+        old = workers(server)
+        (tmp_path / "broken").touch()
+        reload(server, r"\[ERROR\] 'garden'\. The service continues as before: correct this, then")
+        server.wait_for("Traceback")
+        assert (workers(server), status(server, "one")) == (old, 200)
+        (tmp_path / "broken").unlink()
+        server.signal(signal.SIGHUP)
+        wait_until(lambda: not old & workers(server))
 
 
 def test_broken_certificate(tmp_path: Path) -> None:

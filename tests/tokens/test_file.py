@@ -200,6 +200,23 @@ def test_file_that_changes_all_the_time(
     assert caplog.messages == [RESTLESS]
 
 
+def test_two_changes_that_are_far_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A file that changes again after ten seconds is not used while it may still be written."""
+    monkeypatch.setattr("plantstore.tokens.file._INTERVAL", 0.01)
+    monkeypatch.setattr("plantstore.tokens.file._LONGEST", 0.1)
+    path = write(tmp_path / "tokens", "one\n")
+    check = verify(path)
+    path.write_text("two\n")
+    assert check("one") == "line-1"
+    changed = time.monotonic()
+    wait_until(lambda: time.monotonic() > changed + 0.2)
+    path.write_text("thr")
+    assert check("one") == "line-1"
+    assert caplog.messages == []
+
+
 def test_start_with_a_file_that_changes_all_the_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

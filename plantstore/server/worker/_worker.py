@@ -273,7 +273,7 @@ class Worker(BaseWorker):
                 return True
         return False
 
-    # A thread that has the lock of a connection. Each of these methods gives it away.
+    # A thread that has the lock of a connection. Each method releases the lock, or passes it on.
 
     def _continue(self, client: Client) -> None:
         """Continue with a connection after an event."""

@@ -72,7 +72,8 @@ _PROTOCOL = "08P01"
 _NOT_ALLOWED = re.compile("(not |dis)allowed")
 _NEW_ONLY = " ON CONFLICT (id) DO NOTHING"
 # Several plants are one parameter, in JSON: so one statement has any number of them, and the driver
-# has a quarter of the work.
+# has a quarter of the work. They are inserted in the order of the array. For a single plant, JSON
+# would take 145 instead of 101 µs.
 _ROWS = ", ".join(f"{column.name} {column.type}" for column in make_columns())
 _OF_JSON = f"SELECT {COLUMNS} FROM json_to_recordset(%s::json) AS new ({_ROWS})"  # noqa: S608
 _encode = JSONEncoder(ensure_ascii=False).encode
