@@ -47,15 +47,16 @@ class Durations:
             registry=None,
         )
         self._lock = Lock()
-        self._prepared = 0  # The process that has a file of its own.
-        self._failed = 0  # The process that has no metrics.
+        self._prepared = 0  # The id of the process whose file is prepared.
+        self._failed = 0  # The id of the process that has no metrics.
 
     def observe(self, operation: str, outcome: str, seconds: float) -> None:
         """Observe the duration of a request. If this fails, the process has no metrics."""
         if self._failed == os.getpid():
             return
         try:
-            self._prepare()
+            if self._prepared != os.getpid():
+                self._prepare()
             self._histogram.labels(operation, outcome).observe(seconds)
         except Exception as error:  # noqa: BLE001  # A request must not fail because of metrics.
             self._failed = os.getpid()
