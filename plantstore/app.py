@@ -93,7 +93,7 @@ def _make_app(config: Mapping[str, Any], store: Store, verify_token: VerifyToken
 
 
 def _report(app: Flask, store: Store) -> None:
-    """Log the store, the operations and the page: plants could be in memory by mistake."""
+    """Log the store, the operations and the page, so that a wrong store is noticed at once."""
     SERVED.info("Store: %s", app.config.get(STORE.name, type(store).__name__))
     SERVED.info("Operations: %s", ", ".join(app.config[SERVED_OPERATIONS.name]))
     page = "/docs" if has_page() else "none; pip install 'plantstore[docs]' adds /docs"
@@ -105,7 +105,7 @@ class _Service(Flask):
     url_map_class: Any = staticmethod(partial(Map, merge_slashes=False))
 
     def create_url_adapter(self, request: Request | None) -> MapAdapter | None:
-        """Prepare the routing of a request, without a check of its host unless one is configured.
+        """Return the URL adapter of a request. Its Host is examined only if the configuration asks.
 
         Flask would examine the host twice, and encode it by IDNA: 5 % of a served create.
         """
@@ -124,7 +124,7 @@ class _Service(Flask):
         )
 
     def ensure_sync(self, func: Any) -> Any:
-        """Return a function that can be called as it is. No function of this package is async.
+        """Return a function that Flask can call. The functions of this package are not async.
 
         Flask would examine each function in each call: up to 4 % of a served create.
         """

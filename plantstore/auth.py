@@ -17,7 +17,7 @@ from .errors import Refused
 _B64TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
 # The form of a digest in the settings.
 _DIGEST = re.compile(r"sha256:([0-9A-Fa-f]{64})")
-#: The first characters of each token that this package makes, before random digits and a checksum.
+#: The prefix of each token that this package makes. Random characters and a checksum follow.
 PREFIX = "plt_"
 #: The digits of base 62.
 DIGITS: str = string.digits + string.ascii_uppercase + string.ascii_lowercase
@@ -158,7 +158,7 @@ def _describe_unknown(token: str) -> str:
 
 
 def checksum(text: str) -> str:
-    """Return the checksum of a text, CRC-32 in base 62. GitHub's tokens have the same one."""
+    """Return the checksum of a text, CRC-32 in base 62, as in the tokens of GitHub."""
     number, digits = crc32(text.encode()), ""
     for _ in range(_CHECKSUM_LENGTH):
         number, digit = divmod(number, len(DIGITS))

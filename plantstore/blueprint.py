@@ -92,7 +92,7 @@ class OperationsBlueprint(Blueprint):
         self.before_request(self._check_request)
 
     def _check_request(self) -> Response | None:
-        """Check the credentials before anything else is read."""
+        """Check the credentials before the body is read."""
         environ = request.environ
         request_id(environ)
         if environ["PATH_INFO"].startswith("//"):

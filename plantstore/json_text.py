@@ -52,7 +52,7 @@ def describe_json_error(error: JSONDecodeError) -> str:
 
 
 def _number(literal: str) -> float | Decimal:
-    """Return an exact Decimal. Zero, and what is too large for a float, are floats."""
+    """Return an exact Decimal, or a float if the number is zero or too large for a float."""
     number = float(literal)
     is_zero = not literal.lower().partition("e")[0].strip("-0.")
     return number if is_zero or isinf(number) else Decimal(literal, _NO_TRAPS)

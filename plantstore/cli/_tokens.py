@@ -180,7 +180,7 @@ def _appended(line: str, name: str | None, content: bytes) -> bytes:
 
 
 def _without(name: str, content: bytes) -> bytes:
-    """Return the content of a file with a comment instead of each line of a client.
+    """Replace each line of a client by a comment, and return the new content of the file.
 
     So a token without a name keeps the number of its line, which is its name.
     """

@@ -111,7 +111,7 @@ def import_(store: Store, file: str, format: Format) -> None:
 
 
 def _check(file: str, format: Format) -> None:
-    """Refuse a file with a wrong line, if it can be read twice."""
+    """Check all lines of a regular file before the import. A pipe can be read only once."""
     try:
         if _is_regular(file):
             deque(_read(file, format, "Checking"), maxlen=0)
@@ -137,7 +137,8 @@ def _explained(numbers: Counter[str]) -> Iterator[None]:
 def _add_all(store: Store, lines: Iterable[Numbered], numbers: Counter[str]) -> Iterator[Numbered]:
     """Add plants, and yield those that exist with other values.
 
-    :param numbers: counts the plants that are ``added``, ``there`` or ``different``.
+    :param numbers: counts the plants that are ``added``, ``there`` with the same values, or
+        ``different``.
     """
     for batch in batches(lines, itemgetter(1)):
         others = _add(store, batch)
@@ -149,7 +150,7 @@ def _add_all(store: Store, lines: Iterable[Numbered], numbers: Counter[str]) -> 
 
 
 def _is_regular(file: str) -> bool:
-    """Return whether this names a regular file. ``-`` always means standard input."""
+    """Return whether this is the name of a regular file. ``-`` always means standard input."""
     return file != "-" and os.path.isfile(file)
 
 
