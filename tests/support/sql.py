@@ -250,10 +250,12 @@ def raise_conflicts(engine: Engine, code: str, condition: str) -> None:
         )
     else:
         # In MyISAM, the number stays after a rollback.
-        execute(engine, "CREATE TABLE attempts (n INT AUTO_INCREMENT PRIMARY KEY) ENGINE=MyISAM")
+        columns = "n INT AUTO_INCREMENT PRIMARY KEY, connection BIGINT"
+        execute(engine, f"CREATE TABLE attempts ({columns}) ENGINE=MyISAM")
         create_trigger(
             engine,
-            "DECLARE n INT; INSERT INTO attempts VALUES (); SET n = LAST_INSERT_ID();"
+            "DECLARE n INT; INSERT INTO attempts (connection) VALUES (CONNECTION_ID());"
+            " SET n = LAST_INSERT_ID();"
             f" IF {condition} THEN SIGNAL SQLSTATE '45000'"
             f" SET MYSQL_ERRNO = {code}, MESSAGE_TEXT = 'conflict'; END IF",
         )
