@@ -1,57 +1,21 @@
-"""A request: gunicorn parses its head, and then the application is called."""
+"""A request whose head has been parsed: its body, and the call of the application."""
 
-import re
 from collections.abc import Callable
 from datetime import datetime
 from io import BytesIO
 from typing import Any
 
-from gunicorn.http.errors import NoMoreData
-from gunicorn.http.message import Request
-from gunicorn.http.unreader import IterUnreader
-
 from ._client import Client, ClientGone
-from ._environ import environ_of, first_environ
 from ._framing import ChunkedBody, sized_body
-from ._refusals import RefusedRequest
+from ._heads import environ_of
 from ._response import Response
 
-_VERSIONS = {(1, 0), (1, 1)}
 # The parser of gunicorn copies a whole piece of a body for each of its chunks.
 _PIECE = 16384
-# An empty list is allowed (RFC 9110 section 10.1.1), but not by gunicorn.
-_NO_EXPECTATION = re.compile(rb"\r\n(?i:expect):[ \t]*(?=\r\n[^ \t])")
 
 
 class ResponseFailed(Exception):
     """The application has failed after a part of its response had been sent."""
-
-
-def parse(cfg: Any, client: Client, size: int) -> Any:
-    """Return the request of gunicorn whose head has arrived on a connection.
-
-    :param cfg: the configuration of gunicorn.
-    :param size: the size of the head in bytes.
-    :raises Exception: if it is refused, by gunicorn or by this module.
-    """
-    client.requests += 1
-    head = _NO_EXPECTATION.sub(b"", bytes(client.data[:size]))
-    try:
-        request = Request(cfg, IterUnreader([head]), client.address, client.requests)
-    except (NoMoreData, ValueError):  # Some values fail only when Python converts them.
-        raise RefusedRequest(40000, "The request is not valid HTTP.") from None
-    if client.requests == 1 and (request.proxy_protocol_info or {}).get("client_addr"):
-        client.proxied = request.proxy_protocol_info
-    request.proxy_protocol_info = client.proxied
-    client.fields = dict(request.headers)
-    hosts = [name for name, _ in request.headers].count("HOST")
-    if hosts > 1 or not hosts and request.version > (1, 0):  # RFC 9112 section 3.2.
-        raise RefusedRequest(40000, "There must be one Host header.")
-    if request.version not in _VERSIONS:  # gunicorn's parser in C does so, too.
-        raise RefusedRequest(40000, "The version of HTTP must be 1.0 or 1.1.")
-    if "CONNECTION" in client.fields and _asks_to_close(request):
-        request.force_close()
-    return request
 
 
 def body_of(client: Client, start: int, limit: int) -> Callable[[bytearray], int | None]:
@@ -97,10 +61,7 @@ def respond(worker: Any, client: Client, *, is_last: bool) -> bool:
     response = Response(client, is_last=is_last)
     try:
         worker.cfg.pre_request(worker, request)
-        client.environ = client.environ or first_environ(
-            worker.cfg, client, may_wait=worker.may_wait
-        )
-        environ = environ_of(client)
+        environ = environ_of(worker, client)
         items = worker.wsgi(environ, response.start_response)
         try:
             for item in items:
@@ -117,8 +78,3 @@ def respond(worker: Any, client: Client, *, is_last: bool) -> bool:
     finally:
         worker.cfg.post_request(worker, request, environ, response)
     return not response.closes
-
-
-def _asks_to_close(request: Any) -> bool:
-    options = ",".join(value for name, value in request.headers if name == "CONNECTION")
-    return "close" in (option.strip(" \t") for option in options.lower().split(","))

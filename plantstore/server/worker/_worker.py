@@ -30,8 +30,9 @@ from gunicorn.workers.base import Worker as BaseWorker
 
 from ._client import SEND_TIMEOUT, Client, ClientGone
 from ._framing import EndlessBody, head_end, proxy_header_end
+from ._heads import parse
 from ._refusals import InvalidTLS, refusal, response
-from ._requests import ResponseFailed, body_of, expects_continue, parse, respond, set_body
+from ._requests import ResponseFailed, body_of, expects_continue, respond, set_body
 
 # File descriptors for everything but connections of clients: by default, a SQL store has up to 24
 # connections to a server with two each, or up to five connections to a file with up to three each.
@@ -337,7 +338,7 @@ class Worker(BaseWorker):
             client.seen = len(client.data)
             return False
         client.request = parse(self.cfg, client, end)
-        client.head_size = end
+        client.fields, client.head_size = dict(client.request.headers), end
         client.body_end = body_of(client, end, self.max_body)
         client.deadline = self._after(_READ_TIMEOUT)
         return True
@@ -432,7 +433,12 @@ def _tls_context(cfg: Any) -> ssl.SSLContext:
 
 
 def _plain_address(address: Any) -> Any:
-    """Return the address of a client. A socket for IPv6 has another form for those of IPv4."""
-    if isinstance(address, tuple) and address[0].startswith("::ffff:"):
+    """Return the address of a client, of a Unix socket as a native string (PEP 3333).
+
+    A socket for IPv6 has another form for the addresses of IPv4.
+    """
+    if not isinstance(address, tuple):
+        return os.fsencode(address).decode("latin-1")
+    if address[0].startswith("::ffff:"):
         return address[0].removeprefix("::ffff:"), address[1]
     return address

@@ -43,6 +43,24 @@ def test_pipelined_request_in_pieces(server: Gunicorn) -> None:
             assert connection.closed()
 
 
+def test_memory_of_idle_connections(tmp_path: Path) -> None:
+    """A client that waits after a request with a large head needs little memory."""
+    large = [f"X-{number}: {'x' * 8000}" for number in range(7)]
+    with configured(tmp_path, "keepalive = 1000") as server, ExitStack() as clients:
+        before = memory(server)
+        for _ in range(300):
+            client = clients.enter_context(server.connect())
+            assert client.request(post(new_rose(), *large)).status == 200
+        assert memory(server) - before < 10e6
+
+
+def memory(server: Gunicorn) -> int:
+    """Return the bytes of memory that the worker uses."""
+    (worker,) = workers(server)
+    pages = Path(f"/proc/{worker}/statm").read_text().split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
 def test_limit_of_connections(tmp_path: Path) -> None:
     """At the limit of connections that are open, the one that has waited longest is closed."""
     limits = ("worker_connections = 10", constants(_READ_TIMEOUT=1000, _LINGER_TIMEOUT=1000))
