@@ -51,7 +51,7 @@ class Entry(NamedTuple):
     """An application to measure: its command, its packages in peers/PACKAGES.txt, its store.
 
     A wrong ``token``, or the ``id`` null, makes the application refuse every create. With a
-    ``path``, that is read instead.
+    ``path``, that is read instead. With ``differ``, each create has another X-Request-ID.
     """
 
     name: str
@@ -61,10 +61,12 @@ class Entry(NamedTuple):
     token: str = TOKEN
     id: str = "10000000"
     path: str = ""
+    differ: bool = False
 
 
 ENTRIES = (
     Entry(OURS, GUNICORN, "plantstore"),
+    Entry("plantstore, request ids", GUNICORN, "plantstore", differ=True),
     Entry("plantstore, 401", GUNICORN, "plantstore", token="wrong"),
     Entry("plantstore, 400", GUNICORN, "plantstore", id="null"),
     Entry("plantstore, granian", GRANIAN_WSGI + "wsgi:app", "plantstore_granian"),
@@ -152,10 +154,13 @@ def served(
             process.terminate()
 
 
-def load(port: int, seconds: int, token: str, id: str, path: str = "/plants") -> dict[str, float]:
+def load(
+    port: int, seconds: int, token: str, id: str, *more: str, path: str = "/plants"
+) -> dict[str, float]:
     """Send creates with wrk, or GET requests; return the counts and percentiles of wrk."""
     wrk = f"wrk -t1 -c{CLIENTS} -d{seconds}s --timeout 30s -s".split()
     command = [*wrk, str(HERE / "create.lua"), f"http://127.0.0.1:{port}{path}", "--", token, id]
+    command += more
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
     counted: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     assert counted["lost"] == 0, counted
@@ -167,8 +172,8 @@ def measure(entry: Entry, place: Place, seconds: int) -> Result:
     place.clear()
     with served(entry, place) as (processes, port):
         before = cpu(processes)
-        reads = (entry.token, "GET", entry.path)
-        counted = load(port, seconds, *(reads if entry.path else (entry.token, entry.id)))
+        id, more = "GET" if entry.path else entry.id, ["differ"] * entry.differ
+        counted = load(port, seconds, entry.token, id, *more, path=entry.path or "/plants")
         creates = counted["answers"]
         refused = entry.token != TOKEN or entry.id == "null"
         assert counted["refused"] == (creates if refused else 0), (entry.name, counted)
