@@ -38,6 +38,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import Context, copy_context
 from functools import partial
@@ -65,37 +66,21 @@ _INHERITED = "this process was forked while its parent used the SQLite file: sta
 _T = TypeVar("_T")
 
 
-class Job:
+class Job(Future[Any]):
     """A function to execute with a connection, or a plant to add.
 
     It is executed in the context of its caller, in which a tracing agent keeps the request. A group
-    of adds runs in the context of its first one. A :class:`concurrent.futures.Future` would take 3
-    microseconds longer.
+    of adds runs in the context of its first one.
 
     :param expires: the time by the monotonic clock at which the caller gives up.
     """
 
-    is_finished = False
     #: When it was let through during silence.
     probed = 0.0
-    #: The result of the function, and the error if the job has failed.
-    result: Any = None
-    error: Exception | None = None
 
     def __init__(self, expires: float, run: Run[Any]) -> None:
+        super().__init__()
         self.expires, self.run, self.context = expires, run, copy_context()
-        self._waiting = Lock()
-        self._waiting.acquire()
-
-    def finish(self, error: Exception | None = None) -> None:
-        """Let the caller continue. Call it once for each job."""
-        self.error = error
-        self.is_finished = True
-        self._waiting.release()
-
-    def wait(self, seconds: float) -> bool:
-        """Wait for the job, and return whether it has finished within some seconds."""
-        return self._waiting.acquire(timeout=max(0, seconds))
 
 
 class Add(Job):
@@ -209,15 +194,19 @@ class Lanes:
         """Let a lane execute a job, and return its result, or raise the reason why it has none."""
         try:
             self._enter(job, time.monotonic())
-            while not job.wait(min(Limits.look, job.expires - time.monotonic())):
+            while True:
+                with suppress(TimeoutError):  # One of the job itself is returned, and not raised.
+                    job.exception(min(Limits.look, job.expires - time.monotonic()))
+                    break
                 self._stay(job, time.monotonic())
         except BaseException:
             job.expires = 0.0  # So that it is not executed later.
             self._end_unused()
             raise
-        if job.error is not None:
-            raise job.error
-        return job.result
+        try:
+            return job.result()
+        finally:
+            del job  # It has the error, whose traceback has this frame.
 
     def close(self) -> None:
         """Close the connections for which no caller waits, and the others after their jobs."""
@@ -287,7 +276,7 @@ class Lanes:
         """End the lanes of a closed store for which no caller waits."""
         now = time.monotonic()
         for lane in [*self.ending]:
-            if not any(job.expires > now and not job.is_finished for job in lane.jobs):
+            if not any(job.expires > now and not job.done() for job in lane.jobs):
                 lane.is_over = True
                 lane.shut_down()
 
@@ -377,7 +366,7 @@ class Lanes:
                 self._next_start = now + Limits.probe
             self._start_lane(stuck, now)
         for job in failed:
-            job.finish(self.database.explain_connecting(cast(Exception, failure)))
+            job.set_exception(self.database.explain_connecting(cast(Exception, failure)))
 
 
 class Lane(Thread):
@@ -452,15 +441,15 @@ class Lane(Thread):
             if isinstance(jobs[0], Add):
                 alone = self._add(cast(list[Add], jobs))
             else:
-                jobs[0].result = self._run(jobs[0].context, jobs[0].run, jobs[0].expires)
+                result = self._run(jobs[0].context, jobs[0].run, jobs[0].expires)
                 self._note_response()
-                jobs[0].finish()
+                jobs[0].set_result(result)
         except Exception as error:  # noqa: BLE001  # The callers get it.
             if self._database.is_response(error):
                 self._note_response()
             self.began = math.inf
             for job in jobs:
-                job.finish(self._database.explain(error))
+                job.set_exception(self._database.explain(error))
         self.jobs = []
         return alone
 
@@ -523,11 +512,11 @@ class Lane(Thread):
         others = list[Job]()
         for add in adds:
             if add.plant.id in added:
-                add.finish()
+                add.set_result(None)
             elif add.plant.id in existing:
-                add.finish(PlantExists(add.plant.id))
+                add.set_exception(PlantExists(add.plant.id))
             elif is_alone:
-                add.finish(dropped(self._database.table))
+                add.set_exception(dropped(self._database.table))
             else:
                 add.is_alone = True
                 others.append(add)
