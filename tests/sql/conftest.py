@@ -1,6 +1,7 @@
 """Fixtures that the tests of the SQL stores share."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 from sqlalchemy import Engine, create_engine
@@ -10,14 +11,34 @@ from plantstore.sql._limits import Limits
 from tests.support.databases import Place
 from tests.support.proxy import Proxy, proxy
 from tests.support.serving import LIMIT
-from tests.support.sql import create_table, execute, open_sql
+from tests.support.sql import (
+    Limit,
+    Listen,
+    create_table,
+    execute,
+    listening,
+    open_sql,
+    with_options,
+)
 
 
 @pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+def limit(monkeypatch: pytest.MonkeyPatch) -> Limit:
+    """Return a function that changes some of the time limits."""
+    return lambda **limits: [monkeypatch.setattr(Limits, *limit) for limit in limits.items()]
+
+
+@pytest.fixture
+def patient(limit: Limit) -> None:
     """Let operations on a file or a site's engine take as long as they need on a busy machine."""
-    for limit in ("operation", "stuck", "sqlite_lock"):
-        monkeypatch.setattr(Limits, limit, LIMIT)
+    limit(operation=LIMIT, stuck=LIMIT, sqlite_lock=LIMIT)
+
+
+@pytest.fixture
+def listen() -> Iterator[Listen]:
+    """Return a function that listens to an event of all engines, until the end of the test."""
+    with ExitStack() as listeners:
+        yield lambda name, listener: listeners.enter_context(listening(name, listener))
 
 
 @pytest.fixture
@@ -39,6 +60,14 @@ def store(place: Place, engine: Engine) -> Iterator[SQLStore]:
         execute(engine, "DROP FUNCTION IF EXISTS refuse", "DROP SEQUENCE IF EXISTS attempts")
         execute(engine, "DROP SCHEMA IF EXISTS other CASCADE")
     execute(engine, "DROP TABLE IF EXISTS labels", "DROP TABLE IF EXISTS attempts")
+
+
+@pytest.fixture
+def writer(place: Place, store: SQLStore) -> Iterator[SQLStore]:
+    """Return another store with one connection for adds, which are then always one group."""
+    is_file = place.url.startswith("sqlite")
+    with open_sql(place.url if is_file else with_options(place.url, connections="2")) as writer:
+        yield writer
 
 
 @pytest.fixture

@@ -1,20 +1,21 @@
 """Duplicates, which the error of the database itself identifies, and retries after conflicts."""
 
 import pytest
-from sqlalchemy import Engine, create_engine, event
+from sqlalchemy import Engine, create_engine
 
 from plantstore import Plant, PlantExists, SQLStore, StoreMisconfigured, StoreUnavailable
+from plantstore.stores.deadline import deadline
 from tests.support.databases import Place, mariadb, only, postgresql
 from tests.support.sites import LILY, ROSE_PLANT
 from tests.support.sql import (
     COLUMNS,
+    Listen,
     add_in_one_group,
     create_trigger,
     execute,
     open_sql,
-    own_engine,
     raise_conflicts,
-    statements_of,
+    statements,
 )
 
 
@@ -22,9 +23,9 @@ from tests.support.sql import (
 def test_duplicate_is_read_with_a_lock(store: SQLStore) -> None:
     """What exists is read in a transaction with a lock, which no replica executes."""
     store.add(ROSE_PLANT)
-    with statements_of(store) as statements, pytest.raises(PlantExists, match="^1$"):
+    with statements() as executed, pytest.raises(PlantExists, match="^1$"):
         store.add(Plant(1, "Lily"))
-    assert statements == ["INSERT", "SET", "START", "SELECT", "COMMIT"]
+    assert executed == ["INSERT", "SET", "START", "SELECT", "COMMIT"]
 
 
 def unique_names(engine: Engine) -> None:
@@ -41,9 +42,9 @@ def test_violation_of_another_constraint(store: SQLStore, engine: Engine, name: 
     unique_names(engine)
     store.add(Plant(1, name))
     refused = pytest.raises(StoreMisconfigured, match="refuses an operation: .*name")
-    with statements_of(store) as statements, refused:
+    with statements() as executed, refused:
         store.add(Plant(5, name))
-    assert statements.count("INSERT") <= 2
+    assert executed.count("INSERT") <= 2
     with refused:
         store.add_some([Plant(5, name), Plant(6, "Fern")])
     store.add(LILY)
@@ -64,12 +65,12 @@ def test_duplicate_in_another_table(store: SQLStore, engine: Engine) -> None:
         lambda: store.add_some([LILY, Plant(3, "")]),
     ):
         with (
-            statements_of(store) as statements,
+            statements() as executed,
             pytest.raises(StoreMisconfigured, match="it refuses an operation: "),
         ):
             add()
         # A batch that is refused is executed plant by plant.
-        assert statements.count("INSERT") <= 4
+        assert executed.count("INSERT") <= 4
     store.add(ROSE_PLANT)
     assert list(store) == [ROSE_PLANT]
 
@@ -95,10 +96,12 @@ def test_duplicates_in_a_table_of_the_site(place: Place, engine: Engine) -> None
         assert store.add_some([Plant(99, "Lily"), LILY]) == {99}
 
 
-def test_refused_plants_keep_the_connection(store: SQLStore, engine: Engine) -> None:
+def test_refused_plants_keep_the_connection(
+    store: SQLStore, engine: Engine, listen: Listen
+) -> None:
     """Neither a duplicate nor a plant that a constraint refuses costs a new connection."""
     opened: list[object] = []
-    event.listen(own_engine(store), "connect", lambda *_: opened.append(1))
+    listen("connect", lambda *_: opened.append(1))
     unique_names(engine)
     store.add(ROSE_PLANT)
     opened.clear()
@@ -116,26 +119,26 @@ def test_refused_plants_keep_the_connection(store: SQLStore, engine: Engine) -> 
     [(postgresql, "40003"), (postgresql, "08006"), (mariadb, "1180")],
     indirect=["place"],
 )
-def test_group_with_an_unknown_outcome(store: SQLStore, engine: Engine, code: str) -> None:
+def test_group_with_an_unknown_outcome(writer: SQLStore, engine: Engine, code: str) -> None:
     """If a server may have committed a group that has failed, no add of it is repeated."""
     raise_conflicts(engine, code, "n < 2")
-    errors = add_in_one_group(store, [Plant(id, "") for id in range(3)])
+    errors = add_in_one_group(writer, [Plant(id, "") for id in range(3)])
     assert {type(error) for error in errors} == {StoreUnavailable}
-    assert list(store) == []
+    assert list(writer) == []
 
 
 @only(postgresql)
 @pytest.mark.parametrize("code", ["55P03", "40001", "53100", "57014"])
 def test_duplicate_in_a_group_whose_rest_is_committed(
-    store: SQLStore, engine: Engine, code: str
+    writer: SQLStore, engine: Engine, code: str
 ) -> None:
     """An error that concerns a duplicate does not concern the other adds of its group."""
-    store.add(ROSE_PLANT)
+    writer.add(ROSE_PLANT)
     raise_conflicts(engine, code, "n = 3")  # The first statement inserts two rows.
-    duplicate, new = add_in_one_group(store, [ROSE_PLANT, LILY])
+    duplicate, new = add_in_one_group(writer, [ROSE_PLANT, LILY])
     assert new is None
     assert isinstance(duplicate, PlantExists | StoreUnavailable)
-    assert store.get(LILY.id) == LILY
+    assert writer.get(LILY.id) == LILY
 
 
 # The meaning of codes, also with a driver that plantstore itself does not use.
@@ -207,15 +210,11 @@ def test_conflicts_are_retried(store: SQLStore, engine: Engine, code: str, opene
 
 
 @conflicts
-def test_conflicts_that_never_end(
-    store: SQLStore, engine: Engine, code: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_conflicts_that_never_end(store: SQLStore, engine: Engine, code: str) -> None:
     """A conflict that never ends is StoreUnavailable within the deadline, and stores nothing."""
     raise_conflicts(engine, code, "n > 0")
-    monkeypatch.setattr(store._executor, "timeout", 1.5)  # noqa: SLF001
-    with pytest.raises(StoreUnavailable, match="conflict") as caught:
-        store.add(ROSE_PLANT)
-    assert not isinstance(caught.value, StoreMisconfigured)
-    with pytest.raises(StoreUnavailable, match="conflict"):
-        store.add_some([LILY])
+    for add in (lambda: store.add(ROSE_PLANT), lambda: store.add_some([LILY])):
+        with deadline(1.5), pytest.raises(StoreUnavailable, match="conflict") as caught:
+            add()
+        assert not isinstance(caught.value, StoreMisconfigured)
     assert list(store) == []

@@ -1,14 +1,15 @@
 """What the errors of a database mean: 50301, 50303, or a 500 for a fault of ours."""
 
+from typing import Any
+
 import pytest
-from sqlalchemy import Engine, event
+from sqlalchemy import Engine
 
 from plantstore import Plant, SQLStore, StoreMisconfigured, StoreUnavailable
-from plantstore.sql.databases import _database
 from tests.support.databases import OpenPlace, Place, mariadb, only, postgresql, sqlite
 from tests.support.responses import check_error, create
 from tests.support.sites import ROSE, ROSE_PLANT, make_site
-from tests.support.sql import create_table, make_store, open_sql, raise_conflicts
+from tests.support.sql import ask, create_table, listening, make_store, open_sql, raise_conflicts
 
 # The codes of errors by their meaning: what ends by itself, or with an outage, and what does not.
 CODES: list[tuple[OpenPlace, type[StoreUnavailable], str]] = [
@@ -55,15 +56,18 @@ def test_fault_is_a_500_with_its_traceback(
     place: Place,
     opened_by: str,
     statement: str,
-    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A fault in a statement of ours is 50001 with its traceback, also if the driver finds it."""
+
+    def make_wrong(_: object, __: object, right: str, parameters: Any, *___: object) -> Any:
+        marker = "?" if "?" in right else "%s"
+        return statement.format(marker) if right.startswith("INSERT") else right, parameters
+
     with make_store(place.site_url, opened_by) as store:
         create_table(store)
         client = make_site(store=store).test_client()
-        with monkeypatch.context() as patch:
-            patch.setattr(_database, "_insertion", lambda _, marker, *__: statement.format(marker))
+        with listening("before_cursor_execute", make_wrong, retval=True):
             check_error(create(client, ROSE), 50001)
         assert "Traceback" in caplog.text
         store.add(ROSE_PLANT)
@@ -78,12 +82,11 @@ def test_exception_of_a_listener(place: Place, opened_by: str) -> None:
 
     with make_store(place.site_url, opened_by) as store:
         create_table(store)
-        event.listen(Engine, "before_cursor_execute", refuse)
-        try:
-            with pytest.raises(LookupError, match="the listener has failed"):
-                store.get(1)
-        finally:
-            event.remove(Engine, "before_cursor_execute", refuse)
+        with (
+            listening("before_cursor_execute", refuse),
+            pytest.raises(LookupError, match="the listener has failed"),
+        ):
+            store.get(1)
         store.add(ROSE_PLANT)
         assert store.get(1) == ROSE_PLANT
 
@@ -99,9 +102,8 @@ def test_prepared_statements_that_are_outdated(place: Place, opened_by: str, cha
         for id in range(20):
             store.add(Plant(id, "Rose"))
             store.get(id)
-        for writes in (False, True):
-            run = lambda connection: connection.exec_driver_sql(hidden)  # noqa: E731
-            store._executor.call(run, writes=writes)  # noqa: SLF001
+        for use in (lambda: store.get(0), lambda: store.remove(-1)):  # It reads, and it writes.
+            ask(hidden, use)
         for id in range(20):
             assert store.get(id) == Plant(id, "Rose")
             store.add(Plant(100 + id, "Lily"))

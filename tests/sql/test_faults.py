@@ -21,11 +21,11 @@ from tests.support.proxy import Proxy
 from tests.support.serving import LIMIT
 from tests.support.sites import LILY, ROSE_PLANT
 from tests.support.sql import (
+    Listen,
     add_in_one_group,
     call_all,
     end_sessions,
     execute,
-    listen,
     open_sql,
     started,
 )
@@ -210,17 +210,17 @@ def test_connection_that_is_not_complete(place: Place, monkeypatch: pytest.Monke
 
 
 @only(*SERVERS)
-def test_refused_plant_in_a_group(store: SQLStore, engine: Engine) -> None:
+def test_refused_plant_in_a_group(writer: SQLStore, engine: Engine) -> None:
     """If the server refuses one plant of a group, the others are added."""
     execute(engine, "ALTER TABLE plants ADD CONSTRAINT no_weeds CHECK (name <> 'Weed')")
     names = ["Rose", "Weed", "Lily", "Fern"]
-    errors = add_in_one_group(store, [Plant(id, name) for id, name in enumerate(names)])
+    errors = add_in_one_group(writer, [Plant(id, name) for id, name in enumerate(names)])
     assert [type(error) for error in errors] == [type(None), StoreMisconfigured, *[type(None)] * 2]
-    store.add(Plant(10, "Tulip"))
-    assert [plant.name for plant in store] == ["Rose", "Lily", "Fern", "Tulip"]
+    writer.add(Plant(10, "Tulip"))
+    assert [plant.name for plant in writer] == ["Rose", "Lily", "Fern", "Tulip"]
 
 
-def test_no_thread(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_thread(url: str, listen: Listen, monkeypatch: pytest.MonkeyPatch) -> None:
     """If no thread can be started, operations wait for those that there are, or are refused."""
     reading, go_on, start = Event(), Event(), Thread.start
 
@@ -240,7 +240,7 @@ def test_no_thread(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
             with pytest.raises(StoreUnavailable, match="cannot start a thread"):
                 store.add(ROSE_PLANT)
         store.add(ROSE_PLANT)
-        listen(store, "before_cursor_execute", hold)
+        listen("before_cursor_execute", hold)
         with started(lambda: store.get(2)) as (holding,):
             assert reading.wait(LIMIT)
             monkeypatch.setattr(Thread, "start", fail)

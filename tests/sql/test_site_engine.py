@@ -1,6 +1,8 @@
 """SQLStore on the engine of a host site: the site's database works as without the store."""
 
 import gc
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -18,9 +20,9 @@ from sqlalchemy.pool import NullPool, StaticPool
 from plantstore import Plant, PlantExists, SQLStore, StoreMisconfigured, StoreUnavailable
 from plantstore.stores.deadline import deadline
 from tests.support.databases import MODES, SERVERS, Place, only
-from tests.support.serving import LIMIT
+from tests.support.serving import LIMIT, ROOT
 from tests.support.sites import BEARER, LILY, ROSE_PLANT, make_site
-from tests.support.sql import call_all, create_table, open_sql, started
+from tests.support.sql import call_all, create_table, listening, open_sql, started
 from tests.support.waiting import wait_until
 
 CREATES = 40
@@ -100,13 +102,14 @@ def test_busy_connections_are_store_unavailable(file_engine: Engine) -> None:
         held.wait(LIMIT)
         release.wait(LIMIT)
 
-    event.listen(Engine, "before_cursor_execute", hold)
-    with started(*[lambda: store.get(1)] * 5) as holding:
+    with (
+        listening("before_cursor_execute", hold),
+        started(*[lambda: store.get(1)] * 5) as holding,
+    ):
         held.wait(LIMIT)
         with deadline(1), pytest.raises(StoreUnavailable, match="all 5 connections"):
             store.add(LILY)
         release.wait(LIMIT)
-    event.remove(Engine, "before_cursor_execute", hold)
     assert [call.result() for call in holding] == [ROSE_PLANT] * 5
     store.add(LILY)
 
@@ -117,9 +120,8 @@ def test_listeners_of_the_site_apply(engine: Engine) -> None:
     store = SQLStore(engine)
     event.listen(engine, "do_connect", lambda *_: seen.append("do_connect"))
     event.listen(engine, "connect", lambda *_: seen.append("connect"))
-    event.listen(Engine, "before_cursor_execute", execute := lambda *_: seen.append("execute"))
-    store.add(ROSE_PLANT)
-    event.remove(Engine, "before_cursor_execute", execute)
+    with listening("before_cursor_execute", lambda *_: seen.append("execute")):
+        store.add(ROSE_PLANT)
     assert {*seen} == {"do_connect", "connect", "execute"}
     event.listen(engine, "checkout", lambda *_: seen.append("checkout"))
     store.add(LILY)
@@ -220,9 +222,8 @@ def beginning(request: pytest.FixtureRequest, url: str) -> Iterator[Engine]:
         create_table(open_sql(f"{url}?journal_mode={request.param}"))
     engine = create_engine(url if request.param in MODES else request.param)
     event.listen(engine, "connect", lambda it, _: setattr(it, "isolation_level", None))
-    event.listen(Engine, "begin", begin := lambda it: it.exec_driver_sql("BEGIN"))
-    yield engine
-    event.remove(Engine, "begin", begin)
+    with listening("begin", lambda it: it.exec_driver_sql("BEGIN")):
+        yield engine
     engine.dispose()
 
 
@@ -242,7 +243,7 @@ def test_site_engines_that_begin_transactions(beginning: Engine) -> None:
 
 @pytest.mark.parametrize("options", [{}, {"poolclass": StaticPool}])
 def test_in_memory_database_of_a_site_is_not_lost(options: dict[str, Any]) -> None:
-    """A site's in-memory SQLite database is not lost when the store fails, closes or is forked."""
+    """A site's in-memory SQLite database is not lost when the store fails or closes."""
     engine, metadata = create_engine("sqlite://", **options), MetaData()
     store = SQLStore(engine, metadata)
     with engine.begin() as connection:
@@ -258,9 +259,28 @@ def test_in_memory_database_of_a_site_is_not_lost(options: dict[str, Any]) -> No
     assert list(store) == [ROSE_PLANT, LILY]
     assert inspect(engine).get_table_names() == ["others", "plants"]
     store.close()
-    store._executor.after_fork(in_child=True)  # noqa: SLF001
     assert list(store) == [ROSE_PLANT, LILY]
     engine.dispose()
+
+
+FORK = """
+import os
+from sqlalchemy import create_engine
+from plantstore import Plant, SQLStore
+store = SQLStore(create_engine("sqlite://"))
+store.add(Plant(1, "Rose"))
+child = os.fork()
+store.add(Plant(2, "Lily"))
+assert [plant.id for plant in store] == [1, 2]
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+@pytest.mark.posix
+def test_fork_with_a_database_in_memory() -> None:
+    """After a fork, parent and child each have a site's in-memory SQLite database."""
+    subprocess.run([sys.executable, "-c", FORK], cwd=ROOT, check=True, timeout=LIMIT)
 
 
 def test_other_databases_are_refused() -> None:

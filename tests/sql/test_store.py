@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, event, text
+from sqlalchemy import Engine, text
 
 from plantstore import Plant, SQLStore, StoreUnavailable
 from plantstore.stores.batches import batches
@@ -19,19 +19,19 @@ from tests.support.serving import LIMIT, ROOT
 from tests.support.sites import LILY, ROSE_PLANT
 from tests.support.sql import (
     COLUMNS,
+    Listen,
     ask,
     check_outage,
     end_sessions,
     lock_waits,
     make_store,
     open_sql,
-    own_engine,
     started,
 )
 from tests.support.waiting import wait_until
 
 
-def test_iteration_reads_no_plants_before_its_start(store: SQLStore) -> None:
+def test_iteration_reads_no_plants_before_its_start(store: SQLStore, listen: Listen) -> None:
     """An iteration after an id reads only plants after it, and not many more than are used."""
     store.add_some(Plant(id, "") for id in range(1000))
     read: list[Any] = []
@@ -40,7 +40,7 @@ def test_iteration_reads_no_plants_before_its_start(store: SQLStore) -> None:
         is_dict = isinstance(parameters, dict)
         read.append((statement, [*parameters.values()] if is_dict else parameters))
 
-    event.listen(own_engine(store), "before_cursor_execute", note)
+    listen("before_cursor_execute", note)
     first = [plant.id for plant, _ in zip(store.iterate(899), range(101), strict=False)]
     assert first == [*range(900, 1000)]
     assert len(read) == 2
@@ -120,8 +120,8 @@ def test_closed_connection(place: Place, engine: Engine, opened_by: str) -> None
 
 FORK = """
 import gc, os, sys
-from functools import partial
 from sqlalchemy import create_engine
+from tests.support.sql import ask
 url, opened_by, own, every = sys.argv[1:]
 engine = create_engine(url) if opened_by != "url" else None
 if opened_by == "engine with a hook":
@@ -129,12 +129,8 @@ if opened_by == "engine with a hook":
     os.register_at_fork(after_in_child=lambda: engine.dispose(close=False))
 from plantstore import Plant, SQLStore, open_store
 store = open_store(url) if engine is None else SQLStore(engine)
-def sessions(query):
-    run = lambda connection: {*connection.exec_driver_sql(query).scalars()}
-    call = partial(store._executor.call, run)
-    return call(writes=True) | call(writes=False)
 store.add(Plant(-1, ""))
-before = sessions(own)
+before = {ask(own, lambda: store.get(0)), ask(own, lambda: store.remove(-9))}
 child = os.fork()
 for id in range(100):
     store.add(Plant(id + 1000 * (child == 0), ""))
@@ -143,7 +139,8 @@ if child == 0:
     gc.collect()
     sys.exit()
 assert os.waitpid(child, 0)[1] == 0
-assert before <= sessions(every)
+with create_engine(url.partition("?")[0]).connect() as connection:
+    assert before <= {*connection.exec_driver_sql(every).scalars()}
 store.add(Plant(-2, ""))
 """
 # Queries for the session of a connection, and for all sessions.
@@ -156,27 +153,27 @@ SESSION = {
 
 @pytest.mark.posix
 @pytest.mark.parametrize("opened_by", ["url", "engine", "engine with a hook"])
-def test_fork_shares_no_connection(place: Place, store: SQLStore, opened_by: str) -> None:
+def test_fork_shares_no_connection(
+    place: Place, store: SQLStore, engine: Engine, opened_by: str
+) -> None:
     """After a fork, parent and child can use the store. The child ends no session of its parent."""
     url = place.url if opened_by == "url" else place.site_url
-    queries = SESSION[own_engine(store).dialect.name]
+    queries = SESSION[engine.dialect.name]
     command = [sys.executable, "-W", "ignore", "-c", FORK, url, opened_by, *queries]
     subprocess.run(command, cwd=ROOT, check=True, timeout=LIMIT)
-    assert len(store) == 202
-    # Coverage does not see the child process, so this process becomes the child.
-    store._executor.before_fork()  # noqa: SLF001
-    store._executor.after_fork(in_child=True)  # noqa: SLF001
     assert len(store) == 202
 
 
 BUSY = """
 import os, sys, threading, time
 from itertools import count
+from sqlalchemy import Engine, event
 from plantstore import Plant, PlantExists, StoreUnavailable, open_store
 from tests.support.waiting import wait_until
 url, is_long = sys.argv[1], sys.argv[2] == "long"
 store, numbers, go_on, added = open_store(url), count(1000), threading.Event(), []
 reading = threading.Event()
+store.add(Plant(-1, ""))  # It creates the table.
 
 def add():
     while not go_on.is_set():
@@ -185,11 +182,13 @@ def add():
         store.get(plant.id)
         added.append(plant.id)
 
-def read(_):
-    reading.set()
-    go_on.wait()
+def hold(_, __, statement, *___):
+    if "count(" in statement:
+        reading.set()
+        go_on.wait()
+event.listen(Engine, "before_cursor_execute", hold)
 threads = [threading.Thread(target=add) for _ in range(4)]
-threads += [threading.Thread(target=store._executor.call, args=[read])] * is_long
+threads += [threading.Thread(target=len, args=[store])] * is_long
 for thread in threads:
     thread.start()
 wait_until(lambda: len(added) > 100 and reading.is_set() == is_long)
@@ -225,15 +224,15 @@ def test_fork_of_a_process_that_uses_a_file(place: Place, use: str) -> None:
 
 
 @only(*SERVERS)
-def test_default_timeout_of_sockets(store: SQLStore) -> None:
+def test_default_timeout_of_sockets(store: SQLStore, engine: Engine) -> None:
     """A default timeout of sockets, which a site may set, is no timeout of the store."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(LIMIT)
     try:
         store.add(ROSE_PLANT)
         # The server responds some time after the store has begun to wait for it.
-        sleep = {"postgresql": "pg_sleep", "mysql": "SLEEP"}[own_engine(store).dialect.name]
-        assert ask(store, f"SELECT {sleep}(0.2)") is not None
+        sleep = {"postgresql": "pg_sleep", "mysql": "SLEEP"}[engine.dialect.name]
+        assert ask(f"SELECT {sleep}(0.2)", store.ping) is not None
     finally:
         socket.setdefaulttimeout(before)
 

@@ -8,13 +8,13 @@ import pytest
 from sqlalchemy import Column, Engine, MetaData, Table, create_engine, event, exc, inspect, text
 
 from plantstore import Plant, PlantExists, SQLStore, StoreMisconfigured, StoreUnavailable
-from plantstore.sql._limits import Limits
 from tests.support.databases import DATABASES, FILES, Place, mariadb, only, postgresql, sqlite
 from tests.support.responses import check_error, create
 from tests.support.sites import LILY, ROSE_PLANT, make_site
 from tests.support.sql import (
     COLUMNS,
     FURTHER_COLUMNS,
+    Limit,
     add_in_one_group,
     changed,
     check_refused,
@@ -179,17 +179,17 @@ DROPPING: list[tuple[Any, str, list[int]]] = [
 
 @pytest.mark.parametrize(("place", "statements", "kept"), DROPPING, indirect=["place"])
 def test_plants_that_are_dropped(
-    store: SQLStore, engine: Engine, statements: str, kept: list[int]
+    writer: SQLStore, engine: Engine, statements: str, kept: list[int]
 ) -> None:
     """A plant that a rule or a trigger drops is neither acknowledged nor a duplicate."""
     execute(engine, statements)
-    check_refused(store, StoreMisconfigured, "drops plants|it refuses", ROSE_PLANT)
-    assert list(store) == []
+    check_refused(writer, StoreMisconfigured, "drops plants|it refuses", ROSE_PLANT)
+    assert list(writer) == []
     names = ["Lily", "Rose"] * 3
-    outcomes = add_in_one_group(store, [Plant(id, name) for id, name in enumerate(names)])
+    outcomes = add_in_one_group(writer, [Plant(id, name) for id, name in enumerate(names)])
     assert {type(outcome) for outcome in outcomes} <= {type(None), StoreMisconfigured}
     assert [id for id, outcome in enumerate(outcomes) if outcome is None] == kept
-    assert [plant.id for plant in store] == kept
+    assert [plant.id for plant in writer] == kept
 
 
 @pytest.mark.parametrize(
@@ -427,11 +427,9 @@ CHANGES = {
 
 
 @pytest.mark.usefixtures("store")  # It creates the table, and removes what is left.
-def test_primary_key_that_is_removed(
-    place: Place, engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_primary_key_that_is_removed(place: Place, engine: Engine, limit: Limit) -> None:
     """If the primary key is removed under a store, adds soon fail until it is there again."""
-    monkeypatch.setattr(Limits, "table_check", 0.5)
+    limit(table_check=0.5)
     with open_sql(place.url) as store:
         store.add(ROSE_PLANT)
         execute(engine, *CHANGES[engine.dialect.name])

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from plantstore import MemoryStore, Plant, PlantExists
@@ -34,18 +35,15 @@ def test_duplicate_check_and_insert_are_atomic(store: MemoryStore) -> None:
         assert sum(threads.map(add_all, range(8))) == len(store) == 200
 
 
-def interrupt(store: MemoryStore, method: str, call: Callable[[], Any]) -> Callable[[], Any]:
-    """Let a thread call a function when a method of the tags is used; return what waits for it."""
-    calls: list[Future[Any]] = []
+class UsedId(int):
+    """An id that calls a function each time it is used as a key."""
 
-    def use(tags: dict[int, str], *arguments: Any) -> Any:
-        calls.append(threads.submit(call))
-        wait(calls, 0.1)  # Without the lock, the call has ended by then.
-        return getattr(dict, method)(tags, *arguments)
+    use: Callable[[], object] = int
 
-    threads = ThreadPoolExecutor(1)
-    store._columns[1] = type("Tags", (dict,), {method: use})(store._columns[1])  # noqa: SLF001
-    return lambda: calls[0].result()
+    def __hash__(self) -> int:
+        """Return the hash of the int."""
+        self.use()
+        return int(self)
 
 
 ROSE, LILY = Plant(1, "Rose", "red"), Plant(1, "Lily", "white")
@@ -53,16 +51,26 @@ ROSE, LILY = Plant(1, "Rose", "red"), Plant(1, "Lily", "white")
 
 def test_operations_wait_for_each_other(store: MemoryStore) -> None:
     """While an operation uses a plant, none of another thread finds or changes a part of it."""
-    found = interrupt(store, "__setitem__", lambda: store.get(1))
-    store.add(ROSE)
-    assert found() == ROSE
-    added = interrupt(store, "pop", lambda: store.add(LILY))
-    store.remove(1)
-    added()
-    assert store.get(1) == LILY
-    removed = interrupt(store, "get", lambda: store.remove(1))
-    assert list(store) == [LILY]
-    removed()
+    calls = list[Future[Any]]()
+    with ThreadPoolExecutor(1) as threads:
+
+        def meanwhile(call: Callable[..., object], *arguments: object) -> None:
+            calls.append(threads.submit(call, *arguments))
+            wait(calls, 0.1)  # Without the lock, the call has ended by then.
+
+        added, removed, read = UsedId(1), UsedId(1), UsedId(1)
+        added.use = partial(meanwhile, store.get, 1)
+        store.add(ROSE._replace(id=added))
+        added.use = int
+        assert {found.result() for found in calls} <= {None, ROSE}
+        removed.use = partial(meanwhile, store.add, LILY)
+        store.remove(removed)
+        wait(calls)
+        assert store.get(1) == LILY
+        store.remove(1)
+        store.add(LILY._replace(id=read))
+        read.use = partial(meanwhile, store.remove, 1)
+        assert list(store) == [LILY]
     assert len(store) == 0
 
 

@@ -1,28 +1,30 @@
 """SQL stores under test, concurrent calls, and services on databases."""
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
-from threading import Barrier
-from typing import Any
+from threading import Barrier, Condition, Event, get_ident
+from typing import Any, get_type_hints
 
 import pytest
-from sqlalchemy import Connection, Engine, Text, create_engine, event, exc, make_url, text
+from sqlalchemy import Connection, Engine, create_engine, event, exc, make_url, text
 
 from plantstore import Plant, SQLStore, StoreUnavailable, open_store
-from plantstore.sql._lanes import OwnConnections
-from plantstore.sql._tables import make_columns
 from plantstore.stores.deadline import deadline
 from tests.support.databases import Place
 from tests.support.serving import LIMIT, Gunicorn, post
 from tests.support.sites import LILY
 from tests.support.waiting import wait_until
 
+# The functions of two fixtures: see their docstrings.
+Limit = Callable[..., object]
+Listen = Callable[[str, Callable[..., Any]], None]
 # The columns of the fields that a later version of the package may add.
 FURTHER_COLUMNS = [
-    f"{column.name} {'TEXT' if isinstance(column.type, Text) else 'BIGINT'}"
-    for column in make_columns()[3:]
+    f"{name} {'BIGINT' if get_type_hints(Plant)[name] == int | None else 'TEXT'}"
+    for name in list[str](Plant._fields)[3:]
 ]
 # The columns of a table of plants, for a statement that creates it.
 COLUMNS = ", ".join(["id BIGINT PRIMARY KEY, name TEXT NOT NULL, tag TEXT", *FURTHER_COLUMNS])
@@ -42,37 +44,53 @@ def create_table(store: SQLStore) -> None:
     store.close()
 
 
-def own_connections(store: SQLStore) -> OwnConnections:
-    """Return the connections of a store that was opened by URL."""
-    executor = store._executor  # noqa: SLF001
-    assert isinstance(executor, OwnConnections)
-    return executor
+@contextmanager
+def listening(name: str, listener: Callable[..., Any], **options: Any) -> Iterator[None]:
+    """Listen to an event of all engines in the block, as a tracing agent does."""
+    event.listen(Engine, name, listener, **options)
+    try:
+        yield
+    finally:
+        event.remove(Engine, name, listener)
 
 
-def own_engine(store: SQLStore) -> Engine:
-    """Return the engine of a store that was opened by URL. Its first connection replaces it."""
-    database = store._database  # noqa: SLF001
-    return database.connected or database.engine
+@contextmanager
+def connecting_slowly(store: SQLStore) -> Iterator[Callable[[Callable[[], Any]], Future[Any]]]:
+    """Let the connections of a store be complete only after the block, so that its jobs wait.
+
+    It provides a function that starts a call, and returns when it waits or has ended.
+    """
+    store.close()
+    release = Event()
+    with (
+        listening("connect", lambda *_: release.wait(LIMIT)),
+        ExitStack() as threads,
+        ExitStack() as end,
+    ):
+        end.callback(release.set)
+        yield partial(start_waiting, threads)
 
 
-def listen(store: SQLStore, name: str, listener: Callable[..., Any]) -> None:
-    """Listen to an event of the store's engine, also on the connections that it opens later."""
-    first = store._database.engine  # noqa: SLF001  # It opens the connections of all others.
-    event.listen(first if name == "do_connect" else own_engine(store), name, listener)
+def start_waiting(threads: ExitStack, call: Callable[[], Any]) -> Future[Any]:
+    """Start a call in a thread of its own; return when it waits or has ended."""
+    executor = threads.enter_context(ThreadPoolExecutor(1))
+    thread = executor.submit(get_ident).result()
+    calling = executor.submit(call)
+    wait_until(lambda: calling.done() or is_waiting(thread))
+    return calling
+
+
+def is_waiting(thread: int) -> bool:
+    """Return whether a thread waits for a result, an event or a semaphore."""
+    frame = sys._current_frames().get(thread)  # noqa: SLF001  # The documentation has this name.
+    return frame is not None and frame.f_code is Condition.wait.__code__
 
 
 def call_in_one_group(store: SQLStore, *calls: Callable[[], object]) -> list[BaseException | None]:
     """Call functions, whose jobs wait until the last one does; return their exceptions, or None."""
-    store.close()
-    own = own_connections(store)
-    own.timeout = LIMIT  # On a busy machine, it may take some time to start all calls.
-    queue, calling = own._writing._queue, list[Future[object]]()  # noqa: SLF001
-    with ThreadPoolExecutor(len(calls)) as threads:
-        with queue._turn:  # noqa: SLF001  # No lane takes a job.
-            for call in calls:
-                calling.append(threads.submit(call))
-                wait_until(lambda: len(queue) == len(calling) or calling[-1].done())
-        return [call.exception(LIMIT) for call in calling]
+    with connecting_slowly(store) as start:
+        calling = [start(call) for call in calls]
+    return [call.exception(LIMIT) for call in calling]
 
 
 def add_in_one_group(store: SQLStore, plants: Sequence[Plant]) -> list[BaseException | None]:
@@ -147,21 +165,26 @@ def check_outage(place: Place, outage: AbstractContextManager[object]) -> None:
 
 
 @contextmanager
-def statements_of(store: SQLStore) -> Iterator[list[str]]:
-    """Provide the first words of the statements that a store executes in the block."""
-    engine, words = own_engine(store), list[str]()
-
-    def record(*arguments: Any) -> None:
-        words.append(arguments[2].split()[0])
-
-    event.listen(engine, "before_cursor_execute", record)
-    yield words
-    event.remove(engine, "before_cursor_execute", record)
+def statements() -> Iterator[list[str]]:
+    """Provide the first words of the statements that all stores execute in the block."""
+    words = list[str]()
+    with listening("before_cursor_execute", lambda *it: words.append(it[2].split()[0])):
+        yield words
 
 
-def ask(store: SQLStore, query: str) -> Any:
-    """Return the first value of a query that a connection of the store executes."""
-    return store._executor.call(lambda it: it.exec_driver_sql(query).scalar())  # noqa: SLF001
+def ask(query: str, use: Callable[[], object]) -> Any:
+    """Execute a query on the connection by which an operation is executed; return its answer."""
+    answers = list[Any]()
+
+    def execute_before(connection: Connection, *_: object) -> None:
+        if not answers:
+            answers.append(None)  # The query itself is executed, too.
+            result = connection.exec_driver_sql(query)
+            answers[0] = result.scalar() if result.returns_rows else None
+
+    with listening("before_cursor_execute", execute_before), suppress(KeyError):
+        use()
+    return answers[0]
 
 
 def call_all(*calls: Callable[[], Any]) -> list[BaseException | None]:

@@ -38,7 +38,7 @@ _TRANSIENT = (
 )
 
 
-def has_wal_reset_bug(version: tuple[int, ...]) -> bool:
+def _has_wal_reset_bug(version: tuple[int, ...]) -> bool:
     """Return whether two connections can, very rarely, corrupt a file with a write-ahead log.
 
     See https://sqlite.org/wal.html#walresetbug.
@@ -107,7 +107,7 @@ class SQLite(Database):
             )
         options = convert(url.query, _OPTIONS)
         lock_timeout: float = options.get("timeout", Limits.sqlite_lock)
-        is_safe = not has_wal_reset_bug(sqlite3.sqlite_version_info)
+        is_safe = not _has_wal_reset_bug(sqlite3.sqlite_version_info)
         new_mode = options.get("journal_mode", "wal" if is_safe else "truncate")
         access: str = options.get("mode", "rwc")
         if access == "rw":  # Nothing may be written to an empty file before an add.

@@ -3,6 +3,7 @@
 import subprocess
 from inspect import signature
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, unquote
 
 import hypothesis.strategies as st
@@ -16,7 +17,7 @@ from plantstore.settings import Settings
 from tests.support.commands import invoke
 from tests.support.databases import SERVERS, OpenPlace, Place, mariadb, only, postgresql
 from tests.support.serving import LIMIT
-from tests.support.sql import ask, changed, execute, open_sql
+from tests.support.sql import ask, changed, execute, listening, open_sql
 from tests.support.stores import refusal
 from tests.support.waiting import wait_until
 
@@ -160,13 +161,16 @@ def test_no_message_shows_a_part_of_a_password(password: str, scheme: str, optio
     """No message shows four characters of a password; an accepted URL has the whole password."""
     parts = {text[i : i + 4] for text in (password, unquote(password)) for i in range(len(text))}
     url = f"{scheme}://me:{password}@127.0.0.1:1/db{options}"
+    used: list[dict[str, Any]] = []
+    note = listening("do_connect", lambda *it: used.append(it[3]))
     try:
-        with open_sql(url) as store:
-            used = store._database.engine.url  # noqa: SLF001
-            assert (used.host, used.password) == ("127.0.0.1", unquote(password))
+        with note, open_sql(url) as store:
             store.ping()
     except (ValueError, StoreUnavailable) as error:
         message = str(error)
+    for arguments in used:
+        assert arguments["host"] == "127.0.0.1"
+        assert arguments["password"] in {unquote(password), unquote(password).encode()}
     assert [part for part in parts if len(part) == 4 and part in message] == []
 
 
@@ -246,7 +250,7 @@ def test_response_timeout_of_the_url(place: Place) -> None:
     """The read_timeout of the URL limits the time to wait for a response."""
     late = pytest.raises(StoreUnavailable, match="timed out")
     with open_sql(f"{place.url}?read_timeout=1") as store, late:
-        ask(store, "SELECT SLEEP(2)")
+        ask("SELECT SLEEP(2)", store.ping)
 
 
 def certificate(folder: Path, name: str) -> tuple[Path, Path]:
@@ -285,7 +289,7 @@ def test_mariadb_certificate_is_verified() -> None:
 def uses_tls(url: str) -> bool:
     """Return whether a store uses an encrypted connection."""
     with open_sql(url) as store:
-        is_mariadb = "MariaDB" in ask(store, "SELECT @@version")
+        is_mariadb = "MariaDB" in ask("SELECT @@version", store.ping)
         schema = "information_schema" if is_mariadb else "performance_schema"
         status = f"{schema}.session_status WHERE variable_name = 'Ssl_cipher'"
-        return bool(ask(store, f"SELECT variable_value FROM {status}"))
+        return bool(ask(f"SELECT variable_value FROM {status}", store.ping))

@@ -167,7 +167,7 @@ def test_options_of_the_session_are_fixed(place: Place) -> None:
     fixed = "-c default_transaction_isolation=serializable -c client_min_messages=error"
     with open_sql(f"{place.url}?options={fixed} -c quote_all_identifiers=on") as store:
         names = ("default_transaction_isolation", "client_min_messages", "quote_all_identifiers")
-        values = [ask(store, f"SHOW {name}") for name in names]
+        values = [ask(f"SHOW {name}", store.ping) for name in names]
         assert values == ["read committed", "warning", "off"]
 
 
@@ -186,9 +186,9 @@ def test_options_of_the_session(
     query = f"?application_name=the shed&options={options}" if source == "URL" else ""
     with open_sql(place.url + query) as store:
         store.add(LILY)
-        assert ask(store, "SHOW statement_timeout") == "3500ms"
-        assert ask(store, "SHOW lock_timeout") == "500ms"
-        assert (ask(store, "SHOW application_name") == "the shed") == (source == "URL")
+        assert ask("SHOW statement_timeout", store.ping) == "3500ms"
+        assert ask("SHOW lock_timeout", store.ping) == "500ms"
+        assert (ask("SHOW application_name", store.ping) == "the shed") == (source == "URL")
     with engine.connect() as connection:
         assert connection.scalar(text("SELECT name FROM garden.plants")) == LILY.name
     execute(engine, "DROP SCHEMA garden CASCADE")

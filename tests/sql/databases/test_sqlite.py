@@ -11,22 +11,21 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, event
+from sqlalchemy import Engine
 
 from plantstore import Plant, PlantExists, SQLStore, StoreUnavailable
-from plantstore.sql.databases._sqlite import has_wal_reset_bug
 from tests.support.commands import invoke
 from tests.support.databases import MODES
 from tests.support.serving import LIMIT, ROOT
 from tests.support.sites import LILY, ROSE_PLANT
 from tests.support.sql import (
     COLUMNS,
+    Listen,
     ask,
     call_all,
     check_refused,
     create_table,
     open_sql,
-    own_engine,
 )
 from tests.support.users import ordinary_user
 
@@ -56,7 +55,6 @@ def test_default_journal_mode_of_each_version(
 ) -> None:
     """The default is a write-ahead log exactly for the versions of SQLite that are safe with it."""
     monkeypatch.setattr(sqlite3, "sqlite_version_info", version)
-    assert has_wal_reset_bug(version) == (version in UNSAFE)
     with open_sql(url) as store:
         store.add(ROSE_PLANT)
         assert journal_mode(tmp_path / "plants.db") == ("wal" if version in SAFE else "truncate")
@@ -155,14 +153,13 @@ def test_concurrent_first_use_with_a_write_ahead_log(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [*MODES, "engine of a site"])
-def test_full_disk_is_store_unavailable(url: str, file_engine: Engine, mode: str) -> None:
+def test_full_disk_is_store_unavailable(
+    url: str, file_engine: Engine, listen: Listen, mode: str
+) -> None:
     """A plant for which the disk has no room is StoreUnavailable, and the stored plants stay."""
-    store, engine = SQLStore(file_engine), file_engine
-    if mode in MODES:
-        store = open_sql(f"{url}?journal_mode={mode}")
-        engine = own_engine(store)
+    store = open_sql(f"{url}?journal_mode={mode}") if mode in MODES else SQLStore(file_engine)
     # As if the disk had room for twenty pages.
-    event.listen(engine, "connect", lambda it, _: it.execute("PRAGMA max_page_count=20").close())
+    listen("connect", lambda it, _: it.execute("PRAGMA max_page_count=20").close())
     store.add(ROSE_PLANT)
     check_refused(store, StoreUnavailable, "full: .*plants.db$", Plant(3, "x" * 1_000_000))
     assert list(store) == [ROSE_PLANT]
@@ -177,7 +174,7 @@ def test_every_commit_is_synced(url: str, mode: str) -> None:
     with open_sql(f"{url}?journal_mode={mode}") as store:
         create_table(store)
         pragmas = ("synchronous", "journal_mode", "busy_timeout")
-        assert [ask(store, f"PRAGMA {pragma}") for pragma in pragmas] == [2, mode, 4000]
+        assert [ask(f"PRAGMA {pragma}", store.ping) for pragma in pragmas] == [2, mode, 4000]
 
 
 FORK = """
