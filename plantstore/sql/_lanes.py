@@ -196,7 +196,7 @@ class Lanes:
             self._enter(job, time.monotonic())
             while True:
                 with suppress(TimeoutError):  # One of the job itself is returned, and not raised.
-                    job.exception(min(Limits.look, job.expires - time.monotonic()))
+                    job.exception(timeout=min(Limits.look, job.expires - time.monotonic()))
                     break
                 self._stay(job, time.monotonic())
         except BaseException:
