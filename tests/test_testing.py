@@ -23,7 +23,7 @@ class Correct(MemoryStore):
 
     def __init__(self) -> None:
         super().__init__()
-        self.names = self._required
+        self.names = self._first_column
 
 
 def wrong(**methods: Callable[..., Any]) -> type[Correct]:

@@ -76,7 +76,7 @@ class Job(Future[Any]):
     """
 
     #: When it was let through during silence.
-    probed = 0.0
+    probed_at = 0.0
 
     def __init__(self, expires: float, run: Run[Any]) -> None:
         super().__init__()
@@ -165,14 +165,19 @@ class WaitingJobs(SimpleQueue[Job | None]):
 
 
 class Lanes:
-    """The queue for one kind of jobs, and up to ``usual`` lanes, or ``most`` while some are stuck.
+    """The queue for one kind of jobs, and the lanes that execute them.
 
-    :param patience: the seconds after which a lane that is busy is stuck.
+    :param normal_size: the maximum number of lanes.
+    :param max_size: the maximum number of lanes while some of them are stuck.
+    :param stuck_after: the seconds after which a lane that is busy is stuck.
     """
 
-    def __init__(self, database: Database, usual: int, most: int, patience: float) -> None:
+    def __init__(
+        self, database: Database, normal_size: int, max_size: int, stuck_after: float
+    ) -> None:
         self.database = database
-        self._usual, self._most, self._patience = usual, most, patience
+        self._normal_size, self._max_size = normal_size, max_size
+        self._stuck_after = stuck_after
         self._queue = WaitingJobs()
         # For everything below. The garbage collector may close a store in a thread that has it.
         self._lock = RLock()
@@ -182,9 +187,9 @@ class Lanes:
         #: Whether no lane is started, because a process forks.
         self.is_paused = False
         #: When a lane has had a response last.
-        self.responded = 0.0
+        self.last_response = 0.0
         # When the last probe was let through.
-        self._probed = -math.inf
+        self._last_probe = -math.inf
         # When a lane may be started after another one could not connect, or shut down in silence.
         self._next_start = self._next_shutdown = 0.0
 
@@ -198,7 +203,7 @@ class Lanes:
                 with suppress(TimeoutError):  # One of the job itself is returned, and not raised.
                     job.exception(timeout=min(Limits.look, job.expires - time.monotonic()))
                     break
-                self._stay(job, time.monotonic())
+                self._check_waiting(job, time.monotonic())
         except BaseException:
             job.expires = 0.0  # So that it is not executed later.
             self._end_unused()
@@ -228,12 +233,12 @@ class Lanes:
         with self._lock:
             stuck = self._stuck(now)
             if not stuck or self._admit(job, stuck, now, _NO_RESPONSE):
-                self._start_lane(len(stuck), now, coming=1)
+                self._start_lane(len(stuck), now, arriving=1)
             if not self._lanes and not self.is_paused:
                 raise StoreUnavailable(_NO_THREAD)
             self._queue.put(job)
 
-    def _stay(self, job: Job, now: float) -> None:
+    def _check_waiting(self, job: Job, now: float) -> None:
         if now >= job.expires:
             raise StoreUnavailable(_LATE)
         with self._lock:
@@ -249,53 +254,53 @@ class Lanes:
         """
         # A lane that connects matters only if a job waits for it.
         waits = [lane for lane in stuck if lane.jobs or self._queue]
-        is_silent = any(self.responded < lane.began for lane in waits)
+        is_silent = any(self.last_response < lane.busy_since for lane in waits)
         self._shut_down_lost(stuck, now, is_silent=is_silent)
         if not is_silent or self._is_probe(job, now):
             return True
-        if now >= self._probed + Limits.look:
+        if now >= self._last_probe + Limits.look:
             raise StoreUnavailable(refusal)
         return False
 
     def _is_probe(self, job: Job, now: float) -> bool:
         """Return whether a job is the last probe. Each second, another job becomes one."""
-        if job.probed != self._probed and now >= self._probed + Limits.probe:
-            job.probed = self._probed = now
-        return job.probed == self._probed
+        if job.probed_at != self._last_probe and now >= self._last_probe + Limits.probe:
+            job.probed_at = self._last_probe = now
+        return job.probed_at == self._last_probe
 
     def _shut_down_lost(self, stuck: list["Lane"], now: float, *, is_silent: bool) -> None:
-        lost = [lane for lane in stuck if lane.socket and lane.began < now - Limits.give_up]
+        lost = [lane for lane in stuck if lane.socket and lane.busy_since < now - Limits.lost]
         if is_silent and lost:
-            oldest = min(lost, key=lambda lane: lane.began)
+            oldest = min(lost, key=lambda lane: lane.busy_since)
             lost = [oldest] if now >= self._next_shutdown else []
         for lane in lost:
             lane.shut_down()
-            self._next_shutdown = now + Limits.give_up
+            self._next_shutdown = now + Limits.lost
 
     def _end_unused(self) -> None:
         """End the lanes of a closed store for which no caller waits."""
         now = time.monotonic()
         for lane in [*self.ending]:
             if not any(job.expires > now and not job.done() for job in lane.jobs):
-                lane.is_over = True
+                lane.must_shut_down = True
                 lane.shut_down()
 
     # The thread of a caller or of a lane
 
     def _stuck(self, now: float) -> list["Lane"]:
-        began = now - self._patience
-        return [lane for lane in self._lanes if lane.began <= began]
+        limit = now - self._stuck_after
+        return [lane for lane in self._lanes if lane.busy_since <= limit]
 
-    def _start_lane(self, stuck: int, now: float, coming: int = 0) -> None:
+    def _start_lane(self, stuck: int, now: float, arriving: int = 0) -> None:
         """Start a lane if more jobs wait than lanes are free, and if there may be another one."""
         lanes = self._lanes
         if (
-            len(lanes) >= min(self._usual + stuck, self._most)
+            len(lanes) >= min(self._normal_size + stuck, self._max_size)
             or self.is_paused
             or (lanes and now < self._next_start)
         ):
             return
-        if sum(lane.is_free for lane in lanes) < len(self._queue) + coming:
+        if sum(lane.is_free for lane in lanes) < len(self._queue) + arriving:
             lane = Lane(self, self._serve, self._queue)
             lanes.append(lane)
             try:
@@ -320,7 +325,7 @@ class Lanes:
         """Execute the next jobs, or connect again, and return why this is not possible."""
         jobs = queue.take()
         if jobs and not self._is_usable(lane):
-            lane.began = time.monotonic()
+            lane.busy_since = time.monotonic()
             self._put_back(jobs)
             return lane.connect()
         if alone := lane.execute(jobs):
@@ -329,17 +334,17 @@ class Lanes:
 
     def _is_needed(self, lane: "Lane") -> bool:
         lanes = self._lanes
-        if len(lanes) > self._usual:
+        if len(lanes) > self._normal_size:
             stuck = len(self._stuck(time.monotonic()))
-            lanes = lanes[: min(self._usual + stuck, self._most)]
+            lanes = lanes[: min(self._normal_size + stuck, self._max_size)]
         return lane in lanes
 
     def _is_usable(self, lane: "Lane") -> bool:
         """Return whether it is connected, and has had a response since the stuck lanes began."""
-        began = time.monotonic() - self._patience
+        limit = time.monotonic() - self._stuck_after
         return not lane.is_closed and (
-            lane.proven > began
-            or not any(lane.proven < other.began <= began for other in self._lanes)
+            lane.last_response > limit
+            or not any(lane.last_response < other.busy_since <= limit for other in self._lanes)
         )
 
     def _put_back(self, jobs: list[Job]) -> None:
@@ -386,16 +391,16 @@ class Lane(Thread):
         self._pid = os.getpid()
         self.jobs: list[Job] = []
         #: Whether its store was closed, and no caller waits: what it still opens is shut down.
-        self.is_over = False
+        self.must_shut_down = False
         #: Since when it connects or executes jobs. It is infinite while the lane is free.
-        self.began = time.monotonic()
+        self.busy_since = time.monotonic()
         #: When its connection was opened, or has had a response last.
-        self.proven = 0.0
+        self.last_response = 0.0
 
     @property
     def is_free(self) -> bool:
         """Whether it waits for jobs, or is about to do so."""
-        return self.began == math.inf
+        return self.busy_since == math.inf
 
     @property
     def is_closed(self) -> bool:
@@ -421,12 +426,12 @@ class Lane(Thread):
 
     def connect(self) -> Exception | None:
         """Open a new connection, or return why this is not possible. This may take any time."""
-        self._abandon()
+        self._drop_connection()
         try:
             self._open()
         except Exception as error:  # noqa: BLE001  # The callers get it.
             return error
-        self.proven, self.began = time.monotonic(), math.inf
+        self.last_response, self.busy_since = time.monotonic(), math.inf
         return None
 
     def execute(self, jobs: list[Job]) -> list[Job]:
@@ -436,7 +441,7 @@ class Lane(Thread):
         alone = list[Job]()
         if not jobs:
             return alone
-        self.began = now
+        self.busy_since = now
         try:
             if isinstance(jobs[0], Add):
                 alone = self._add(cast(list[Add], jobs))
@@ -447,7 +452,7 @@ class Lane(Thread):
         except Exception as error:  # noqa: BLE001  # The callers get it.
             if self._database.is_response(error):
                 self._note_response()
-            self.began = math.inf
+            self.busy_since = math.inf
             for job in jobs:
                 job.set_exception(self._database.explain(error))
         self.jobs = []
@@ -463,14 +468,14 @@ class Lane(Thread):
         if other is not None:
             other.close()
 
-    def _abandon(self) -> None:
+    def _drop_connection(self) -> None:
         self.shut_down()  # To send the end to the server could take any time.
         self.close()
 
     def _note_response(self) -> None:
         """Be free before the callers continue: the next job of one of them needs no other lane."""
-        self.proven = self._lanes.responded = time.monotonic()
-        self.began = math.inf
+        self.last_response = self._lanes.last_response = time.monotonic()
+        self.busy_since = math.inf
 
     def _open(self) -> Connection:
         if self._connection is None:
@@ -531,7 +536,7 @@ class Lane(Thread):
                 return self._database.execute(connection, run)
             except Exception as error:
                 if connection.invalidated or self._database.breaks_connection(error):
-                    self._abandon()  # The server may not respond to a rollback.
+                    self._drop_connection()  # The server may not respond to a rollback.
                 raise
 
         return context.run(self._database.retry, attempt, expires)
@@ -546,7 +551,7 @@ def _note_socket(database: Database, driver: Any, _record: object) -> None:
         except OSError:  # There are too many open files. SQLAlchemy would leave it open.
             driver.close()
             raise
-        if lane.is_over:
+        if lane.must_shut_down:
             lane.shut_down()
 
 
@@ -562,7 +567,7 @@ class OwnConnections:
 
     def __init__(self, database: Database, timeout: float, connections: int) -> None:
         self.timeout = timeout
-        self._database, self._connections = database, connections
+        self._database, self._max_connections = database, connections
         self._make_lanes()
 
     def add(self, plant: Plant) -> None:
@@ -601,12 +606,12 @@ class OwnConnections:
         database = self._database
         if database.one_writer:
             # A file that is locked is not one that has failed. And another lane would not help.
-            patience = self.timeout - Limits.look
-            self._writing = Lanes(database, 1, 1, patience)
-            self._reading = Lanes(database, 4, 4, patience)
+            stuck_after = self.timeout - Limits.look
+            self._writing = Lanes(database, 1, 1, stuck_after)
+            self._reading = Lanes(database, 4, 4, stuck_after)
         else:
             # By default, four write and eight read, and twelve of each kind while some are stuck.
-            most = self._connections // 2
+            most = self._max_connections // 2
             self._writing = Lanes(database, max(1, most // 3), most, Limits.stuck)
             self._reading = Lanes(database, max(1, 2 * most // 3), most, Limits.stuck)
 

@@ -27,9 +27,9 @@ class Limits:
     stuck: float = 2.0
     #: Between two probes during silence, or two lanes that cannot connect.
     probe: float = 1.0
-    #: A lane that is stuck for so long is shut down. During silence, only the oldest one is, and
-    #: the next one after the same time.
-    give_up: float = 30.0
+    #: A lane that is stuck for so long is lost, and shut down. During silence, only the oldest one
+    #: is, and the next one after the same time.
+    lost: float = 30.0
     close: float = 1.0  # close() waits so long until the idle connections are closed.
     look: float = 0.25  # How often a caller that waits looks whether it may go on.
     next_add: float = 0.001  # A lane waits so long for another add, if its last group was large.
@@ -37,8 +37,9 @@ class Limits:
     # Retries.
     #: The pause after attempt number N after a conflict is random, and at most N times this.
     pause: float = 0.02
-    #: A server may wait for a lock so long: later, no attempt begins.
-    last_attempt: float = 1.1
+    #: How long an attempt may take, if the server waits for a lock. None begins when its caller
+    #: gives up earlier than that.
+    attempt: float = 1.1
 
     # The drivers.
     connect: int = 3  # To connect to a server, or to one of several servers of a URL.

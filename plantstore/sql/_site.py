@@ -44,7 +44,7 @@ class SiteConnections:
                 return self._database.execute(connection, partial(_commit, run))
 
         expires = time.monotonic() + remaining(Limits.operation)
-        return self._database.explained(lambda: self._database.retry(attempt, expires))
+        return self._database.call_explained(lambda: self._database.retry(attempt, expires))
 
     def close(self) -> None:
         """Close the connections of all stores of the engine. Those of the site stay open."""
@@ -95,7 +95,7 @@ class _Pool:
         if not self._free.acquire(timeout=remaining(Limits.operation)):
             raise StoreUnavailable(_SHARED_IN_USE if self.is_shared else _ALL_IN_USE)
         try:
-            connection = database.explained(self._open)
+            connection = database.call_explained(self._open)
             try:
                 database.watch(connection)
                 yield connection

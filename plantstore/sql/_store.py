@@ -58,10 +58,12 @@ class SQLStore(Store):
         definition = define_table(table, MetaData() if metadata is None else metadata, engine)
         self._database = kind(engine, definition, creates_table=metadata is None)
         if own:
-            self._executor: OwnConnections | SiteConnections = OwnConnections(self._database, *own)
-            finalize(self, self._executor.close)  # Its threads do not end by themselves.
+            self._connections: OwnConnections | SiteConnections = OwnConnections(
+                self._database, *own
+            )
+            finalize(self, self._connections.close)  # Its threads do not end by themselves.
         else:
-            self._executor = SiteConnections(self._database)
+            self._connections = SiteConnections(self._database)
         with _forking:
             _stores.add(ref(self, _stores.discard))
 
@@ -73,7 +75,7 @@ class SQLStore(Store):
         :raises StoreMisconfigured: also if the plant violates a constraint of the site, or if a
             column of the site is too short.
         """
-        self._executor.add(check_plant(plant))
+        self._connections.add(check_plant(plant))
 
     def add_some(self, plants: Iterable[Plant]) -> set[int]:
         """Add those of the plants whose ids do not exist, and return the ids that do.
@@ -95,7 +97,7 @@ class SQLStore(Store):
         existing: Collection[int] = ()
         with suppress(StoreMisconfigured):  # One plant may be the reason.
             add = partial(self._database.add, plants=plants)
-            added, existing = self._executor.call(add, writes=True)
+            added, existing = self._connections.call(add, writes=True)
         known = {*added, *existing}
         others = [plant for plant in plants if plant.id not in known]
         return super().add_some(others).union(existing)
@@ -154,11 +156,11 @@ class SQLStore(Store):
         """
         self.get(0)
         if not is_new(self._database.engine.url):
-            self._executor.call(self._database.check_writable)
+            self._connections.call(self._database.check_writable)
 
     def close(self) -> None:
         """Close the idle connections of the store. Those of a site stay open."""
-        self._executor.close()
+        self._connections.close()
 
     def _execute(self, run: Run[_T], without_table: _T, *, writes: bool = False) -> _T:
         """Execute a function that creates nothing, or return a value if there is no table yet."""
@@ -171,7 +173,7 @@ class SQLStore(Store):
         try:
             if not database.is_checked and is_new(database.engine.url):
                 raise table_missing(database.table)
-            return self._executor.call(execute, writes=writes)
+            return self._connections.call(execute, writes=writes)
         except TableMissing:
             if database.creates_table:
                 return without_table
@@ -183,19 +185,19 @@ _stores = set[ref[SQLStore]]()
 _forking = RLock()  # Only one thread forks at a time. Its hooks may make another store.
 
 
-def _executors() -> list[OwnConnections | SiteConnections]:
-    return [store._executor for known in [*_stores] if (store := known()) is not None]  # noqa: SLF001
+def _all_connections() -> list[OwnConnections | SiteConnections]:
+    return [store._connections for known in [*_stores] if (store := known()) is not None]  # noqa: SLF001
 
 
 def _before_fork() -> None:
     _forking.acquire()
-    for executor in _executors():
-        executor.before_fork()
+    for connections in _all_connections():
+        connections.before_fork()
 
 
 def _after_fork(*, in_child: bool) -> None:
-    for executor in _executors():
-        executor.after_fork(in_child=in_child)
+    for connections in _all_connections():
+        connections.after_fork(in_child=in_child)
     _forking.release()
 
 

@@ -30,7 +30,7 @@ class MemoryStore(Store):
         # 0.01 s, instead of 0.1 s with a dict of tuples.
         self._columns: list[dict[int, Any]] = [{} for _ in Plant._fields[1:]]
         # Each plant has a value in the first one.
-        self._required = self._columns[0]
+        self._first_column = self._columns[0]
         # The ids of all plants except the newest, in order. An add does not change it.
         self._ids: list[int] = []
         self._lock = Lock()
@@ -39,7 +39,7 @@ class MemoryStore(Store):
         """Store a new plant, as :meth:`Store.add` says."""
         id = check_plant(plant).id
         with self._lock:
-            if id in self._required:
+            if id in self._first_column:
                 raise PlantExists(id)
             for column, value in zip(self._columns, plant[1:], strict=True):
                 if value is not None:
@@ -49,7 +49,7 @@ class MemoryStore(Store):
         """Replace the plant with the id of this one, as :meth:`Store.replace` says."""
         id = check_plant(plant).id
         with self._lock:
-            if id not in self._required:
+            if id not in self._first_column:
                 raise KeyError(id)
             for column, value in zip(self._columns, plant[1:], strict=True):
                 if value is None:
@@ -60,12 +60,12 @@ class MemoryStore(Store):
     def get(self, id: int) -> Plant | None:
         """Return the plant with this id, or ``None`` if there is none."""
         with self._lock:
-            return next(self._plants([id])) if id in self._required else None
+            return next(self._plants([id])) if id in self._first_column else None
 
     def remove(self, id: int) -> None:
         """Remove the plant with this id; raise KeyError if there is none."""
         with self._lock:
-            del self._required[id]
+            del self._first_column[id]
             for column in self._columns[1:]:
                 column.pop(id, None)
             place = bisect_left(self._ids, id)
@@ -93,9 +93,9 @@ class MemoryStore(Store):
         return map(Plant._make, zip(ids, *values, strict=True))
 
     def _sort_ids(self) -> None:
-        new = len(self._required) - len(self._ids)
+        new = len(self._first_column) - len(self._ids)
         # A dict keeps the order in which its keys were added.
-        newest = islice(reversed(self._required), new)
+        newest = islice(reversed(self._first_column), new)
         if new < _FEW:  # To sort two million ids again would take 0.7 s, and each of these 0.3 ms.
             for id in newest:
                 insort(self._ids, id)
@@ -105,7 +105,7 @@ class MemoryStore(Store):
 
     def __len__(self) -> int:
         """Return the number of plants."""
-        return len(self._required)
+        return len(self._first_column)
 
     def ping(self) -> None:
         """Do nothing: memory is always available."""

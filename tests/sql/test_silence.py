@@ -125,7 +125,7 @@ def test_request_is_forgotten_after_silence(gate: Proxy, limit: Limit, outage: s
             return add(used, 0.3)
 
         used.add(ROSE_PLANT)
-        limit(give_up=0.5)
+        limit(lost=0.5)
         if outage == "of all connections":
             gate.forwards.clear()
             assert all(Context().run(add_in_request) for _ in range(5))
@@ -207,7 +207,7 @@ def test_number_of_sessions_while_adds_wait(
 
 def test_lost_connection_is_closed(store: SQLStore, gate: Proxy, limit: Limit) -> None:
     """A connection without a response is closed some time after others have had one."""
-    limit(give_up=3)
+    limit(lost=3)
     lost = {*gate.clients}
     gate.silence()
     assert add(store)
@@ -216,7 +216,7 @@ def test_lost_connection_is_closed(store: SQLStore, gate: Proxy, limit: Limit) -
 
 def test_connection_that_hangs_after_its_login(gate: Proxy, limit: Limit, listen: Listen) -> None:
     """If a new connection hangs after its login, another one is used, and it is closed later."""
-    limit(give_up=1)
+    limit(lost=1)
     lost = set[socket.socket]()
 
     def hang(*_: object) -> None:
@@ -343,7 +343,7 @@ def test_server_that_is_silent_after_an_error(gate: Proxy, engine: Engine, liste
 
 def test_silence_with_all_connections_of_a_user(gate: Proxy, engine: Engine, limit: Limit) -> None:
     """If a user can have no more connections, and those that it has are silent, one makes room."""
-    limit(stuck=0.2, probe=0.1, give_up=1)
+    limit(stuck=0.2, probe=0.1, lost=1)
     few = changed(gate.url, username="few")
     with limited_user(engine, 1), open_sql(few) as store:
         wait_until(lambda: not add(store))  # On a busy machine, the first attempt may be late.
@@ -353,7 +353,7 @@ def test_silence_with_all_connections_of_a_user(gate: Proxy, engine: Engine, lim
 
 def test_number_of_connections(gate: Proxy, limit: Limit) -> None:
     """With ?connections=4, a store has at most four connections, also while there is silence."""
-    limit(stuck=0.2, probe=0.1, give_up=LIMIT)
+    limit(stuck=0.2, probe=0.1, lost=LIMIT)
     with (
         open_sql(with_options(gate.url, connections="4")) as store,
         ThreadPoolExecutor(16) as threads,

@@ -25,7 +25,7 @@ COLUMNS = ", ".join(Plant._fields)
 # The types of the values of a plant. Another program can write others, such as a BLOB into SQLite.
 _TYPES = {*product(*(get_args(hint) or [hint] for hint in get_type_hints(Plant).values()))}
 #: The ids of plants that were inserted, and the ids that exist.
-Added = tuple[Collection[int], Collection[int]]
+AddedAndExisting = tuple[Collection[int], Collection[int]]
 
 _T = TypeVar("_T")
 #: A function to execute with a connection.
@@ -109,7 +109,7 @@ class Database(Errors):
                 return attempt()
             except exc.DBAPIError as error:
                 pause = random.uniform(0, Limits.pause * attempts)  # noqa: S311
-                is_late = time.monotonic() + pause + Limits.last_attempt > expires
+                is_late = time.monotonic() + pause + Limits.attempt > expires
                 is_outdated = attempts == 1 and self.is_outdated(error)
                 if is_late or not (is_outdated or self.is_conflict(error)):
                     raise
@@ -180,12 +180,12 @@ class Database(Errors):
 
     # Changes
 
-    def add(self, connection: Connection, plants: Sequence[Plant]) -> Added:
+    def add(self, connection: Connection, plants: Sequence[Plant]) -> AddedAndExisting:
         """Check the table if it is time, and :meth:`insert` plants."""
         self.prepare(connection, to_add=True)
         return self.insert(connection, plants)
 
-    def insert(self, connection: Connection, plants: Sequence[Plant]) -> Added:
+    def insert(self, connection: Connection, plants: Sequence[Plant]) -> AddedAndExisting:
         """Insert those of the plants whose ids do not exist, in one transaction.
 
         If the database refuses one of the plants, none is inserted.
@@ -200,7 +200,7 @@ class Database(Errors):
                 return self.insert_locked(connection, plants)
         return {plant.id for plant in plants}, ()
 
-    def insert_locked(self, connection: Connection, plants: Sequence[Plant]) -> Added:
+    def insert_locked(self, connection: Connection, plants: Sequence[Plant]) -> AddedAndExisting:
         """Insert plants, as :meth:`insert` does, in the transaction in progress.
 
         A statement reads the ids that exist, and locks them. So no replica answers it, and nobody

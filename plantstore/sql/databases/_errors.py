@@ -140,7 +140,7 @@ class Errors(ABC):
         problem = f"it refuses an operation: {self.describe(error)}"
         return _caused(misconfigured(self.table, problem), error)
 
-    def explained(self, run: Callable[[], _T]) -> _T:
+    def call_explained(self, run: Callable[[], _T]) -> _T:
         """Call a function. If it fails, raise the exception that a caller gets."""
         try:
             return run()

@@ -12,7 +12,7 @@ from sqlalchemy import URL, Connection, Engine, exc
 from ...stores.base import Plant, StoreMisconfigured, StoreUnavailable
 from .._limits import Limits
 from .._tables import Requirements, make_columns
-from ._database import COLUMNS, Added, Database, driver_of, name_of, own_engine
+from ._database import COLUMNS, AddedAndExisting, Database, driver_of, name_of, own_engine
 from ._options import between, convert, one_of
 
 # What a session needs. A statement ends on the server before the client gives up, and a wait for a
@@ -163,7 +163,7 @@ class PostgreSQL(Database):
                 raise StoreMisconfigured(f"the session has lost its options: {_FOR_PGBOUNCER}")
         super().prepare(connection, to_add=to_add)
 
-    def insert(self, connection: Connection, plants: Sequence[Plant]) -> Added:
+    def insert(self, connection: Connection, plants: Sequence[Plant]) -> AddedAndExisting:
         """Insert those of the plants whose ids do not exist.
 
         The statement that inserts also says which ids exist. So no other server answers, which may
