@@ -153,5 +153,5 @@ def _faults(connection: Connection, table: Table, required: Requirements) -> Ite
         is_unsigned = getattr(column["type"], "unsigned", False)
         if isinstance(definition.type, BigInteger) and (is_unsigned or not is_int64):
             yield f"the column {name} must be a signed BIGINT"
-        if definition.nullable and not column["nullable"]:
-            yield f"the column {name} must be nullable"
+        if not definition.primary_key and definition.nullable != column["nullable"]:
+            yield f"the column {name} must be {'nullable' if definition.nullable else 'NOT NULL'}"

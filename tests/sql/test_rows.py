@@ -9,21 +9,18 @@ import pytest
 from sqlalchemy import Engine, create_engine
 
 from plantstore import Plant, SQLStore, StoreMisconfigured
-from tests.support.databases import Place, mariadb, only, postgresql
+from tests.support.databases import Place, only, postgresql
 from tests.support.responses import ALL, check_error, get
 from tests.support.sites import BEARER, make_site
-from tests.support.sql import FURTHER_COLUMNS, changed, execute, open_sql
+from tests.support.sql import COLUMNS, changed, execute, open_sql
 
-# The table of another program, in which a name can be NULL.
-TABLE = ", ".join(["id BIGINT PRIMARY KEY, name TEXT, tag TEXT", *FURTHER_COLUMNS])
 # The id, the name and the tag of a row of SQLite, and what is wrong with it.
 NAMES = {
-    "name NULL": ("NULL, NULL", "name: Must be a string, not NoneType."),
     "name BLOB": ("x'00ff', NULL", "name: Must be a string, not bytes."),
     "name not UTF-8": ("CAST(x'ff' AS TEXT), NULL", "a text is not UTF-8"),
     "tag BLOB": ("'Rose', x'61'", "tag: Must be a string, not bytes."),
     "tag not UTF-8": ("'Rose', CAST(x'c3' AS TEXT)", "a text is not UTF-8"),
-    "both": ("NULL, x'61'", "name: Must be a string, not NoneType. tag: Must be a string"),
+    "both": ("x'00', x'61'", "name: Must be a string, not bytes. tag: Must be a string"),
 }
 IDS = {
     "NULL": "plants: a row is not a plant: id: Must be an integer, not NoneType.",
@@ -37,7 +34,7 @@ IDS = {
 def insert(file: Path, *rows: str) -> None:
     """Add rows to an SQLite file as another program does."""
     with closing(connect(file)) as other:
-        other.execute(f"CREATE TABLE IF NOT EXISTS plants ({TABLE})")
+        other.execute(f"CREATE TABLE IF NOT EXISTS plants ({COLUMNS})")
         for row in rows:
             other.execute(f"INSERT INTO plants (id, name, tag) VALUES ({row})")
         other.commit()
@@ -75,19 +72,6 @@ def test_row_with_a_wrong_id(url: str, tmp_path: Path, id: str, problem: str) ->
     with open_sql(url) as store:
         store.add(Plant(4, "Tulip"))
         assert store.get(3) == Plant(3, "Lily")
-
-
-@only(postgresql, mariadb)
-def test_row_without_a_name(place: Place, engine: Engine) -> None:
-    """On a server, too, a row without a name is not a plant, and its id is named."""
-    definition = TABLE.replace("TEXT", "LONGTEXT") if "mysql" in place.url else TABLE
-    charset = "ENGINE=InnoDB CHARACTER SET utf8mb4" if "mysql" in place.url else ""
-    execute(engine, f"CREATE TABLE plants ({definition}) {charset}")
-    execute(engine, "INSERT INTO plants (id, name) VALUES (3, 'Lily'), (7, NULL)")
-    with open_sql(place.url) as store:
-        for read in (lambda: store.get(7), lambda: list(store)):
-            with pytest.raises(StoreMisconfigured, match="the id 7 is not a plant: name: Must"):
-                read()
 
 
 @only(postgresql)

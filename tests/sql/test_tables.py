@@ -35,6 +35,7 @@ WRONG: list[tuple[Any, str, str]] = [
     (DATABASES, "(id BIGINT PRIMARY KEY, name CHAR(50), tag TEXT)", "name must be (LONG)?TEXT"),
     (DATABASES, "(id BIGINT PRIMARY KEY, name TEXT, tag INT)", "column tag must be (LONG)?TEXT"),
     (DATABASES, "(id BIGINT PRIMARY KEY, name TEXT, tag TEXT NOT NULL)", "tag must be nullable"),
+    (DATABASES, "(id BIGINT PRIMARY KEY, name TEXT, tag TEXT)", "column name must be NOT NULL"),
     ([postgresql], "(id INT PRIMARY KEY, name TEXT, tag TEXT)", "id must be a signed BIGINT"),
     ([postgresql], "(id BIGINT PRIMARY KEY, name name, tag TEXT)", "column name must be TEXT"),
     ([postgresql], '(id BIGINT PRIMARY KEY, name "char", tag TEXT)', "column name must be TEXT"),
@@ -199,7 +200,9 @@ def test_plants_that_are_dropped(
 )
 def test_table_of_the_site(engine: Engine, id: str) -> None:
     """A table may have other columns that the database fills, and in SQLite, an INTEGER as id."""
-    columns = f"id {id} PRIMARY KEY, name TEXT, tag TEXT, price INT, sold INT NOT NULL DEFAULT 0"
+    columns = (
+        f"id {id} PRIMARY KEY, name TEXT NOT NULL, tag TEXT, price INT, sold INT NOT NULL DEFAULT 0"
+    )
     create_plants(engine, f"({columns})")
     store, plants = SQLStore(engine), [Plant(id, "") for id in (-(2**63), -1, 0, 2**63 - 1)]
     for plant in plants[:2]:
