@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import Context, ContextVar
 from functools import partial
-from itertools import count
+from itertools import count, pairwise
 from weakref import WeakSet
 
 import pytest
@@ -202,7 +202,8 @@ def test_number_of_sessions_while_adds_wait(
                     other.rollback()  # Otherwise, the server would repeat its first answer.
                     numbers.append(len(other.scalars(query).all()) - others)
                     time.sleep(0.1)
-    assert 4 <= max(numbers) <= 12
+    # The server may list a session some time after it has ended.
+    assert 4 <= max(map(min, pairwise(numbers))) <= 12
 
 
 def test_lost_connection_is_closed(store: SQLStore, gate: Proxy, limit: Limit) -> None:
