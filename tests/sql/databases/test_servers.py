@@ -1,5 +1,7 @@
 """URLs with several database servers, and servers that are like PostgreSQL."""
 
+import subprocess
+import sys
 from contextlib import suppress
 
 import pytest
@@ -9,7 +11,7 @@ from plantstore import Plant, SQLStore, StoreUnavailable
 from plantstore.stores.deadline import deadline
 from tests.support.databases import SERVERS, Place, mariadb, only, postgresql
 from tests.support.proxy import other_program, proxy, silent_host
-from tests.support.serving import free_port
+from tests.support.serving import LIMIT, free_port
 from tests.support.sites import LILY, ROSE_PLANT
 from tests.support.sql import call_all, changed, execute, open_sql
 from tests.support.waiting import wait_until
@@ -71,6 +73,27 @@ def test_missing_package_for_a_login(place: Place, monkeypatch: pytest.MonkeyPat
         ),
     ):
         store.ping()
+
+
+_ADD = """import sys
+sys.modules["cryptography"] = None  # As if it were not installed.
+from plantstore import Plant, open_store
+with open_store(sys.argv[1]) as store:
+    store.add(Plant(7, "Oak"))
+"""
+
+
+@only(mariadb)
+def test_default_login_without_cryptography(place: Place, store: SQLStore, engine: Engine) -> None:
+    """A user with a password, as the server creates it by default, needs no further package."""
+    create = "CREATE USER gardener_p IDENTIFIED BY 'hunter2'"
+    execute(engine, create, "GRANT ALL ON plants.* TO gardener_p")
+    url = changed(place.url, username="gardener_p", password="hunter2")
+    try:
+        subprocess.run([sys.executable, "-c", _ADD, url], check=True, timeout=LIMIT)
+    finally:
+        execute(engine, "DROP USER gardener_p")
+    assert store.get(7) == Plant(7, "Oak")
 
 
 def is_found(store: SQLStore) -> bool:
