@@ -18,7 +18,6 @@ from tests.support.sql import (
     execute,
     listening,
     open_sql,
-    with_options,
 )
 
 
@@ -60,14 +59,6 @@ def store(place: Place, engine: Engine) -> Iterator[SQLStore]:
         execute(engine, "DROP FUNCTION IF EXISTS refuse", "DROP SEQUENCE IF EXISTS attempts")
         execute(engine, "DROP SCHEMA IF EXISTS other CASCADE")
     execute(engine, "DROP TABLE IF EXISTS labels", "DROP TABLE IF EXISTS attempts")
-
-
-@pytest.fixture
-def writer(place: Place, store: SQLStore) -> Iterator[SQLStore]:
-    """Return another store with one connection for adds, which are then always one group."""
-    is_file = place.url.startswith("sqlite")
-    with open_sql(place.url if is_file else with_options(place.url, connections="2")) as writer:
-        yield writer
 
 
 @pytest.fixture

@@ -34,11 +34,9 @@ def unique_names(engine: Engine) -> None:
     execute(engine, f"CREATE UNIQUE INDEX names ON plants ({name})")
 
 
-@pytest.mark.parametrize(
-    "name", ["1", "5' for key 'PRIMARY", "5' for key 'PRIMARY' '", "plants.id", 'key "plants_pkey"']
-)
-def test_violation_of_another_constraint(store: SQLStore, engine: Engine, name: str) -> None:
+def test_violation_of_another_constraint(store: SQLStore, engine: Engine) -> None:
     """A plant that violates another constraint is no duplicate, whatever its name is."""
+    name = "5' for key 'PRIMARY"  # It looks like a part of the message about a duplicate.
     unique_names(engine)
     store.add(Plant(1, name))
     refused = pytest.raises(StoreMisconfigured, match="refuses an operation: .*name")
@@ -119,26 +117,26 @@ def test_refused_plants_keep_the_connection(
     [(postgresql, "40003"), (postgresql, "08006"), (mariadb, "1180")],
     indirect=["place"],
 )
-def test_group_with_an_unknown_outcome(writer: SQLStore, engine: Engine, code: str) -> None:
+def test_group_with_an_unknown_outcome(store: SQLStore, engine: Engine, code: str) -> None:
     """If a server may have committed a group that has failed, no add of it is repeated."""
     raise_conflicts(engine, code, "n < 2")
-    errors = add_in_one_group(writer, [Plant(id, "") for id in range(3)])
+    errors = add_in_one_group(store, [Plant(id, "") for id in range(3)])
     assert {type(error) for error in errors} == {StoreUnavailable}
-    assert list(writer) == []
+    assert list(store) == []
 
 
 @only(postgresql)
 @pytest.mark.parametrize("code", ["55P03", "40001", "53100", "57014"])
 def test_duplicate_in_a_group_whose_rest_is_committed(
-    writer: SQLStore, engine: Engine, code: str
+    store: SQLStore, engine: Engine, code: str
 ) -> None:
     """An error that concerns a duplicate does not concern the other adds of its group."""
-    writer.add(ROSE_PLANT)
+    store.add(ROSE_PLANT)
     raise_conflicts(engine, code, "n = 3")  # The first statement inserts two rows.
-    duplicate, new = add_in_one_group(writer, [ROSE_PLANT, LILY])
+    duplicate, new = add_in_one_group(store, [ROSE_PLANT, LILY])
     assert new is None
     assert isinstance(duplicate, PlantExists | StoreUnavailable)
-    assert writer.get(LILY.id) == LILY
+    assert store.get(LILY.id) == LILY
 
 
 # The meaning of codes, also with a driver that plantstore itself does not use.

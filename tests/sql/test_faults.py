@@ -210,14 +210,14 @@ def test_connection_that_is_not_complete(place: Place, monkeypatch: pytest.Monke
 
 
 @only(*SERVERS)
-def test_refused_plant_in_a_group(writer: SQLStore, engine: Engine) -> None:
+def test_refused_plant_in_a_group(store: SQLStore, engine: Engine) -> None:
     """If the server refuses one plant of a group, the others are added."""
     execute(engine, "ALTER TABLE plants ADD CONSTRAINT no_weeds CHECK (name <> 'Weed')")
     names = ["Rose", "Weed", "Lily", "Fern"]
-    errors = add_in_one_group(writer, [Plant(id, name) for id, name in enumerate(names)])
+    errors = add_in_one_group(store, [Plant(id, name) for id, name in enumerate(names)])
     assert [type(error) for error in errors] == [type(None), StoreMisconfigured, *[type(None)] * 2]
-    writer.add(Plant(10, "Tulip"))
-    assert [plant.name for plant in writer] == ["Rose", "Lily", "Fern", "Tulip"]
+    store.add(Plant(10, "Tulip"))
+    assert [plant.name for plant in store] == ["Rose", "Lily", "Fern", "Tulip"]
 
 
 def test_no_thread(url: str, listen: Listen, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,10 @@
 """The threads of a store: adds that wait are committed together."""
 
 import sqlite3
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import closing
 from contextvars import Context, ContextVar
 from functools import partial
 from itertools import count
@@ -249,13 +248,6 @@ def test_deadline_in_the_queue(store: SQLStore) -> None:
     assert list(store) == GROUP[:1]
 
 
-def test_close_while_adds_wait(store: SQLStore) -> None:
-    """Adds that wait while their store is closed succeed."""
-    adds = [partial(store.add, plant) for plant in GROUP]
-    assert call_in_one_group(store, *adds, store.close) == [None] * 6
-    assert list(store) == GROUP
-
-
 def test_close_while_a_lane_takes_an_add(
     store: SQLStore, limit: Limit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -310,28 +302,6 @@ def test_thread_of_a_store_that_drops_it(url: str, limit: Limit, listen: Listen)
         return not any(thread.name == "plantstore store" for thread in threads)
 
     wait_until(has_ended)
-
-
-@pytest.mark.parametrize("moment", ["connect", "before_cursor_execute"])
-def test_thread_of_a_store_that_ends(
-    store: SQLStore, listen: Listen, monkeypatch: pytest.MonkeyPatch, moment: str
-) -> None:
-    """If an agent ends a thread of a store, its caller waits until its deadline; others go on."""
-    # Python's own hook ignores SystemExit, that of pytest does not.
-    monkeypatch.setattr(threading, "excepthook", lambda _: None)
-    remaining = [sys.exit]
-
-    def end(*_: object) -> None:
-        if remaining:
-            remaining.pop()("agent")
-
-    listen(moment, end)
-    with deadline(0.5), suppress(StoreUnavailable):
-        store.add(GROUP[0])
-    assert not remaining
-    with deadline(2):  # Earlier than a caller who waits for a thread that has ended.
-        store.add(GROUP[1])
-        store.remove(2)
 
 
 def test_close_while_threads_use_the_store(url: str) -> None:
