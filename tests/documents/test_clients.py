@@ -271,7 +271,8 @@ def execute(command: list[str], code: str, folder: Path) -> tuple[str, str]:
     done = subprocess.run(
         [*command, code], cwd=folder, capture_output=True, text=True, timeout=LIMIT, check=False
     )
-    return done.stdout, "".join(re.findall(r"^\w*Error: .*", done.stderr, re.MULTILINE))
+    errors = re.findall(r"^\[?(\w*Error: .*?)(?:\] {)?$", done.stderr, re.MULTILINE)
+    return done.stdout, "".join(errors)
 
 
 @needs_node

@@ -25,6 +25,7 @@ from tests.support.readme import block
 from tests.support.serving import ROOT
 
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
+PLATFORMS = (ROOT / ".ci" / "platforms").read_text()
 SCRIPT = (ROOT / ".ci" / "run").read_text()
 API = (ROOT / "docs" / "api.md").read_text()
 VERSIONS = (ROOT / "docs" / "versions.md").read_text()
@@ -48,7 +49,8 @@ def test_steps() -> None:
     assert {*re.findall(r"`(\w+)`", " ".join(rows))} == steps
     begun = r"^(?:side_by_side|finish|step) ([a-z ]+?)(?: (?:tox|\.).*)?$"
     lines = re.findall(begun, SCRIPT, re.MULTILINE)
-    assert {*" ".join(lines).split(), "fast"} == steps
+    inside = re.findall(r"tox run -q -e (\w+)", PLATFORMS)
+    assert {*" ".join(lines).split(), *inside, "fast"} == steps
     assert lines[-1] == "timed"
     workflow = (WORKFLOWS / "tests.yml").read_text()
     assert {*re.findall(r"^ {10}- (\w+)$", workflow, re.MULTILINE)} == steps
@@ -67,11 +69,10 @@ def test_versions() -> None:
         assert tested[name][0] == lowest[name]
         assert {lowest[name], newest[name]} <= {*tested[name][1]}
     assert {"flask", "marshmallow", "sqlalchemy", "psycopg", "pymysql", "gunicorn"} <= tested.keys()
-    script = (ROOT / ".ci" / "platforms").read_text()
     classifiers = re.findall(r"Python :: (3\.\d+)", (ROOT / "setup.cfg").read_text())
     assert tested["python"] == (classifiers[0], classifiers)
-    assert {*re.findall(r"=python(3\.\d+)", script)} == {*classifiers[-2:]}
-    for name, version in re.findall(r"(\w+)==([\d.]+)\.\*", script):
+    assert {*re.findall(r"=python(3\.\d+)", PLATFORMS)} == {*classifiers[-2:]}
+    for name, version in re.findall(r"(\w+)==([\d.]+)\.\*", PLATFORMS):
         assert any(it.startswith(version) for it in tested[name][1])
 
 
