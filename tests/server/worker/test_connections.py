@@ -47,6 +47,7 @@ def test_memory_of_idle_connections(tmp_path: Path) -> None:
     """A client that waits after a request with a large head needs little memory."""
     large = [f"X-{number}: {'x' * 8000}" for number in range(7)]
     with configured(tmp_path, "keepalive = 1000") as server, ExitStack() as clients:
+        assert server.request(post(new_rose(), *large)).status == 200
         before = memory(server)
         for _ in range(300):
             client = clients.enter_context(server.connect())
