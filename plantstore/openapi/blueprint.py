@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from flask import Blueprint, Response, current_app, request
-from werkzeug.routing import Rule
 
 from ..blueprint import OPERATIONS, OperationsBlueprint
 from ..errors import Refused
@@ -111,13 +110,8 @@ def _served() -> list[str]:
     rules = {
         (rule.rule, rule.endpoint.rpartition(".")[2])
         for rule in current_app.url_map.iter_rules()
-        if _is_operation(rule) and (rule.host, rule.subdomain) == same_host
+        if (rule.host, rule.subdomain) == same_host
     }
     return [
         name for name, operation in OPERATIONS.items() if (prefix + operation.rule, name) in rules
     ]
-
-
-def _is_operation(rule: Rule) -> bool:
-    blueprint = current_app.blueprints.get(rule.endpoint.rpartition(".")[0])
-    return isinstance(blueprint, OperationsBlueprint)
