@@ -2,13 +2,14 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import IO, Any
+from collections.abc import Callable, Generator, Iterable
+from typing import IO, Any, TypeVar
 
 import click
 
 from ..text import printable
+
+_T = TypeVar("_T")
 
 
 class Program(click.Group):
@@ -50,23 +51,23 @@ def _discard_unwritten(stream: IO[str]) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-@contextmanager
-def progress(label: str, *, visible: bool = True) -> Iterator[Callable[[int, int], None]]:
-    """Yield a function that draws a progress bar if standard error is a terminal.
+def progress(
+    label: str, items: Iterable[_T], total: int, weigh: Callable[[_T], int] = lambda item: 1
+) -> Generator[_T]:
+    """Yield items, and show a progress bar if standard error is a terminal.
 
-    Its arguments are what is done, and the total.
+    :param total: the weight of all items. If it is 0, there is no bar.
+    :param weigh: returns the weight of an item, by default 1.
     """
-    if not visible or not sys.stderr.isatty():
-        yield lambda done, total: None
+    if total == 0 or not sys.stderr.isatty():
+        yield from items
         return
-    with click.progressbar(length=1000, label=label, file=sys.stderr) as bar:
-
-        def show(done: int, total: int) -> None:
-            part = 1000 * done // max(total, 1)
-            if part != bar.pos:
-                bar.update(part - bar.pos)
-
-        yield show
+    with click.progressbar(
+        length=total, label=label, file=sys.stderr, update_min_steps=total // 1000
+    ) as bar:
+        for item in items:
+            yield item
+            bar.update(weigh(item))
         bar.finish()
         bar.render_progress()
 

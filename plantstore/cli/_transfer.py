@@ -3,12 +3,12 @@
 import os
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from functools import wraps
 from itertools import islice, takewhile
 from operator import itemgetter
-from typing import IO, Any, TypeVar
+from typing import IO, Any
 
 import click
 
@@ -19,7 +19,6 @@ from ._parameters import Command, examples, refuse_database, with_store
 from ._replacing import naming, replacing
 from ._streams import printable_line, progress
 
-_T = TypeVar("_T")
 # The maximum number of plants with other values that an import reports, each with its line.
 _SHOWN = 10
 
@@ -62,10 +61,10 @@ def export(store: Store, file: str, format: Format) -> None:
     refuse_database(file)
     with _output(file) as output:
         terminal = output.isatty()
-        visible = sys.stderr.isatty() and not terminal
-        with progress("Exporting", visible=visible) as show:
-            # Counting the plants may take seconds.
-            lines = format.lines(_counted(store, len(store) if visible else 0, show))
+        # Counting the plants may take seconds.
+        total = len(store) if sys.stderr.isatty() and not terminal else 0
+        with closing(progress("Exporting", store, total)) as plants:
+            lines = format.lines(plants)
             output.writelines(map(printable_line, lines) if terminal else lines)
 
 
@@ -160,10 +159,10 @@ def _read(file: str, format: Format, label: str) -> Generator[Numbered]:
     size = os.path.getsize(file) if _is_regular(file) else 0
     with (
         naming("standard input" if file == "-" else file),
-        click.open_file(file, "rb") as lines,
-        progress(label, visible=size > 0) as show,
+        click.open_file(file, "rb") as content,
+        closing(progress(label, content, size, len)) as lines,
     ):
-        yield from format.read(_counted(lines, size, show, len))
+        yield from format.read(lines)
 
 
 def _add(store: Store, batch: list[Numbered]) -> list[Numbered]:
@@ -183,20 +182,6 @@ def _differing(store: Store, plants: list[Numbered]) -> Iterator[Numbered]:
         stored = found.get(plant.id) or store.get(plant.id)
         if stored not in {None, plant}:  # None: another client has just removed it.
             yield line, plant
-
-
-def _counted(
-    items: Iterable[_T],
-    total: int,
-    show: Callable[[int, int], None],
-    weigh: Callable[[_T], int] = lambda item: 1,
-) -> Iterator[_T]:
-    """Yield the items. After each one, show the weight that is done, and the total."""
-    done = 0
-    for item in items:
-        yield item
-        done += weigh(item)
-        show(done, total)
 
 
 #: The commands of this module.
