@@ -3,7 +3,6 @@
 import csv
 import re
 import sys
-from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from json import JSONDecodeError
@@ -27,18 +26,13 @@ _INTEGERS = {name for name in Plant._fields if isinstance(_fields[name], Int64)}
 _OPTIONAL = [name for name in Plant._fields if name not in _REQUIRED]
 #: The columns of CSV, for a message.
 COLUMNS = f"{', '.join(_REQUIRED)} and optionally {', '.join(_OPTIONAL)}"
-
-
 #: What an empty cell of CSV means.
 EMPTY = " ".join(f"An empty {name} is no {name}." for name in _OPTIONAL)
 # An integer in CSV. A program that has read another number, such as 1.23E+11, may have rounded it.
 # But pandas writes 1.0 if the column has an empty cell.
 _INTEGER = re.compile(r"\s*(-?)0*([0-9]{1,19}(?:\.0)?)\s*", re.ASCII)
-# Messages for errors of the csv module, by the first eight characters of its own message.
-_CSV_FAULTS = {
-    "new-line": "The lines must end with a line feed.",
-    "unexpect": "A quotation mark is not closed.",
-}
+# The csv module's own messages are for programmers.
+_NOT_CSV = "Not CSV: look at its quotation marks, and at the line ends, which must be line feeds."
 
 
 class BadLine(ValueError):
@@ -99,8 +93,8 @@ def _rows(lines: Iterable[bytes]) -> Iterator[tuple[int, list[str]]]:
             if any(row):
                 yield number, row
             number = reader.line_num + 1
-    except csv.Error as error:
-        raise BadLine(number, _CSV_FAULTS.get(str(error)[:8], f"Not CSV: {error}.")) from None
+    except csv.Error:
+        raise BadLine(number, _NOT_CSV) from None
 
 
 def _header(number: int, cells: list[str]) -> list[str]:
@@ -149,8 +143,6 @@ def _csv_lines(plants: Iterable[Plant]) -> Iterator[bytes]:
 def _decoded(lines: Iterable[bytes]) -> Iterator[str]:
     """Yield the lines as text, without a byte order mark."""
     for number, line in enumerate(lines, 1):
-        if number == 1 and (line[:2] in {BOM_UTF16_LE, BOM_UTF16_BE} or b"\0" in line[:2]):
-            raise BadLine(1, "Must be UTF-8, not UTF-16.")
         try:
             text = line.decode()
         except UnicodeDecodeError as error:

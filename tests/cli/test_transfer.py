@@ -27,7 +27,6 @@ INT64 = "id: Must be an integer from -2^63 to 2^63-1, in digits"
 # The plants of JSONL and of CSV.
 BOTH = [Plant(-1, "Rose"), Plant(2, "Lily", "white")]
 NINES = b"9" * 5000
-UTF_16 = "Must be UTF-8, not UTF-16. Nothing was imported.\n"
 HEADER = "Must have the names id, name and optionally tag, separated by commas, not "
 
 
@@ -154,8 +153,8 @@ def test_id_that_a_spreadsheet_has_changed_is_refused(run: Run, url: str, cell: 
         ("csv", "\ufeff3,a,\n".encode(), f"line 3: {INT64}, not '\\ufeff3'."),
         ("csv", b'4,"a\nb",\n4,"a"b,\n', "line 5: Not CSV: "),
         ("csv", b'4,"a\nb",\n\xff,"a",\n', "line 5: Must be UTF-8, not the byte 0xff."),
-        ("csv", b"4,a,\r5,b,\r", "line 3: The lines must end with a line feed."),
-        ("csv", b'4,"a\n\n', "line 3: A quotation mark is not closed."),
+        ("csv", b"4,a,\r5,b,\r", "line 3: Not CSV: "),
+        ("csv", b'4,"a\n\n', "line 3: Not CSV: look at its quotation marks"),
     ],
 )
 def test_import_error_names_the_line(
@@ -175,9 +174,8 @@ def test_import_error_names_the_line(
 @pytest.mark.parametrize(
     ("format", "content", "fault"),
     [
-        *(("jsonl", JSONL.decode().encode(code), UTF_16) for code in ("utf-16", "utf-16-be")),
-        *(("csv", CSV.decode().encode(code), UTF_16) for code in ("utf-16-le", "utf-16")),
-        ("csv", ("\ufeff" + CSV.decode()).encode("utf-16-be"), UTF_16),
+        ("jsonl", JSONL.decode().encode("utf-16"), "Must be UTF-8, not the byte 0xff."),
+        ("csv", CSV.decode().encode("utf-16-le"), "Not CSV: look"),
         ("csv", b"", f"{HEADER}''"),
         ("csv", b"id,id,name\n", f"{HEADER}'id,id,name'"),
         ("csv", b"id,name,tag,Tag\n", f"{HEADER}'id,name,tag,Tag'"),
