@@ -27,10 +27,6 @@ class ListedToken(NamedTuple):
         """Return whether the token is no longer accepted."""
         return self.expires is not None and self.expires <= datetime.now(UTC)
 
-    def __str__(self) -> str:
-        """Return the line of a file that lists this token by its digest."""
-        return format_line(self.digest, self.client, self.expires, self.operations)
-
 
 def read_tokens(text: str) -> list[ListedToken]:
     """Return the tokens that the lines of a text list. There is at least one.

@@ -14,7 +14,6 @@ from click.testing import Result
 
 from plantstore.cli import main
 from plantstore.settings import SETTINGS
-from plantstore.stores.urls import existing
 from tests.support.commands import COMMAND, Run, invoke
 from tests.support.databases import UNREACHABLE
 from tests.support.sql import COLUMNS
@@ -178,19 +177,6 @@ def test_reading_never_creates_a_database(run: Run, tmp_path: Path, command: str
     file.touch()
     assert run(*command.split()).exit_code == (command in {"show 1", "remove 1"})
     assert file.read_bytes() == b""
-
-
-def test_mode_of_an_existing_database() -> None:
-    """Only the URL of an SQLite file gets mode=rw, which replaces mode=rwc, unless it is wrong."""
-    for url in (
-        "postgresql://me@host/db?mode=rwc",
-        "sqlite:///a.db?mode",
-        "sqlite:///a.db?mode=ro",
-    ):
-        assert existing(url) == url
-    for options in ("", "?", "?mode=rwc", "?mo%64e=%72wc"):
-        assert existing(f"sqlite:///mode=.db{options}") == "sqlite:///mode=.db?mode=rw"
-    assert existing("sqlite:///a.db?mode=rwc&timeout=1") == "sqlite:///a.db?timeout=1&mode=rw"
 
 
 def examples(text: str) -> list[list[str]]:

@@ -1,7 +1,6 @@
 """The files by which processes share metrics: their number, and their counts."""
 
 import os
-import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -75,20 +74,6 @@ def test_new_process_goes_on_with_a_file(tmp_path: Path) -> None:
         with processes(tmp_path, 2) as files:
             assert names(tmp_path) == files
             assert count(read_files(str(tmp_path))) == total
-
-
-@pytest.mark.posix
-def test_one_file_of_several(tmp_path: Path) -> None:
-    """A process goes on with one of the files of ended processes; the others stay for others."""
-    for number in range(3):
-        (tmp_path / f"histogram_{ended()}.db").write_bytes(
-            struct.pack("2i", 8, number).ljust(SIZE, b"\0")
-        )
-    contents = {file.read_bytes() for file in tmp_path.iterdir()}
-    for _ in range(2):
-        prepare_file(str(tmp_path))
-        assert f"histogram_{os.getpid()}.db" in names(tmp_path)
-        assert {file.read_bytes() for file in tmp_path.iterdir()} == contents
 
 
 def test_files_of_others_stay(tmp_path: Path) -> None:

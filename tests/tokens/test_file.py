@@ -170,19 +170,6 @@ def test_start_while_a_file_is_written(
     assert "(expired: 'kiosk')" in result.stdout if command else result("old") is None
 
 
-@pytest.mark.usefixtures("quick")
-def test_time_in_the_future(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A file whose time is in the future, because clocks differ, is used after a second, too."""
-    path = write(tmp_path / "tokens", "one\n")
-    touch(path)
-    check = verify(path)
-    assert check("one") == "line-1"
-    path.write_text("two\n")
-    touch(path)
-    wait_until(lambda: check("two") == "line-1")
-    assert caplog.messages == []
-
-
 def test_file_that_changes_all_the_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -308,10 +295,13 @@ def test_broken_file_is_not_read_for_each_request(
 @pytest.mark.posix
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @pytest.mark.usefixtures("quick")
-def test_child_that_is_forked_while_the_file_is_read(
+def test_concurrent_use_while_the_file_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process that is forked while a thread of its parent reads the file reads it, too."""
+    """While one thread reads a changed file, the others use the earlier tokens.
+
+    A process that is forked meanwhile reads it, too.
+    """
     path, parent = write(tmp_path / "tokens", "one\n"), os.getpid()
     check = verify(path)
     is_reading, is_over = Event(), Event()
@@ -334,18 +324,3 @@ def test_child_that_is_forked_while_the_file_is_read(
         is_over.set()
         reading.result()
     assert child.exitcode == 0
-
-
-@pytest.mark.usefixtures("quick")
-def test_concurrent_use_while_the_file_is_read(tmp_path: Path) -> None:
-    """While one thread reads a changed file, the others use the earlier tokens."""
-    path = write(tmp_path / "tokens", "one\n")
-    check = verify(path)
-    write(path, "two\n" + "".join(f"t{number}\n" for number in range(20_000)))
-
-    def use(_: int) -> None:
-        wait_until(lambda: check("two") is not None)
-        assert check("one") is None
-
-    with ThreadPoolExecutor(8) as threads:
-        list(threads.map(use, range(8)))
