@@ -14,15 +14,14 @@ from ..auth import Client
 from ..errors import Refused
 from .lines import ListedToken, read_tokens
 
-# The seconds between two looks at a file, and between those of a start that waits for it.
+# The seconds between two looks at a file.
 _INTERVAL = 1.0
-_PAUSE = 0.05
 # The seconds without a change after which a file is no longer being written.
 _STILL = 1.0
 # The same by the time of the file. Some file systems keep it only in whole seconds.
 _OLD = 2.0
-# The seconds of changes after which a file is used all the same, and how many must have been seen.
-_LONGEST, _MANY = 10.0, 3
+# A file is used all the same if this number of looks, one after the other, has seen a change.
+_MANY = 11
 
 _log = logging.getLogger("plantstore")
 
@@ -34,8 +33,8 @@ class TokenFile:
     token has only some rights, or ``None`` if the token is not accepted or has expired.
 
     A file is used when it has not changed for a second: until then, it may still be written. The
-    start waits for this. A file that has changed for ten seconds is used all the same, and the log
-    warns.
+    start waits for this. If eleven looks have seen it change, at least a second apart, it is used
+    all the same, and the log warns.
 
     The first request that comes a second or more after the last look looks at the file. So it needs
     no thread, and works in every process of every server. While the file is broken or missing, the
@@ -57,13 +56,12 @@ class TokenFile:
         self._used: object = None  # What identifies the content that is in use.
         self._seen: object = None  # What identified the content at the last look,
         self._seen_since = 0.0  # and when it was seen first.
-        # When it was first seen with another content than the one in use, and its changes since.
-        self._changing_since, self._changes = 0.0, 0
+        self._changes = 0  # The looks that have seen a change since the content in use.
         self._fault = ""  # Why the file cannot be used.
         self._tokens: dict[bytes, ListedToken] = {}
         try:
             while not self._try_to_read():
-                time.sleep(_PAUSE)
+                time.sleep(_INTERVAL)
         except (OSError, ValueError) as error:
             if not self.was_checked:
                 raise
@@ -111,7 +109,7 @@ class TokenFile:
         status = os.stat(self._path)
         identity = _identify(status)
         is_still = self._is_still(status)
-        if identity != self._used and (is_still or self._is_late()):
+        if identity != self._used and (is_still or self._changes >= _MANY):
             self._read(identity, is_still=is_still)
         return identity == self._used
 
@@ -119,15 +117,9 @@ class TokenFile:
         """Return whether the file has not changed for a second: by its time, or as it was seen."""
         now = time.monotonic()
         if self._seen != _identify(status):
-            if self._seen == self._used:
-                self._changing_since, self._changes = now, 0
-            self._changes += 1
+            self._changes = 1 if self._seen == self._used else self._changes + 1
             self._seen, self._seen_since = _identify(status), now
         return time.time() - status.st_mtime >= _OLD or now - self._seen_since >= _STILL
-
-    def _is_late(self) -> bool:
-        """Return whether the file is used although it changes. Looks may be far apart."""
-        return self._changes >= _MANY and time.monotonic() - self._changing_since >= _LONGEST
 
     def _read(self, identity: object, *, is_still: bool) -> None:
         tokens = read_file(self._path)
