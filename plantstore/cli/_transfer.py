@@ -98,7 +98,7 @@ def import_(store: Store, file: str, format: Format) -> None:
     """Add the plants of a file that do not exist."""
     _check(file, format)
     numbers = Counter[str]()
-    with _explained(numbers), closing(_read(file, format, "Importing")) as lines:
+    with _reporting_added(numbers), closing(_read(file, format, "Importing")) as lines:
         different = _add_all(store, lines, numbers)
         reported = [*islice(different, _SHOWN)]
         deque(different, maxlen=0)  # The others are only counted.
@@ -119,7 +119,7 @@ def _check(file: str, format: Format) -> None:
 
 
 @contextmanager
-def _explained(numbers: Counter[str]) -> Iterator[None]:
+def _reporting_added(numbers: Counter[str]) -> Iterator[None]:
     """Say how many plants were added, if the import ends early."""
     try:
         yield
@@ -169,7 +169,9 @@ def _add(store: Store, batch: list[Numbered]) -> list[Numbered]:
     """Add plants. Return those that were not added, because their ids exist or occur twice."""
     first = {plant.id: line for line, plant in reversed(batch)}
     existing = store.add_some([plant for line, plant in batch if first[plant.id] == line])
-    return [(at, it) for at, it in batch if it.id in existing or first[it.id] != at]
+    return [
+        (line, plant) for line, plant in batch if plant.id in existing or first[plant.id] != line
+    ]
 
 
 def _differing(store: Store, plants: list[Numbered]) -> Iterator[Numbered]:
@@ -177,7 +179,7 @@ def _differing(store: Store, plants: list[Numbered]) -> Iterator[Numbered]:
     ids = sorted(plant.id for _, plant in plants)
     # The file is often an export. Then its ids are close together, and one page has many of them.
     near = islice(store.iterate(ids[0] - 1), 2 * len(ids)) if ids else ()
-    found = {plant.id: plant for plant in takewhile(lambda it: it.id <= ids[-1], near)}
+    found = {plant.id: plant for plant in takewhile(lambda plant: plant.id <= ids[-1], near)}
     for line, plant in plants:
         stored = found.get(plant.id) or store.get(plant.id)
         if stored not in {None, plant}:  # None: another client has just removed it.

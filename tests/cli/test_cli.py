@@ -169,7 +169,7 @@ def test_closed_or_full_stream_is_exit_code_1(
 @pytest.mark.parametrize("command", READING)
 def test_reading_never_creates_a_database(run: Run, tmp_path: Path, command: str) -> None:
     """Without its SQLite file, a command but add and import fails, and creates nothing."""
-    for options in ("", "?mode=%72wc"):
+    for options in ("", "?mode=rw", "?mode=%72wc"):
         message = failure(run(*command.split(), "--store", f"sqlite:///typo.db{options}"), 1)
         assert re.fullmatch("Error: the store is unavailable: .*typo.db.*\n", message)
         assert [*tmp_path.iterdir()] == []
