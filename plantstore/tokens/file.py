@@ -129,7 +129,7 @@ class TokenFile:
         if self._fault or (self._tokens and new != self._tokens):
             _log.info("Tokens: now %d from the file%s", len(new), name_expired(tokens))
         if not is_still and new != self._tokens:
-            _log.warning("The file of tokens has changed for ten seconds: it is used all the same")
+            _log.warning("The file of tokens changes all the time: it is used all the same")
         self._tokens, self._used, self._fault = new, identity, ""
 
     def _report(self, error: Exception) -> None:

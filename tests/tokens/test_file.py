@@ -24,7 +24,7 @@ from tests.support.serving import LIMIT
 from tests.support.sites import ROSE
 from tests.support.waiting import wait_until
 
-RESTLESS = "The file of tokens has changed for ten seconds: it is used all the same"
+RESTLESS = "The file of tokens changes all the time: it is used all the same"
 
 
 @pytest.fixture
