@@ -154,26 +154,33 @@ def sqlite_wal() -> Iterator[Place]:
 def postgresql() -> Iterator[Place]:
     """Run a PostgreSQL server."""
     with server_folder("postgres") as (folder, options):
+        create_postgresql(folder / "data", options)
         server = PostgreSQL(folder / "data", options)
-        server.create()
         with server.running():
             yield Place(f"postgresql+psycopg://plants@127.0.0.1:{server.port}/postgres", server)
 
 
+def create_postgresql(data: Path, options: dict[str, Any]) -> None:
+    """Create the files of a PostgreSQL server. Its role ``plants`` needs no password."""
+    create: list[Any] = [postgresql_programs() / "initdb", "-D", data]
+    create += ["-U", "plants", "-A", "trust", "-E", "UTF8", "--locale=C"]
+    subprocess.run(create, check=True, capture_output=True, **options)
+
+
 class PostgreSQL(Server):
-    """A PostgreSQL server with its files in a folder. Its role ``plants`` needs no password."""
+    """A PostgreSQL server, whose files are in a folder. Create it when they exist.
+
+    Until it starts, another server may get its port.
+    """
 
     def __init__(self, data: Path, options: dict[str, Any], *arguments: str) -> None:
         self.data, self.port = data, free_port()
         serve: list[Any] = [postgresql_programs() / "postgres", "-D", data, "-p", str(self.port)]
-        serve += ["-k", data.parent, *arguments]
-        super().__init__(serve, readiness(self.port), signal.SIGINT, options)
-
-    def create(self) -> None:
-        """Create the files of the server."""
-        create: list[Any] = [postgresql_programs() / "initdb", "-D", self.data]
-        create += ["-U", "plants", "-A", "trust", "-E", "UTF8", "--locale=C"]
-        subprocess.run(create, check=True, capture_output=True, **self.options)
+        # With a second address, such as ::1, it would start although another server has its port.
+        serve += ["-h", "127.0.0.1", "-k", data.parent, *arguments]
+        # Only this server has a socket in its folder.
+        check = readiness(self.port, data.parent)
+        super().__init__(serve, check, signal.SIGINT, options)
 
 
 def postgresql_programs() -> Path:
@@ -184,9 +191,9 @@ def postgresql_programs() -> Path:
     return folders[-1]
 
 
-def readiness(port: int) -> list[Any]:
+def readiness(port: int, host: str | Path = "127.0.0.1") -> list[Any]:
     """Return the command that succeeds when PostgreSQL, or what is in front of it, is ready."""
-    return [postgresql_programs() / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]
+    return [postgresql_programs() / "pg_isready", "-q", "-h", host, "-p", str(port)]
 
 
 def installed(program: str, package: str) -> str:
@@ -202,19 +209,20 @@ def mariadb() -> Iterator[Place]:
     server, client = ("mysqld", "mysql") if has_mysql else ("mariadbd", "mariadb")
     program = installed(server, "mariadb-server")
     with server_folder("mysql") as (folder, options):
-        data, port = f"--datadir={folder / 'data'}", free_port()
-        address = ["--no-defaults", "-h127.0.0.1", f"-P{port}", "-uroot"]
+        data = f"--datadir={folder / 'data'}"
+        if has_mysql:
+            install_mysql(program, data, options)
+        else:
+            install_mariadb(data, options)
+        # Only this server has a socket in its folder. Until it starts, another may get its port.
+        port, address = free_port(), ["--no-defaults", f"-S{folder / 'socket'}", "-uroot"]
         serve = [program, "--no-defaults", data, f"--port={port}", "--bind-address=127.0.0.1"]
         serve += [f"--socket={folder / 'socket'}", f"--pid-file={folder / 'pid'}"]
         # The least safe configuration that an operator may have: no strict mode, an 8-bit
         # character set, and an engine without transactions.
         serve += ["--sql-mode=", "--character-set-server=latin1"]
         serve += ["--default-storage-engine=MyISAM"]
-        if has_mysql:
-            install_mysql(program, data, options)
-            serve += _OF_MYSQL
-        else:
-            install_mariadb(data, options)
+        serve += _OF_MYSQL if has_mysql else []
         check = [f"{client}admin" if has_mysql else "mariadb-admin", *address, "ping"]
         with Server(serve, check, signal.SIGTERM, options).running() as process:
             subprocess.run([client, *address, "-e", "CREATE DATABASE plants"], check=True)

@@ -9,7 +9,12 @@ from typing import Any
 
 import psycopg
 
-from tests.support.databases import PostgreSQL, postgresql_programs, server_folder
+from tests.support.databases import (
+    PostgreSQL,
+    create_postgresql,
+    postgresql_programs,
+    server_folder,
+)
 from tests.support.serving import LIMIT
 from tests.support.waiting import wait_until
 
@@ -77,21 +82,22 @@ def postgresql_pair() -> Iterator[Pair]:
         # The standby copies the files of the primary, but not its command. So it has no
         # synchronous standby itself after the promotion: it would wait for that one for ever.
         wait_for_standby = ("-c", f"synchronous_standby_names={STANDBY}")
+        create_postgresql(folder / "primary", options)
         primary = Node(folder / "primary", options, *wait_for_standby)
-        primary.create()
-        standby = Node(folder / "standby", options)
         with primary.running():
-            _copy(primary, standby)
+            _copy(primary, folder / "standby")
+            # The program that copies does not get this name.
+            standby = Node(folder / "standby", options, "-c", f"cluster_name={STANDBY}")
             with standby.running():
                 pair = Pair(primary, standby)
                 wait_until(pair.is_synchronous)
                 yield pair
 
 
-def _copy(primary: Node, standby: Node) -> None:
+def _copy(primary: Node, data: Path) -> None:
     """Copy the files of a primary for a standby that follows it."""
-    address = f"host=127.0.0.1 port={primary.port} user=plants application_name={STANDBY}"
-    copy: list[Any] = [postgresql_programs() / "pg_basebackup", "-D", standby.data]
+    address = f"host=127.0.0.1 port={primary.port} user=plants"
+    copy: list[Any] = [postgresql_programs() / "pg_basebackup", "-D", data]
     subprocess.run(
         [*copy, "-R", "-c", "fast", "-d", address],
         check=True,
