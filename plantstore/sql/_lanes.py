@@ -231,9 +231,8 @@ class Lanes:
 
     def _enter(self, job: Job, now: float) -> None:
         with self._lock:
-            stuck = self._stuck(now)
-            if not stuck or self._admit(job, stuck, now, _NO_RESPONSE):
-                self._start_lane(len(stuck), now, arriving=1)
+            if self._admit(job, now, _NO_RESPONSE):
+                self._start_lane(now, arriving=1)
             if not self._lanes and not self.is_paused:
                 raise StoreUnavailable(_NO_THREAD)
             self._queue.put(job)
@@ -242,16 +241,16 @@ class Lanes:
         if now >= job.expires:
             raise StoreUnavailable(_LATE)
         with self._lock:
-            stuck = self._stuck(now)
-            if not stuck or self._admit(job, stuck, now, _LATE):
-                self._start_lane(len(stuck), now)
+            if self._admit(job, now, _LATE):
+                self._start_lane(now)
 
-    def _admit(self, job: Job, stuck: list["Lane"], now: float, refusal: str) -> bool:
+    def _admit(self, job: Job, now: float, refusal: str) -> bool:
         """Let a job wait, and return whether a lane may be started for it, or refuse it.
 
         During silence, jobs that come shortly after a probe may wait until the next look. So an
         operation that only takes longer than others is not taken for an outage.
         """
+        stuck = self._stuck(now)
         # A lane that connects matters only if a job waits for it.
         waits = [lane for lane in stuck if lane.jobs or self._queue]
         is_silent = any(self.last_response < lane.busy_since for lane in waits)
@@ -291,14 +290,14 @@ class Lanes:
         limit = now - self._stuck_after
         return [lane for lane in self._lanes if lane.busy_since <= limit]
 
-    def _start_lane(self, stuck: int, now: float, arriving: int = 0) -> None:
+    def _size(self, now: float) -> int:
+        """Return how many lanes there may be: more while some of them are stuck."""
+        return min(self._normal_size + len(self._stuck(now)), self._max_size)
+
+    def _start_lane(self, now: float, arriving: int = 0) -> None:
         """Start a lane if more jobs wait than lanes are free, and if there may be another one."""
         lanes = self._lanes
-        if (
-            len(lanes) >= min(self._normal_size + stuck, self._max_size)
-            or self.is_paused
-            or (lanes and now < self._next_start)
-        ):
+        if len(lanes) >= self._size(now) or self.is_paused or (lanes and now < self._next_start):
             return
         if sum(lane.is_free for lane in lanes) < len(self._queue) + arriving:
             lane = Lane(self, self._serve, self._queue)
@@ -333,11 +332,7 @@ class Lanes:
         return None
 
     def _is_needed(self, lane: "Lane") -> bool:
-        lanes = self._lanes
-        if len(lanes) > self._normal_size:
-            stuck = len(self._stuck(time.monotonic()))
-            lanes = lanes[: min(self._normal_size + stuck, self._max_size)]
-        return lane in lanes
+        return lane in self._lanes[: self._size(time.monotonic())]
 
     def _is_usable(self, lane: "Lane") -> bool:
         """Return whether it is connected, and has had a response since the stuck lanes began."""
@@ -350,8 +345,7 @@ class Lanes:
     def _put_back(self, jobs: list[Job]) -> None:
         with self._lock:
             self._queue.put_back(jobs)
-            now = time.monotonic()
-            self._start_lane(len(self._stuck(now)), now)
+            self._start_lane(time.monotonic())
 
     def _leave(self, lane: "Lane", queue: WaitingJobs, failure: Exception | None) -> None:
         """End a lane. If no other one can connect either, the jobs that wait have failed."""
@@ -364,12 +358,11 @@ class Lanes:
                 queue.put(None)  # For another lane that ends.
             else:
                 self._lanes.remove(lane)
-            stuck = len(self._stuck(now))
-            if failure and queue is self._queue and len(self._lanes) == stuck:
+            if failure and queue is self._queue and len(self._lanes) == len(self._stuck(now)):
                 failed = [*queue.drain()]
             elif failure:
                 self._next_start = now + Limits.probe
-            self._start_lane(stuck, now)
+            self._start_lane(now)
         for job in failed:
             job.set_exception(self.database.explain_connecting(cast(Exception, failure)))
 
