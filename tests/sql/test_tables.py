@@ -411,9 +411,9 @@ def test_reading_without_the_right_to_create(place: Place, engine: Engine) -> No
     execute(engine, "CREATE USER shy", f"GRANT {rights} TO shy")
     with open_sql(changed(place.url, username="shy")) as reader:
         read_all(reader)
-        check_refused(reader, StoreUnavailable, "(?i)denied")
+        check_refused(reader, StoreMisconfigured, "(?i)denied")
         SQLStore(engine).add(ROSE_PLANT)
-        check_refused(reader, StoreUnavailable, "(?i)denied")
+        check_refused(reader, StoreMisconfigured, "(?i)denied")
         assert list(reader) == [ROSE_PLANT]
 
 

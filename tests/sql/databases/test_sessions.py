@@ -195,15 +195,17 @@ def test_options_of_the_session(
 
 
 @only(postgresql)
-@pytest.mark.parametrize("ignored", ["", "options"])
-def test_missing_option_for_pgbouncer(place: Place, ignored: str) -> None:
+@pytest.mark.parametrize(
+    ("ignored", "error"), [("", StoreUnavailable), ("options", StoreMisconfigured)]
+)
+def test_missing_option_for_pgbouncer(place: Place, ignored: str, error: type[Exception]) -> None:
     """Without pgbouncer=true, the store refuses PgBouncer, and names the option in the message."""
     with (
         pgbouncer(place, "transaction", ignored) as pooled,
         open_sql(pooled.url.partition("?")[0]) as store,
     ):
-        check_refused(store, StoreUnavailable, "add the option pgbouncer=true to the URL")
-        with pytest.raises(StoreUnavailable, match="add the option pgbouncer=true to the URL"):
+        check_refused(store, error, "add the option pgbouncer=true to the URL")
+        with pytest.raises(error, match="add the option pgbouncer=true to the URL"):
             store.get(1)
 
 
