@@ -11,8 +11,6 @@ from typing import Any
 SEND_TIMEOUT = 5.0
 # The number of bytes that are received at a time.
 _RECEIVED_SIZE = 65536
-# The maximum size in bytes of a head that is kept: it needs memory while the client waits.
-_MAX_KEPT = 4096
 # The errors of a socket that is not ready.
 _NOT_READY = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
@@ -45,21 +43,19 @@ class Client:
         #: The number of requests so far, and the client's address from the PROXY protocol.
         self.requests = 0
         self.proxied: dict[str, Any] | None = None
-        #: What has been made of the head of the last request, in case that the client repeats it.
+        #: The last head without the digits of its Content-Length, unless it must be parsed again,
+        #: and what has been made of it if it was repeated.
+        self.parts: tuple[bytes, bytes] | None = None
         self.kept: Any = None
         #: Whether the connection ends after the response, and how many bytes are discarded then.
         self.is_last, self.to_discard = False, 0
-        #: The size of the head of the current request in bytes.
-        self.head_size = 0
         self.begin_request()
 
     def begin_request(self) -> None:
         """Wait for the next request."""
-        if self.head_size > _MAX_KEPT:
-            self.kept = None
         #: The number of bytes of the head that have been looked at.
         self.seen = 0
-        #: The request that gunicorn has parsed from the head.
+        #: The request that gunicorn has parsed from the head, and the size of the head in bytes.
         self.request: Any = None
         self.head_size = 0
         #: Its header fields by their names in upper case, and its body for the application.

@@ -1,8 +1,8 @@
 """The head of a request: gunicorn parses it, and makes the environ (PEP 3333) of it.
 
 Most clients repeat the head of their last request, except for the digits of its Content-Length.
-To parse the same head again, and to make the same environ again, would take 15 % of a served
-create.
+What is made of a head when it is repeated is kept: to parse it again, and to make its environ
+again, would take 15 % of a served create.
 """
 
 import re
@@ -24,20 +24,19 @@ _VERSIONS = {(1, 0), (1, 1)}
 _LENGTH = re.compile(rb"\r\n(?i:content-length):[ \t]*([0-9]{1,18})(?=\r\n[^ \t])")
 # An empty list is allowed (RFC 9110 section 10.1.1), but not by gunicorn.
 _NO_EXPECTATION = re.compile(rb"\r\n(?i:expect):[ \t]*(?=\r\n[^ \t])")
+# The maximum size in bytes of a head that is kept: it needs memory while the client waits.
+_MAX_KEPT = 4096
 # What gunicorn adds to the environ, through which an application would use the socket directly.
 _OF_THE_SOCKET = ("gunicorn.socket", "wsgi.early_hints")
 
 
 @dataclass
 class KeptHead:
-    """A head that the client may repeat.
+    """A head that the client has repeated, and may repeat again.
 
-    :param parts: the bytes before and after the digits of its Content-Length, or ``None`` if the
-        head must be parsed again.
     :param parsed: the request that gunicorn has parsed from it. It never changes.
     """
 
-    parts: tuple[bytes, bytes] | None
     parsed: Any
     #: The last environ that gunicorn has made, and the request for which it has.
     environ: dict[str, Any] = field(default_factory=dict)
@@ -56,26 +55,37 @@ def parse(cfg: Any, client: Client, size: int) -> Any:
     digits = _LENGTH.search(head)
     start, end = digits.span(1) if digits else (size, size)
     parts = head[:start], head[end:]
-    if client.kept is None or client.kept.parts != parts:
-        parsed = _parse(cfg, client, head)
+    if parts != client.parts:
+        client.kept, request = None, _parse(cfg, client, head)
         # gunicorn reads a body in chunks from the request itself, so this is used only once.
-        is_chunked = any(name == "TRANSFER-ENCODING" for name, _ in parsed.headers)
-        client.kept = KeptHead(None if is_chunked else parts, parsed)
+        is_chunked = any(name == "TRANSFER-ENCODING" for name, _ in request.headers)
+        client.parts = None if is_chunked or size > _MAX_KEPT else parts
+        return request
+    if client.kept is None:
+        client.kept = KeptHead(_parse(cfg, client, head))
     return _repeat(client.kept.parsed, head[start:end].decode())
 
 
 def environ_of(worker: Any, client: Client) -> dict[str, Any]:
     """Return the environ of the request of a connection."""
     kept, request = client.kept, client.request
+    if kept is None:
+        return _make_environ(worker, client)
     # A hook of the operator may have changed the request.
     if kept.described is None or vars(request) != vars(kept.described):
-        _, environ = create(request, _NoSocket, client.address, client.server, worker.cfg)
-        for key in _OF_THE_SOCKET:
-            environ.pop(key, None)
-        environ["wsgi.errors"] = _Errors(worker.cfg)
-        environ["wsgi.multithread"] = worker.may_wait
-        kept.environ, kept.described = environ, request
+        kept.environ, kept.described = _make_environ(worker, client), request
     return kept.environ | {"wsgi.input": client.body}
+
+
+def _make_environ(worker: Any, client: Client) -> dict[str, Any]:
+    environ: dict[str, Any]
+    _, environ = create(client.request, _NoSocket, client.address, client.server, worker.cfg)
+    for key in _OF_THE_SOCKET:
+        environ.pop(key, None)
+    environ["wsgi.input"] = client.body
+    environ["wsgi.errors"] = _Errors(worker.cfg)
+    environ["wsgi.multithread"] = worker.may_wait
+    return environ
 
 
 def _parse(cfg: Any, client: Client, head: bytes) -> Any:
