@@ -236,9 +236,10 @@ IN_CHUNKS += b"3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n"
 ONE_AFTER_THE_OTHER = [
     *(SIZED % (len(body), b"1", body) for body in (b"hello", b"HELLO", b"hello, world", b"")),
     *(SIZED % (5, value, b"hello") for value in (b"2", b"1", b"1" * 8000, b"1" * 8000)),
-    *(IN_CHUNKS, IN_CHUNKS.replace(b"lo", b"p!"), SIZED % (5, b"1", b"again")),
+    *(IN_CHUNKS.replace(b"lo", end) for end in (b"lo", b"p!", b"ix")),
+    SIZED % (5, b"1", b"again"),
     *(GET + b"\r\n", GET + b"\r\n", GET + b"Content-Length: 0 \r\n\r\n", GET + b"\r\n"),
-    *(GET + b"Content-Length: 2 \r\n\r\n%b" % body for body in (b"ab", b"cd")),
+    *(GET + b"Content-Length: 2 \r\n\r\n%b" % body for body in (b"ab", b"cd", b"ef")),
 ]
 
 
