@@ -44,14 +44,34 @@ def create_table(store: SQLStore) -> None:
     store.close()
 
 
+# The functions that now listen to an event of all engines, by its name and whether their results
+# replace its arguments.
+_listeners: dict[tuple[str, bool], list[Callable[..., Any]]] = {}
+
+
 @contextmanager
-def listening(name: str, listener: Callable[..., Any], **options: Any) -> Iterator[None]:
+def listening(name: str, listener: Callable[..., Any], *, retval: bool = False) -> Iterator[None]:
     """Listen to an event of all engines in the block, as a tracing agent does."""
-    event.listen(Engine, name, listener, **options)
+    if (name, retval) not in _listeners:
+        _listeners[name, retval] = []
+        # It is never removed from SQLAlchemy, because a lane may be calling the listeners.
+        event.listen(Engine, name, _caller(name, retval=retval), retval=retval)
+    _listeners[name, retval].append(listener)
     try:
         yield
     finally:
-        event.remove(Engine, name, listener)
+        _listeners[name, retval].remove(listener)
+
+
+def _caller(name: str, *, retval: bool) -> Callable[..., Any]:
+    """Return a listener that calls those that listen to an event now."""
+
+    def call(*arguments: Any) -> Any:
+        results = [listener(*arguments) for listener in [*_listeners[name, retval]]]
+        # The results of before_cursor_execute replace a statement and its parameters.
+        return next(filter(None, results), arguments[2:4] if retval else None)
+
+    return call
 
 
 @contextmanager
