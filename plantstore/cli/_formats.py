@@ -31,7 +31,7 @@ EMPTY = " ".join(f"An empty {name} is no {name}." for name in _OPTIONAL)
 # An integer in CSV. A program that has read another number, such as 1.23E+11, may have rounded it.
 # But pandas writes 1.0 if the column has an empty cell.
 _INTEGER = re.compile(r"\s*(-?)0*([0-9]{1,19}(?:\.0)?)\s*", re.ASCII)
-# The csv module's own messages are for programmers.
+# The messages of the csv module itself are written for programmers.
 _NOT_CSV = "Not CSV: look at its quotation marks, and at the line ends, which must be line feeds."
 
 

@@ -54,9 +54,9 @@ def _discard_unwritten(stream: IO[str]) -> None:
 def progress(
     label: str, items: Iterable[_T], total: int, weigh: Callable[[_T], int] = lambda item: 1
 ) -> Generator[_T]:
-    """Yield items, and show a progress bar if standard error is a terminal.
+    """Yield the items, and show a progress bar if standard error is a terminal.
 
-    :param total: the weight of all items. If it is 0, there is no bar.
+    :param total: the sum of the weights of all items. If it is 0, no bar is shown.
     :param weigh: returns the weight of an item, by default 1.
     """
     if total == 0 or not sys.stderr.isatty():

@@ -165,9 +165,9 @@ class WaitingJobs(SimpleQueue[Job | None]):
 
 
 class Lanes:
-    """The queue for one kind of jobs, and the lanes that execute them.
+    """The queue for jobs of one kind, and the lanes that execute them.
 
-    :param normal_size: the maximum number of lanes.
+    :param normal_size: the maximum number of lanes while none of them is stuck.
     :param max_size: the maximum number of lanes while some of them are stuck.
     :param stuck_after: the seconds after which a lane that is busy is stuck.
     """
@@ -200,7 +200,7 @@ class Lanes:
         try:
             self._enter(job, time.monotonic())
             while True:
-                with suppress(TimeoutError):  # One of the job itself is returned, and not raised.
+                with suppress(TimeoutError):  # The job has not ended. Its own errors are returned.
                     job.exception(timeout=min(Limits.look, job.expires - time.monotonic()))
                     break
                 self._check_waiting(job, time.monotonic())
@@ -211,7 +211,7 @@ class Lanes:
         try:
             return job.result()
         finally:
-            del job  # It has the error, whose traceback has this frame.
+            del job  # Otherwise the job, its error and this frame would refer to each other.
 
     def close(self) -> None:
         """Close the connections for which no caller waits, and the others after their jobs."""
@@ -291,7 +291,7 @@ class Lanes:
         return [lane for lane in self._lanes if lane.busy_since <= limit]
 
     def _size(self, now: float) -> int:
-        """Return how many lanes there may be: more while some of them are stuck."""
+        """Return the maximum number of lanes, which is higher while some of them are stuck."""
         return min(self._normal_size + len(self._stuck(now)), self._max_size)
 
     def _start_lane(self, now: float, arriving: int = 0) -> None:

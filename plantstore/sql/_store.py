@@ -65,7 +65,7 @@ class SQLStore(Store):
         else:
             self._connections = SiteConnections(self._database)
         with _forking:
-            _stores.add(ref(self, _stores.discard))
+            _all_connections.add(ref(self._connections, _all_connections.discard))
 
     def add(self, plant: Plant) -> None:
         """Store a new plant.
@@ -180,23 +180,24 @@ class SQLStore(Store):
             raise
 
 
-# The stores of this process. Each operation on the set is atomic: a fork may occur at any time.
-_stores = set[ref[SQLStore]]()
+# The connections of all stores of this process. Each operation on the set is atomic: a fork may
+# occur at any time.
+_all_connections = set[ref[OwnConnections | SiteConnections]]()
 _forking = RLock()  # Only one thread forks at a time. Its hooks may make another store.
 
 
-def _all_connections() -> list[OwnConnections | SiteConnections]:
-    return [store._connections for known in [*_stores] if (store := known()) is not None]  # noqa: SLF001
+def _existing_connections() -> list[OwnConnections | SiteConnections]:
+    return [it for known in [*_all_connections] if (it := known()) is not None]
 
 
 def _before_fork() -> None:
     _forking.acquire()
-    for connections in _all_connections():
+    for connections in _existing_connections():
         connections.before_fork()
 
 
 def _after_fork(*, in_child: bool) -> None:
-    for connections in _all_connections():
+    for connections in _existing_connections():
         connections.after_fork(in_child=in_child)
     _forking.release()
 

@@ -20,7 +20,7 @@ _INTERVAL = 1.0
 _STILL = 1.0
 # The same by the time of the file. Some file systems keep it only in whole seconds.
 _OLD = 2.0
-# A file is used all the same if this number of looks, one after the other, has seen a change.
+# A file is used all the same if it has changed at so many looks in a row.
 _MANY = 11
 
 _log = logging.getLogger("plantstore")
@@ -33,8 +33,8 @@ class TokenFile:
     token has only some rights, or ``None`` if the token is not accepted or has expired.
 
     A file is used when it has not changed for a second: until then, it may still be written. The
-    start waits for this. If eleven looks have seen it change, at least a second apart, it is used
-    all the same, and the log warns.
+    start waits for this. If it has changed at eleven looks in a row, at least a second apart, it
+    is used all the same, and the log warns.
 
     The first request that comes a second or more after the last look looks at the file. So it needs
     no thread, and works in every process of every server. While the file is broken or missing, the

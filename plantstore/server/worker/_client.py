@@ -43,9 +43,10 @@ class Client:
         #: The number of requests so far, and the client's address from the PROXY protocol.
         self.requests = 0
         self.proxied: dict[str, Any] | None = None
-        #: The last head without the digits of its Content-Length, unless it must be parsed again,
-        #: and what has been made of it if it was repeated.
+        #: The bytes of the last head before and after the digits of its Content-Length, or None if
+        #: an equal head must be parsed, too.
         self.parts: tuple[bytes, bytes] | None = None
+        #: What is kept of this head, if it has come twice.
         self.kept: Any = None
         #: Whether the connection ends after the response, and how many bytes are discarded then.
         self.is_last, self.to_discard = False, 0

@@ -1,8 +1,8 @@
-"""The head of a request: gunicorn parses it, and makes the environ (PEP 3333) of it.
+"""The head of a request. gunicorn parses it, and makes the environ (PEP 3333) from it.
 
-Most clients repeat the head of their last request, except for the digits of its Content-Length.
-What is made of a head when it is repeated is kept: to parse it again, and to make its environ
-again, would take 15 % of a served create.
+Most clients send the same head with each request of a connection, except for the digits of its
+Content-Length. The worker keeps the parsed request and the environ of a head that has come twice.
+Without this, a served create would take 15 % longer.
 """
 
 import re
@@ -24,27 +24,27 @@ _VERSIONS = {(1, 0), (1, 1)}
 _LENGTH = re.compile(rb"\r\n(?i:content-length):[ \t]*([0-9]{1,18})(?=\r\n[^ \t])")
 # An empty list is allowed (RFC 9110 section 10.1.1), but not by gunicorn.
 _NO_EXPECTATION = re.compile(rb"\r\n(?i:expect):[ \t]*(?=\r\n[^ \t])")
-# The maximum size in bytes of a head that is kept: it needs memory while the client waits.
+# The maximum size in bytes of a head that is kept, because an open connection then uses memory.
 _MAX_KEPT = 4096
-# What gunicorn adds to the environ, through which an application would use the socket directly.
+# The keys of the environ by which an application could use the socket without the worker.
 _OF_THE_SOCKET = ("gunicorn.socket", "wsgi.early_hints")
 
 
 @dataclass
 class KeptHead:
-    """A head that the client has repeated, and may repeat again.
+    """What is kept of a head that has come twice.
 
     :param parsed: the request that gunicorn has parsed from it. It never changes.
     """
 
     parsed: Any
-    #: The last environ that gunicorn has made, and the request for which it has.
-    environ: dict[str, Any] = field(default_factory=dict)
+    #: The request from which gunicorn has made an environ last, and this environ.
     described: Any = None
+    environ: dict[str, Any] = field(default_factory=dict)
 
 
 def parse(cfg: Any, client: Client, size: int) -> Any:
-    """Return the request of gunicorn whose head has arrived on a connection.
+    """Return gunicorn's request object for the head that has arrived on a connection.
 
     :param cfg: the configuration of gunicorn.
     :param size: the size of the head in bytes.
@@ -57,7 +57,7 @@ def parse(cfg: Any, client: Client, size: int) -> Any:
     parts = head[:start], head[end:]
     if parts != client.parts:
         client.kept, request = None, _parse(cfg, client, head)
-        # gunicorn reads a body in chunks from the request itself, so this is used only once.
+        # gunicorn reads a body in chunks through the request object, which therefore changes.
         is_chunked = any(name == "TRANSFER-ENCODING" for name, _ in request.headers)
         client.parts = None if is_chunked or size > _MAX_KEPT else parts
         return request
@@ -70,10 +70,10 @@ def environ_of(worker: Any, client: Client) -> dict[str, Any]:
     """Return the environ of the request of a connection."""
     kept, request = client.kept, client.request
     if kept is None:
-        return _make_environ(worker, client)
-    # A hook of the operator may have changed the request.
+        kept = KeptHead(request)
+    # Each request has an object of its own, which a hook of the operator may have changed.
     if kept.described is None or vars(request) != vars(kept.described):
-        kept.environ, kept.described = _make_environ(worker, client), request
+        kept.described, kept.environ = request, _make_environ(worker, client)
     return kept.environ | {"wsgi.input": client.body}
 
 
@@ -82,7 +82,6 @@ def _make_environ(worker: Any, client: Client) -> dict[str, Any]:
     _, environ = create(client.request, _NoSocket, client.address, client.server, worker.cfg)
     for key in _OF_THE_SOCKET:
         environ.pop(key, None)
-    environ["wsgi.input"] = client.body
     environ["wsgi.errors"] = _Errors(worker.cfg)
     environ["wsgi.multithread"] = worker.may_wait
     return environ
@@ -92,7 +91,7 @@ def _parse(cfg: Any, client: Client, head: bytes) -> Any:
     unreader = IterUnreader([_NO_EXPECTATION.sub(b"", head)])
     try:
         request = Request(cfg, unreader, client.address, client.requests)
-    except (NoMoreData, ValueError):  # Some values fail only when Python converts them.
+    except (NoMoreData, ValueError):  # Python does not convert some values, such as 5,000 digits.
         raise RefusedRequest(40000, "The request is not valid HTTP.") from None
     if client.requests == 1 and (request.proxy_protocol_info or {}).get("client_addr"):
         client.proxied = request.proxy_protocol_info
@@ -109,9 +108,9 @@ def _parse(cfg: Any, client: Client, head: bytes) -> Any:
 
 
 def _repeat(request: Any, length: str) -> Any:
-    """Return a copy of a request, which the hooks of an operator may change.
+    """Return a copy of a request. The hooks of an operator may change the copy.
 
-    :param length: its Content-Length, or an empty text for the same as before.
+    :param length: the Content-Length of the copy, or an empty text for that of the request.
     """
     repeated = copy(request)
     new = {"CONTENT-LENGTH": length} if length else {}
@@ -125,7 +124,7 @@ def _asks_to_close(request: Any) -> bool:
 
 
 class _NoSocket:
-    """The socket to which gunicorn sends the status 100. The worker has already sent it."""
+    """Takes the status 100 from gunicorn, because the worker has already sent it."""
 
     @staticmethod
     def send(data: bytes) -> None:
@@ -133,7 +132,7 @@ class _NoSocket:
 
 
 class _Errors(TextIOBase):
-    """The log of errors. Its files may be reopened at any time."""
+    """Writes to the log of errors, whose files may be reopened at any time."""
 
     def __init__(self, cfg: Any) -> None:
         self._cfg = cfg

@@ -21,7 +21,7 @@ _REFUSALS: dict[str, tuple[int, str]] = {
     "UnsupportedTransferCoding": (40000, "The Transfer-Encoding must be chunked."),
     "ObsoleteFolding": (40000, "A header must be on one line."),
     "ParseException": (40000, "The request is not valid HTTP."),
-    # The path is not below the variable SCRIPT_NAME.
+    # The path does not begin with the value of the variable SCRIPT_NAME.
     "ConfigurationProblem": (40401, "There is nothing at this path."),
     "BaseException": _FAILED,
 }

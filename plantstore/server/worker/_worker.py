@@ -433,9 +433,9 @@ def _tls_context(cfg: Any) -> ssl.SSLContext:
 
 
 def _plain_address(address: Any) -> Any:
-    """Return the address of a client, of a Unix socket as a native string (PEP 3333).
+    """Return the address of a client: a tuple, or for a Unix socket a native string (PEP 3333).
 
-    A socket for IPv6 has another form for the addresses of IPv4.
+    A socket for IPv6 has another form for the addresses of IPv4, which is converted.
     """
     if not isinstance(address, tuple):
         return os.fsencode(address).decode("latin-1")

@@ -43,15 +43,19 @@ def test_pipelined_request_in_pieces(server: Gunicorn) -> None:
             assert connection.closed()
 
 
-def test_memory_of_idle_connections(tmp_path: Path) -> None:
-    """A client that waits after a request with a large head needs little memory."""
-    large = [f"X-{number}: {'x' * 8000}" for number in range(7)]
+LARGE_HEAD = post(new_rose(), *(f"X-{number}: {'x' * 8000}" for number in range(7)))
+LARGE_BODY = post(b'{"id":"%b"}' % (b"x" * 60_000))
+
+
+@pytest.mark.parametrize("request_", [LARGE_HEAD, LARGE_BODY], ids=["head", "body"])
+def test_memory_of_idle_connections(tmp_path: Path, request_: bytes) -> None:
+    """A client that waits after large requests needs little memory."""
     with configured(tmp_path, "keepalive = 1000") as server, ExitStack() as clients:
-        assert server.request(post(new_rose(), *large)).status == 200
+        server.request(request_)
         before = memory(server)
         for _ in range(300):
             client = clients.enter_context(server.connect())
-            assert client.request(post(new_rose(), *large)).status == 200
+            assert {client.request(request_).error for _ in range(3)} <= {40003, 40004}
         assert memory(server) - before < 10e6
 
 
