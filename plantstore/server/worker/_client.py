@@ -7,20 +7,24 @@ from select import EPOLLIN, EPOLLOUT, poll
 from threading import Lock
 from typing import Any
 
+from ._framing import ChunkedBody
+
 #: The seconds in which a client must read something of a response.
 SEND_TIMEOUT = 5.0
 # The number of bytes that are received at a time.
 _RECEIVED_SIZE = 65536
+# The bytes that may wait for a client while the application produces more.
+_MAX_OUTPUT = 1 << 20
 # The errors of a socket that is not ready.
 _NOT_READY = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
-class ClientGone(OSError):
-    """The client has closed the connection, or reads nothing of the response."""
+class CannotRespond(OSError):
+    """The client is gone or reads nothing, or the application has failed in its response."""
 
 
 class Client:
-    """A client, with its connection. Its methods do not wait, except :meth:`wait_for_output`.
+    """A client, with its connection. Only :meth:`sendall` may have to wait.
 
     :param sock: the socket.
     :param address: its address, as sockets have it.
@@ -28,7 +32,6 @@ class Client:
     """
 
     def __init__(self, sock: Any, address: Any, server: Any) -> None:
-        sock.setblocking(False)
         self.sock = sock
         self.fd: int = sock.fileno()
         self.address, self.server = address, server
@@ -43,10 +46,7 @@ class Client:
         #: The number of requests so far, and the client's address from the PROXY protocol.
         self.requests = 0
         self.proxied: dict[str, Any] | None = None
-        #: The bytes of the last head before and after the digits of its Content-Length, or None if
-        #: an equal head must be parsed, too.
-        self.parts: tuple[bytes, bytes] | None = None
-        #: What is kept of this head, if it has come twice.
+        #: What is kept of the last head.
         self.kept: Any = None
         #: Whether the connection ends after the response, and how many bytes are discarded then.
         self.is_last, self.to_discard = False, 0
@@ -62,8 +62,8 @@ class Client:
         #: Its header fields by their names in upper case, and its body for the application.
         self.fields: dict[str, str] = {}
         self.body: Any = None
-        #: A function that returns the position after the body in the bytes that have arrived.
-        self.body_end: Any = None
+        #: Where a chunked body ends.
+        self.chunks: ChunkedBody | None = None
         #: When the whole request had arrived.
         self.arrived = 0.0
 
@@ -85,50 +85,36 @@ class Client:
         """Return whether something has arrived for which the system does not wait any more."""
         return bool(self.data) or isinstance(self.sock, ssl.SSLSocket) and self.sock.pending() > 0
 
-    def is_ready(self) -> bool:
-        """Return whether the connection's event has already happened."""
-        return self._has_event(self.event, 0)
-
-    def _has_event(self, event: int, seconds: float) -> bool:
+    def wait(self, event: int, seconds: float) -> bool:
+        """Wait for an event of the connection, and return whether it has happened."""
         waiting = poll()
         waiting.register(self.fd, event)
         return bool(waiting.poll(seconds * 1000))
 
-    def send(self, data: bytes) -> None:
-        """Send these bytes. What the client cannot take now waits in :attr:`output`.
+    def sendall(self, data: bytes) -> None:
+        """Let these bytes wait for the client, as soon as not too many wait already.
 
-        :raises ClientGone: if the client takes nothing more.
+        :raises CannotRespond: if the client reads nothing for so long.
         """
-        if self.flush():
-            data = data[self._send(data) :]
+        while len(self.output) > _MAX_OUTPUT:
+            if not self.wait(EPOLLOUT, SEND_TIMEOUT):
+                raise CannotRespond("the response was not read")
+            self.flush()
         self.output += data
 
     def flush(self) -> bool:
         """Send what the client can take now, and return whether this is all.
 
-        :raises ClientGone: if the client takes nothing more.
+        :raises CannotRespond: if the client takes nothing more.
         """
-        while self.output and (sent := self._send(self.output)):
-            del self.output[:sent]
-        return not self.output
-
-    def _send(self, data: bytes | bytearray) -> int:
         try:
-            return int(self.sock.send(data))
+            while self.output:
+                del self.output[: self.sock.send(self.output)]
         except _NOT_READY:
-            return 0
+            return False
         except OSError as error:
-            raise ClientGone(*error.args) from error
-
-    def wait_for_output(self, size: int) -> None:
-        """Wait until the client has read so much that at most a number of bytes is left.
-
-        :param size: the number of bytes.
-        :raises ClientGone: if it reads nothing for so long.
-        """
-        while not self.flush() and len(self.output) > size:
-            if not self._has_event(EPOLLOUT, SEND_TIMEOUT):
-                raise ClientGone("the response was not read")
+            raise CannotRespond(*error.args) from error
+        return True
 
     def discard(self) -> bool:
         """Discard what the client still sends, and return whether it may send more."""

@@ -1,7 +1,6 @@
 """Where a request ends in the bytes that have arrived of it."""
 
 import re
-from collections.abc import Callable
 
 from ._refusals import RefusedRequest
 
@@ -16,33 +15,30 @@ _MAX_LINE = 8192
 _MAX_FRAMING = 16384
 # What no head has: a control character, or an end of a line that is not CR LF.
 _NEVER_IN_A_HEAD = re.compile(rb"[\0-\x08\v\f\x0e-\x1f\x7f]|(?<!\r)\n|\r[^\n]")
-_TLS_HANDSHAKE = b"\x16"
 # The line before a chunk, and the trailers after the last one. A proxy and gunicorn must agree
 # where each line ends. gunicorn checks everything else.
 _CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[ \t]*;[\t -~\x80-\xff]*)?")
 _TRAILERS = re.compile(rb"\r\n(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t -~\x80-\xff]*\r\n)*\r\n")
-# How a connection begins with version 1 and with version 2 of the PROXY protocol.
-_PROXY_V1, _PROXY_V2 = b"PROXY ", b"\r\n\r\n\0\r\nQUIT\n"
-_MAX_PROXY_V1 = 107
+# How a connection begins with version 2 of the PROXY protocol. It has an empty line.
+_PROXY_V2 = b"\r\n\r\n\0\r\nQUIT\n"
 
 
 class EndlessBody(Exception):
     """A body is too large or malformed: its end is not looked for."""
 
 
-def proxy_header_end(data: bytearray) -> int | None:
-    """Return the position after the header of the PROXY protocol, or 0 if there is none.
+def proxy_header_size(data: bytearray) -> int | None:
+    """Return the size of a header of version 2 of the PROXY protocol, or 0 if there is none.
+
+    Version 1 is a line before the request line, and so a part of the head.
 
     :param data: what has arrived of the connection.
     :returns: ``None`` if more must arrive.
     """
-    if data.startswith(_PROXY_V1):
-        end = data.find(b"\r\n", 0, _MAX_PROXY_V1) + 2
-        return end if end > 1 else None if len(data) < _MAX_PROXY_V1 else 0
     if data.startswith(_PROXY_V2):
-        end = 16 + int.from_bytes(data[14:16], "big")
-        return end if len(data) >= end else None
-    return None if any(start.startswith(data) for start in (_PROXY_V1, _PROXY_V2)) else 0
+        size = 16 + int.from_bytes(data[14:16], "big")
+        return size if len(data) >= size else None
+    return None if _PROXY_V2.startswith(data) else 0
 
 
 def head_end(data: bytearray, start: int, seen: int) -> int | None:
@@ -57,32 +53,11 @@ def head_end(data: bytearray, start: int, seen: int) -> int | None:
     end = data.find(b"\r\n\r\n", max(start, seen - 3), start + MAX_HEAD)
     if end >= 0 and data.count(b"\r\n", start, end) <= _MAX_FIELDS:
         return end + 4
-    if data.startswith(_TLS_HANDSHAKE, start):
-        raise RefusedRequest(40000, "The request is TLS, which this port does not have.")
     if _NEVER_IN_A_HEAD.search(data, max(start, seen - 1)):
         raise RefusedRequest(40000, "The head has a control character, or a line without CR LF.")
     if end >= 0 or len(data) - start >= MAX_HEAD:
         raise RefusedRequest(43100, "The headers are too many or too large.")
     return None
-
-
-def sized_body(start: int, limit: int, size: int) -> Callable[[bytearray], int | None]:
-    """Return a function that finds the end of a body with a Content-Length.
-
-    Its argument is the bytes that have arrived. It returns the position after the body, or ``None``
-    if more must arrive. It raises :exc:`EndlessBody` if the body is larger than the limit.
-
-    :param start: the position at which the body begins.
-    :param limit: its maximum size in bytes.
-    :param size: its size in bytes.
-    """
-
-    def end(data: bytearray) -> int | None:
-        if size > limit:
-            raise EndlessBody
-        return start + size if len(data) >= start + size else None
-
-    return end
 
 
 class ChunkedBody:
@@ -96,7 +71,6 @@ class ChunkedBody:
         self._start = self._next = start
         self._limit = limit
         self._size = 0
-        self._last = start + limit + _MAX_FRAMING
 
     def end(self, data: bytearray) -> int | None:
         """Return the position after the body, or ``None`` if more must arrive.
@@ -123,8 +97,7 @@ class ChunkedBody:
             self._next = end + 2
             if self._next - self._start - self._size > _MAX_FRAMING:
                 raise EndlessBody
-        is_line = line < 0 and len(data) - self._next >= _MAX_LINE
-        if is_line or len(data) > self._last:
+        if line < 0 and len(data) - self._next >= _MAX_LINE:
             raise EndlessBody
         return None
 

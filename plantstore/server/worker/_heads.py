@@ -1,17 +1,14 @@
 """The head of a request. gunicorn parses it, and makes the environ (PEP 3333) from it.
 
 Most clients send the same head with each request of a connection, except for the digits of its
-Content-Length. The worker keeps the parsed request and the environ of a head that has come twice.
-Without this, a served create would take 15 % longer.
+Content-Length. The worker does not parse it again, and does not make its environ again. Without
+this, a served create would take 15 % longer.
 """
 
 import re
-from copy import copy
-from dataclasses import dataclass, field
-from io import TextIOBase
-from typing import Any
+from typing import Any, NamedTuple
 
-from gunicorn.http.errors import NoMoreData
+from gunicorn.http.errors import ConfigurationProblem, NoMoreData
 from gunicorn.http.message import Request
 from gunicorn.http.unreader import IterUnreader
 from gunicorn.http.wsgi import WSGIErrorsWrapper, create
@@ -22,121 +19,87 @@ from ._refusals import RefusedRequest
 _VERSIONS = {(1, 0), (1, 1)}
 # The digits of a Content-Length.
 _LENGTH = re.compile(rb"\r\n(?i:content-length):[ \t]*([0-9]{1,18})(?=\r\n[^ \t])")
-# An empty list is allowed (RFC 9110 section 10.1.1), but not by gunicorn.
-_NO_EXPECTATION = re.compile(rb"\r\n(?i:expect):[ \t]*(?=\r\n[^ \t])")
 # The maximum size in bytes of a head that is kept, because an open connection then uses memory.
 _MAX_KEPT = 4096
-# The keys of the environ by which an application could use the socket without the worker.
-_OF_THE_SOCKET = ("gunicorn.socket", "wsgi.early_hints")
+# Hooks of an operator that may change a request. Then each is parsed.
+_HOOKS = ("pre_request", "post_request")
 
 
-@dataclass
-class KeptHead:
-    """What is kept of a head that has come twice.
+class KeptHead(NamedTuple):
+    """What is kept of a head: its bytes before and after the digits of its Content-Length.
 
-    :param parsed: the request that gunicorn has parsed from it. It never changes.
+    The environ is empty until there is one.
     """
 
-    parsed: Any
-    #: The request from which gunicorn has made an environ last, and this environ.
-    described: Any = None
-    environ: dict[str, Any] = field(default_factory=dict)
+    parts: tuple[bytes, bytes]
+    request: Any
+    environ: dict[str, Any]
 
 
-def parse(cfg: Any, client: Client, size: int) -> Any:
-    """Return gunicorn's request object for the head that has arrived on a connection.
+def parse(cfg: Any, client: Client, size: int) -> None:
+    """Let a client have gunicorn's request object for the head that has arrived.
 
     :param cfg: the configuration of gunicorn.
     :param size: the size of the head in bytes.
     :raises Exception: if it is refused, by gunicorn or by this module.
     """
-    client.requests += 1
+    client.requests, client.head_size = client.requests + 1, size
     head = bytes(client.data[:size])
     digits = _LENGTH.search(head)
     start, end = digits.span(1) if digits else (size, size)
     parts = head[:start], head[end:]
-    if parts != client.parts:
-        client.kept, request = None, _parse(cfg, client, head)
-        # gunicorn reads a body in chunks through the request object, which therefore changes.
-        is_chunked = any(name == "TRANSFER-ENCODING" for name, _ in request.headers)
-        client.parts = None if is_chunked or size > _MAX_KEPT else parts
-        return request
-    if client.kept is None:
-        client.kept = KeptHead(_parse(cfg, client, head))
-    return _repeat(client.kept.parsed, head[start:end].decode())
+    is_kept = client.kept is not None and client.kept.parts == parts
+    request = client.kept.request if is_kept else _parse(cfg, client, head)
+    if is_kept and digits:
+        new = {"CONTENT-LENGTH": head[start:end].decode()}
+        request.headers = [(name, new.get(name, value)) for name, value in request.headers]
+    client.request, client.fields = request, dict(request.headers)
+    if not is_kept:
+        client.kept = KeptHead(parts, request, {}) if _can_be_kept(cfg, client) else None
+
+
+def _can_be_kept(cfg: Any, client: Client) -> bool:
+    # gunicorn reads a body in chunks through the request object, which therefore changes.
+    is_constant = "TRANSFER-ENCODING" not in client.fields and client.head_size <= _MAX_KEPT
+    hooks = (cfg.settings[name] for name in _HOOKS)
+    return is_constant and all(hook.get() is hook.default for hook in hooks)
 
 
 def environ_of(worker: Any, client: Client) -> dict[str, Any]:
-    """Return the environ of the request of a connection."""
-    kept, request = client.kept, client.request
-    if kept is None:
-        kept = KeptHead(request)
-    # Each request has an object of its own, which a hook of the operator may have changed.
-    if kept.described is None or vars(request) != vars(kept.described):
-        kept.described, kept.environ = request, _make_environ(worker, client)
-    return kept.environ | {"wsgi.input": client.body}
+    """Return the environ of the request of a client.
 
-
-def _make_environ(worker: Any, client: Client) -> dict[str, Any]:
-    environ: dict[str, Any]
-    _, environ = create(client.request, _NoSocket, client.address, client.server, worker.cfg)
-    for key in _OF_THE_SOCKET:
-        environ.pop(key, None)
-    environ["wsgi.errors"] = _Errors(worker.cfg)
-    environ["wsgi.multithread"] = worker.may_wait
-    return environ
+    :raises RefusedRequest: if its path does not begin with the variable ``SCRIPT_NAME``.
+    """
+    environ: dict[str, Any] = {} if client.kept is None else client.kept.environ
+    if not environ:
+        try:
+            _, made = create(client.request, client, client.address, client.server, worker.cfg)
+        except ConfigurationProblem:
+            raise RefusedRequest(40401, "There is nothing at this path.") from None
+        environ.update(made, **{"wsgi.multithread": worker.may_wait})
+        # An application could use the socket without the worker.
+        del environ["gunicorn.socket"], environ["wsgi.early_hints"]
+    of_this = {"wsgi.input": client.body, "wsgi.errors": WSGIErrorsWrapper(worker.cfg)}
+    if "CONTENT-LENGTH" in client.fields:
+        of_this["CONTENT_LENGTH"] = client.fields["CONTENT-LENGTH"]
+    return environ | of_this
 
 
 def _parse(cfg: Any, client: Client, head: bytes) -> Any:
-    unreader = IterUnreader([_NO_EXPECTATION.sub(b"", head)])
     try:
-        request = Request(cfg, unreader, client.address, client.requests)
+        request = Request(cfg, IterUnreader([head]), client.address, client.requests)
     except (NoMoreData, ValueError):  # Python does not convert some values, such as 5,000 digits.
         raise RefusedRequest(40000, "The request is not valid HTTP.") from None
     if client.requests == 1 and (request.proxy_protocol_info or {}).get("client_addr"):
         client.proxied = request.proxy_protocol_info
     request.proxy_protocol_info = client.proxied
-    names = [name for name, _ in request.headers]
-    hosts = names.count("HOST")
+    request._expected_100_continue = False  # noqa: SLF001  # The worker has sent the status 100.
+    hosts = [name for name, _ in request.headers].count("HOST")
     if hosts > 1 or not hosts and request.version > (1, 0):  # RFC 9112 section 3.2.
         raise RefusedRequest(40000, "There must be one Host header.")
     if request.version not in _VERSIONS:  # gunicorn's parser in C does so, too.
         raise RefusedRequest(40000, "The version of HTTP must be 1.0 or 1.1.")
-    if "CONNECTION" in names and _asks_to_close(request):
+    options = ",".join(value for name, value in request.headers if name == "CONNECTION")
+    if "close" in re.split("[ \t,]+", options.lower()):
         request.force_close()
     return request
-
-
-def _repeat(request: Any, length: str) -> Any:
-    """Return a copy of a request. The hooks of an operator may change the copy.
-
-    :param length: the Content-Length of the copy, or an empty text for that of the request.
-    """
-    repeated = copy(request)
-    new = {"CONTENT-LENGTH": length} if length else {}
-    repeated.headers = [(name, new.get(name, value)) for name, value in request.headers]
-    return repeated
-
-
-def _asks_to_close(request: Any) -> bool:
-    options = ",".join(value for name, value in request.headers if name == "CONNECTION")
-    return "close" in (option.strip(" \t") for option in options.lower().split(","))
-
-
-class _NoSocket:
-    """Takes the status 100 from gunicorn, because the worker has already sent it."""
-
-    @staticmethod
-    def send(data: bytes) -> None:
-        """Do nothing."""
-
-
-class _Errors(TextIOBase):
-    """Writes to the log of errors, whose files may be reopened at any time."""
-
-    def __init__(self, cfg: Any) -> None:
-        self._cfg = cfg
-
-    def write(self, text: str) -> int:
-        WSGIErrorsWrapper(self._cfg).write(text)
-        return len(text)

@@ -1,32 +1,35 @@
 """A request whose head has been parsed: its body, and the call of the application."""
 
-from collections.abc import Callable
 from datetime import datetime
+from http import HTTPStatus
 from io import BytesIO
+from types import SimpleNamespace
 from typing import Any
 
-from ._client import Client, ClientGone
-from ._framing import ChunkedBody, sized_body
+from gunicorn.http.wsgi import Response
+
+from ._client import CannotRespond, Client
+from ._framing import ChunkedBody, EndlessBody
 from ._heads import environ_of
-from ._response import Response
 
 # The parser of gunicorn copies a whole piece of a body for each of its chunks.
 _PIECE = 16384
 
 
-class ResponseFailed(Exception):
-    """The application has failed after a part of its response had been sent."""
+def body_end(client: Client, limit: int) -> int | None:
+    """Return the position after the body of a request, or ``None`` if more must arrive.
 
-
-def body_of(client: Client, start: int, limit: int) -> Callable[[bytearray], int | None]:
-    """Return a function that finds the end of the body of a request, as :func:`sized_body` does.
-
-    :param start: the position at which it begins.
-    :param limit: its maximum size in bytes.
+    :param limit: the maximum size of its content in bytes.
+    :raises EndlessBody: if it is larger, or malformed.
     """
     if "TRANSFER-ENCODING" in client.fields:
-        return ChunkedBody(start, limit).end
-    return sized_body(start, limit, int(client.fields.get("CONTENT-LENGTH", 0)))
+        client.chunks = client.chunks or ChunkedBody(client.head_size, limit)
+        return client.chunks.end(client.data)
+    size = int(client.fields.get("CONTENT-LENGTH", 0))
+    if size > limit:
+        raise EndlessBody
+    end = client.head_size + size
+    return end if len(client.data) >= end else None
 
 
 def set_body(client: Client, body: bytes) -> None:
@@ -34,18 +37,12 @@ def set_body(client: Client, body: bytes) -> None:
 
     :param body: what has arrived of it. If it is refused, more may follow.
     """
-    if "TRANSFER-ENCODING" in client.fields:
+    if client.chunks is None:
+        client.body = BytesIO(body[: int(client.fields.get("CONTENT-LENGTH", 0))])
+    else:
         pieces = (body[start : start + _PIECE] for start in range(0, len(body), _PIECE))
         client.request.unreader.iter = pieces
         client.body = client.request.body
-    else:
-        client.body = BytesIO(body[: int(client.fields.get("CONTENT-LENGTH", 0))])
-
-
-def expects_continue(client: Client) -> bool:
-    """Return whether the client sends the body only after the status 100."""
-    # gunicorn has refused every other value.
-    return "EXPECT" in client.fields and client.request.version > (1, 0)
 
 
 def respond(worker: Any, client: Client, *, is_last: bool) -> bool:
@@ -53,12 +50,13 @@ def respond(worker: Any, client: Client, *, is_last: bool) -> bool:
 
     :param is_last: whether the connection is closed afterwards.
     :returns: whether it stays open.
-    :raises ResponseFailed: if the application fails when a part of its response has been sent.
-    :raises ClientGone: if the client does not read what the application produces.
+    :raises CannotRespond: if the client does not read what the application produces, or if the
+        application fails when a part of its response has been sent.
     """
     request, began = client.request, datetime.now()
     environ: dict[str, Any] = {}
-    response = Response(client, is_last=is_last)
+    response = Response(request, client, worker.cfg)
+    response.must_close = is_last
     try:
         worker.cfg.pre_request(worker, request)
         environ = environ_of(worker, client)
@@ -66,15 +64,29 @@ def respond(worker: Any, client: Client, *, is_last: bool) -> bool:
         try:
             for item in items:
                 response.write(item)
-            response.finish()
+                client.flush()
+            response.close()
         finally:
             worker.log.access(response, request, environ, datetime.now() - began)
             if hasattr(items, "close"):
                 items.close()
     except BaseException as error:
-        if not response.headers_sent or isinstance(error, ClientGone):
+        if not response.headers_sent or isinstance(error, CannotRespond):
             raise
-        raise ResponseFailed from error
+        worker.log.exception("The application has failed")
+        raise CannotRespond from error
     finally:
         worker.cfg.post_request(worker, request, environ, response)
-    return not response.closes
+    is_too_short = request.method != "HEAD" and response.sent < (response.response_length or 0)
+    return not (is_too_short or response.should_close())
+
+
+def refuse(worker: Any, client: Client, status: int, headers: dict[str, str], body: bytes) -> None:
+    """Respond without the application, and close the connection."""
+    method = bytes(client.data[:4]).decode("latin-1")  # If no head could be parsed.
+    request = client.request or SimpleNamespace(method=method, version=(1, 1))
+    response = Response(request, client, worker.cfg)
+    response.must_close = client.is_last = True
+    fields = [("Content-Length", str(len(body))), *headers.items()]
+    response.start_response(f"{status} {HTTPStatus(status).phrase}", fields)
+    response.write(body)

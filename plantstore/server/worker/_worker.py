@@ -1,10 +1,10 @@
 """A worker of gunicorn: a thread gets a request only when all of it has arrived.
 
-The threads do all of the work. Each of them waits for an event of any connection, continues with
+The main thread accepts connections, and looks once a second for clients that are too slow.
+
+The other threads do the rest. Each of them waits for an event of any connection, continues with
 this connection until it must wait for its client again, and then waits for the next event. So no
 thread waits for a client.
-
-The main thread looks once a second for connections whose client is too slow.
 
 Whoever uses a connection holds its lock. It also stays locked while its complete request waits in a
 queue for a thread.
@@ -22,17 +22,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from itertools import chain
 from select import EPOLLIN, EPOLLONESHOT, EPOLLOUT, epoll, select
-from threading import Lock, Thread
+from threading import Thread
 from typing import Any, ClassVar
 
 from gunicorn.sock import ssl_context
 from gunicorn.workers.base import Worker as BaseWorker
 
-from ._client import SEND_TIMEOUT, Client, ClientGone
-from ._framing import EndlessBody, head_end, proxy_header_end
+from ._client import SEND_TIMEOUT, CannotRespond, Client
+from ._framing import EndlessBody, head_end, proxy_header_size
 from ._heads import parse
-from ._refusals import InvalidTLS, refusal, response
-from ._requests import ResponseFailed, body_of, expects_continue, respond, set_body
+from ._refusals import FAILED, RefusedRequest, refusal
+from ._requests import body_end, refuse, respond, set_body
 
 # File descriptors for everything but connections of clients: by default, a SQL store has up to 24
 # connections to a server with two each, or up to five connections to a file with up to three each.
@@ -44,8 +44,7 @@ _READ_TIMEOUT = 10.0
 _LINGER_TIMEOUT = 2.0
 _LINGER_SIZE = 16 << 20
 # The errors of a connection that its client has already given up, or that another worker has taken.
-# EBADF: the main thread has closed the listener.
-_TRANSIENT = {errno.EAGAIN, errno.EWOULDBLOCK, errno.ECONNABORTED, errno.EBADF}
+_TRANSIENT = {errno.EAGAIN, errno.EWOULDBLOCK, errno.ECONNABORTED}
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -63,18 +62,16 @@ class _Queue:
         """
         self._waiting.append(client)
         # When another thread returns its permit, it looks again for what waits.
-        while self._waiting and self._take_permit():
+        while self._waiting:
+            try:
+                self._permits.pop()
+            except IndexError:
+                return
             try:
                 with suppress(IndexError):
                     run(self._waiting.popleft())
             finally:
                 self._permits.append(None)
-
-    def _take_permit(self) -> bool:
-        with suppress(IndexError):
-            self._permits.pop()
-            return True
-        return False
 
 
 class Worker(BaseWorker):
@@ -112,10 +109,7 @@ class Worker(BaseWorker):
 
     @staticmethod
     def set_waited(seconds: float) -> None:
-        """Take notice of the time that the request of the current thread has waited for it.
-
-        A subclass may use it. This class does nothing.
-        """
+        """Take notice of how long the request of this thread has waited. A subclass may use it."""
 
     def init_process(self) -> None:
         """Raise the limit of file descriptors, and start."""
@@ -125,29 +119,31 @@ class Worker(BaseWorker):
         most = sys.maxsize if most == resource.RLIM_INFINITY else most
         available = max(most // 2, most - _RESERVED)
         self._most_clients = min(self.cfg.worker_connections, available)
-        self._tls = _tls_context(self.cfg) if self.cfg.is_ssl else None
+        self._tls: ssl.SSLContext | None = ssl_context(self.cfg) if self.cfg.is_ssl else None
+        if self._tls is not None:
+            self._tls.set_alpn_protocols(["http/1.1"])
         # The connections, in the order in which they began to wait for a request.
         self._clients: OrderedDict[int, Client] = OrderedDict()
-        self._accepting = Lock()  # Whoever has it may have a connection that is not in the list.
-        self._exhausted: str | None = None  # Why a connection could not be accepted.
         self._poller = epoll()
         super().init_process()
+
+    # The main thread.
 
     def run(self) -> None:
         """Serve until the worker is asked to stop, or the main process has ended."""
         self._start()
+        listeners, next_check = self.sockets, 0.0
         while self.alive:
-            if os.getppid() != self.ppid:
-                self.log.info("Parent changed, shutting down: %s", self)
-                break
-            self.notify()
-            has_signal, _, _ = select([self.PIPE[0]], [], [], 1.0)  # Handlers write to this pipe.
-            if has_signal:
+            ready, _, _ = select([self.PIPE[0], *listeners], [], [], 1.0)
+            if self.PIPE[0] in ready:  # Handlers of signals write to it.
                 os.read(self.PIPE[0], 4096)
-            self._check_connections()
+                ready.remove(self.PIPE[0])
+            if not all(map(self._accept, ready)):
+                listeners = []  # Until the next second.
+            if time.monotonic() >= next_check:
+                listeners, next_check = self.sockets, time.monotonic() + 1
+                self._check_clients()
         self._stop()
-
-    # The main thread.
 
     def _start(self) -> None:
         # gunicorn uses some forty settings for each request. As attributes, they are found faster.
@@ -157,31 +153,26 @@ class Worker(BaseWorker):
         self._batch = 1 if self.may_wait else 64
         self._queue = _Queue(most)
         self._urgent = {path: _Queue(1) for path in self.urgent_paths} if self.may_wait else {}
-        self._listeners = {listener.fileno(): listener.sock for listener in self.sockets}
-        for fd, listener in self._listeners.items():
-            listener.setblocking(False)
-            self._poller.register(fd, EPOLLIN | EPOLLONESHOT)
         # One more thread receives, and responds to what is urgent, while the others are busy.
         for _ in range(most + len(self._urgent)):
             Thread(target=self._serve, name="gunicorn worker", daemon=True).start()
 
-    def _check_connections(self) -> None:
-        """Close connections whose client is too slow, and try again to accept others."""
+    def _check_clients(self) -> None:
+        """Do what is due once a second: stop waiting for clients that are too slow."""
+        self.notify()
+        if os.getppid() != self.ppid and self.alive:
+            self.log.info("Parent changed, shutting down: %s", self)
+            self.alive = False
         now = time.monotonic()
         for client in [*self._clients.values()]:
             if client.deadline <= now and client.lock.acquire(blocking=False):
                 self._give_up(client)
-        if self._exhausted is not None:
-            self.log.warning("Connections had to wait: %s", self._exhausted)
-            self._exhausted = None
-            for fd in self._listeners:
-                self._listen(fd)
 
     def _give_up(self, client: Client) -> None:
         """Stop waiting for a client: it gets an Error if only its body is late."""
         left = client.deadline - time.monotonic()
         # Rare: a thread has just renewed its deadline. Or the threads are late, not the client.
-        if left > 0 or client.is_ready():
+        if left > 0 or client.wait(client.event, 0):
             self._wait(client, client.event, max(left, 1.0))
         elif client.request is None or client.is_last:
             self._close(client)
@@ -193,73 +184,42 @@ class Worker(BaseWorker):
         """Finish the requests that have arrived, as long as gunicorn lets the worker."""
         self.alive = False
         end = time.monotonic() + self.cfg.graceful_timeout
-        listeners, self._listeners = self._listeners, {}
-        for fd, listener in listeners.items():
-            self._poller.unregister(fd)  # The main process has the same socket.
-            is_accepted: bool | None = True
-            while is_accepted:
-                is_accepted = self._accept(listener)
+        for listener in self.sockets:
+            while select([listener], [], [], 0)[0] and self._accept(listener):
+                pass
             listener.close()  # The system resets the connections that are left.
         soon = self._after(_LINGER_TIMEOUT)
         for client in [*self._clients.values()]:
             client.deadline = min(client.deadline, soon)
         while self._clients and time.monotonic() < end:
-            self.notify()
             time.sleep(0.05)
-            self._check_connections()
+            self._check_clients()
 
-    # All threads.
-
-    def _serve(self) -> None:
-        """Handle one event after the other, until the process ends."""
-        while True:
-            for fd, _ in self._poller.poll(-1, self._batch):
-                listener, client = self._listeners.get(fd), self._clients.get(fd)
-                if listener is not None:
-                    if self._accept(listener) is not None:
-                        self._listen(fd)
-                # Otherwise, the event was for an earlier connection with this number.
-                elif client is not None and client.lock.acquire(
-                    blocking=False
-                ):  # pragma: no branch
-                    self._continue(client)
-
-    def _listen(self, fd: int) -> None:
-        with suppress(OSError):  # The worker may have been stopped.
-            self._poller.modify(fd, EPOLLIN | EPOLLONESHOT)
-
-    def _accept(self, listener: socket.socket) -> bool | None:
-        """Accept a connection if one waits, and return whether it does.
-
-        :returns: ``None`` if none can be accepted now. The main thread then tries it again.
-        """
-        with self._accepting:
-            return self._try_to_accept(listener)
-
-    def _try_to_accept(self, listener: socket.socket) -> bool | None:
-        if len(self._clients) >= self._most_clients and not self._close_oldest():
-            self._exhausted = "all of them are busy"
-            return None
-        try:
-            server = listener.getsockname()  # After the accept, the main thread may close it.
-            sock, address = listener.accept()
-        except OSError as error:
-            if error.errno in _TRANSIENT:
-                return False
-            self._exhausted = error.strerror
-            return False if self._close_oldest() else None
-        with suppress(OSError):  # The client may have given it up.
-            self._open(sock, address, server)
-        return True
+    def _accept(self, listener: Any) -> bool:
+        """Accept a connection, and return whether another one can be accepted now."""
+        reason: str | None = "all of them are busy"
+        if len(self._clients) < self._most_clients or self._close_oldest():
+            try:
+                sock, address = listener.accept()
+            except OSError as error:
+                if error.errno in _TRANSIENT or self._close_oldest():
+                    return True
+                reason = error.strerror
+            else:
+                self._open(sock, address, listener.getsockname())
+                return True
+        self.log.warning("Connections had to wait: %s", reason)
+        return False
 
     def _open(self, sock: socket.socket, address: Any, server: Any) -> None:
         sock.setblocking(False)
-        if self._tls is not None:
-            sock = self._tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
-        client = Client(sock, _plain_address(address), server)
-        client.deadline = self._after(_READ_TIMEOUT)
-        self._clients[client.fd] = client
-        self._poller.register(client.fd, EPOLLIN | EPOLLONESHOT)
+        with suppress(OSError):  # The client may have given it up.
+            if self._tls is not None:
+                sock = self._tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+            client = Client(sock, _plain_address(address), server)
+            client.deadline = self._after(_READ_TIMEOUT)
+            self._clients[client.fd] = client
+            self._poller.register(client.fd, EPOLLIN | EPOLLONESHOT)
 
     def _close_oldest(self) -> bool:
         """Close the connection that has waited for its client for the longest time, if any does.
@@ -274,24 +234,38 @@ class Worker(BaseWorker):
                 return True
         return False
 
+    # The other threads.
+
+    def _serve(self) -> None:
+        """Handle one event after the other, until the process ends."""
+        while True:
+            for fd, _ in self._poller.poll(-1, self._batch):
+                client = self._clients.get(fd)
+                # An event may be that of an earlier connection with this number.
+                if client is not None and client.lock.acquire(blocking=False):
+                    self._continue(client)
+
     # A thread that has the lock of a connection. Each method releases the lock, or passes it on.
 
     def _continue(self, client: Client) -> None:
         """Continue with a connection after an event."""
         try:
             if client.to_discard:
-                self._discard(client)
+                if client.discard():
+                    self._wait(client, EPOLLIN)
+                else:
+                    self._close(client)
             elif client.output:
                 self._send(client)
             else:
                 self._receive(client)
         except OSError as error:
             if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
-                self._refuse(client, InvalidTLS(error.reason or "unknown reason"))
-            else:
-                self._close(client)
+                self.log.info("A client has not sent valid TLS: %s", error)
+            client.is_last = True
+            self._send(client)
         except Exception as error:  # noqa: BLE001  # A fault ends neither the thread nor the worker.
-            self._refuse(client, error)
+            self._refuse(client, *refusal(error), error)
 
     def _receive(self, client: Client) -> None:
         while not self._has_request(client):
@@ -313,13 +287,14 @@ class Worker(BaseWorker):
             return False
         end = None
         try:
-            end = client.body_end(client.data)
+            end = body_end(client, self.max_body)
             client.is_last = client.is_last or end is None and client.has_ended
         except EndlessBody:
             client.is_last = True
         if end is None and not client.is_last:
-            if is_new and expects_continue(client):
-                client.send(_CONTINUE)
+            if is_new and "EXPECT" in client.fields and client.request.version > (1, 0):
+                client.sendall(_CONTINUE)
+                client.flush()
             return False
         set_body(client, bytes(client.data[client.head_size : end]))
         del client.data[:end]
@@ -330,16 +305,14 @@ class Worker(BaseWorker):
         """Return whether the head of a request has arrived."""
         start: int | None = 0
         if not client.requests and self.cfg.proxy_protocol not in (False, "off"):
-            start = proxy_header_end(client.data)
+            start = proxy_header_size(client.data)
         end = None if start is None else head_end(client.data, start, client.seen)
+        if end is None and client.requests and client.data and not client.seen:
+            client.deadline = self._after(_READ_TIMEOUT)
+        client.seen = len(client.data)
         if end is None:
-            if client.requests and client.data and not client.seen:
-                client.deadline = self._after(_READ_TIMEOUT)
-            client.seen = len(client.data)
             return False
-        client.request = parse(self.cfg, client, end)
-        client.fields, client.head_size = dict(client.request.headers), end
-        client.body_end = body_of(client, end, self.max_body)
+        parse(self.cfg, client, end)
         client.deadline = self._after(_READ_TIMEOUT)
         return True
 
@@ -351,13 +324,12 @@ class Worker(BaseWorker):
         is_last = client.is_last or is_full or not self.alive or not self.cfg.keepalive
         try:
             client.is_last = not respond(self, client, is_last=is_last)
-        except ClientGone:
+        except CannotRespond:
             self._close(client)
-        except ResponseFailed:
-            self.log.exception("The application has failed")
-            self._close(client)
+        except RefusedRequest as error:
+            self._refuse(client, *refusal(error), error)
         except BaseException as error:  # noqa: BLE001  # See above.
-            self._refuse(client, error)
+            self._refuse(client, *FAILED, error)
         else:
             client.begin_request()
             self._clients.move_to_end(client.fd)  # It is the last one that began to wait.
@@ -388,22 +360,12 @@ class Worker(BaseWorker):
         else:
             self._wait(client, EPOLLIN, self.cfg.keepalive)
 
-    def _discard(self, client: Client) -> None:
-        if client.discard():
-            self._wait(client, EPOLLIN)
-        else:
-            self._close(client)
-
-    def _refuse(self, client: Client, error: BaseException) -> None:
-        """Refuse what is not valid HTTP with an Error, and close."""
-        number, message = refusal(error)
+    def _refuse(self, client: Client, number: int, message: str, error: BaseException) -> None:
+        """Send an Error, and close."""
         address = client.address[0] if isinstance(client.address, tuple) else None
-        body, headers = self.refuse(number, message, address, error if number == 50001 else None)
-        if not isinstance(error, InvalidTLS):
-            request = client.request
-            is_head = request.method == "HEAD" if request else client.data[:5] == b"HEAD "
-            client.output += response(number // 100, body, headers, with_body=not is_head)
-        client.is_last = True
+        fault = error if number == FAILED[0] else None
+        body, headers = self.refuse(number, message, address, fault)
+        refuse(self, client, number // 100, headers, body)
         self._send(client)
 
     def _wait(self, client: Client, event: int, seconds: float | None = None) -> None:
@@ -426,19 +388,8 @@ class Worker(BaseWorker):
         return time.monotonic() + (seconds if self.alive else min(seconds, _LINGER_TIMEOUT))
 
 
-def _tls_context(cfg: Any) -> ssl.SSLContext:
-    context: ssl.SSLContext = ssl_context(cfg)
-    context.set_alpn_protocols(["http/1.1"])
-    return context
-
-
 def _plain_address(address: Any) -> Any:
-    """Return the address of a client: a tuple, or for a Unix socket a native string (PEP 3333).
-
-    A socket for IPv6 has another form for the addresses of IPv4, which is converted.
-    """
-    if not isinstance(address, tuple):
-        return os.fsencode(address).decode("latin-1")
-    if address[0].startswith("::ffff:"):
-        return address[0].removeprefix("::ffff:"), address[1]
-    return address
+    """Return the address of a client: a tuple, or for a Unix socket a native string (PEP 3333)."""
+    if isinstance(address, tuple):  # A socket for IPv6 has another form for those of IPv4.
+        return address[0].removeprefix("::ffff:"), *address[1:]
+    return os.fsencode(address).decode("latin-1")

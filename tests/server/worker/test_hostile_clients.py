@@ -193,23 +193,6 @@ def test_body_in_many_chunks(server: Gunicorn) -> None:
     assert promptly(server, chunked(*chunks, chunk(b""))).status == 200
 
 
-def test_empty_expect_header(server: Gunicorn) -> None:
-    """An empty Expect header expects nothing (RFC 9110 section 10.1.1)."""
-    for field in ("Expect:", "EXPECT: \t"):
-        assert promptly(server, post(new_rose(), field)).status == 200
-        assert promptly(server, post(b"", field, "Expect: x")).error in {40000, 41700}
-
-
-def test_empty_expect_header_in_an_old_form() -> None:
-    """An empty Expect header with a space before its colon, or on two lines, is an Error."""
-    options = ("--strip-header-spaces", "--permit-obsolete-folding")
-    with Gunicorn(*options, PLANTSTORE_TOKENS=TOKEN) as server:
-        for field in ("Expect :", "Expect:\r\n "):
-            assert promptly(server, post(new_rose(), field)).error == 41700
-        for field in ("Expect:", "Expect:\r\nX:\r\n y"):
-            assert promptly(server, post(new_rose(), field)).status == 200
-
-
 def test_clients_that_do_not_read_a_large_file(tmp_path: Path) -> None:
     """Clients that read nothing of the largest file of the service delay no other request."""
     timeouts = constants(SEND_TIMEOUT=1000)
@@ -259,12 +242,9 @@ def test_more_connections_than_file_descriptors(tmp_path: Path, files: int, rese
                 assert promptly(server, post(body)).error == 40004
             assert oldest.has_response(0) == (files < 400)  # It is closed.
             assert server.log.count("Booting worker") == 1
-            if reserved == 0:
-                server.wait_for("Connections had to wait: Too many open files")
-            else:
-                with server.connect() as newest:
-                    assert not newest.has_response(2.5)
-                assert "Connections had to wait" not in server.log
+            with server.connect() as newest:
+                assert not newest.has_response(2.5)
+            assert "Connections had to wait" not in server.log
 
 
 # The worker has no free file descriptor for some time after its start.
@@ -327,7 +307,10 @@ MALFORMED = [
     (b"s3cret /plants HTTP/1.1\r\nHost: x\r\n\r\n", 40000),
     *((b"\r\n\r\n", 40000), (b"\n", 40000), (b"\x16", 40000)),  # The last one is TLS.
     (b"GET /" + b"x" * 5000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 41400),
-    (b"GET /plants HTTP/1.1\r\nHost: x\r\nExpect: s3cret\r\n\r\n", 41700),
+    *(
+        (b"GET / HTTP/1.1\r\nHost: x\r\nExpect:%b\r\n\r\n" % value, 41700)
+        for value in (b" s3cret", b"")
+    ),
     *((b"x" * 65_536, 43100), (b"x" * 65_533 + b"\r\n\r\n", 43100)),
     *(
         (b"GET /plants HTTP/1.1\r\nHost: x\r\n" + b"X: y\r\n" * number + b"\r\n", 43100)
@@ -359,7 +342,7 @@ def test_malformed_http_with_the_parser_in_python(tmp_path: Path) -> None:
             with server.connect() as connection:
                 connection.send_what_is_read(head)
                 assert connection.receive().error == error, head
-        assert promptly(server, post(new_rose(), "Expect:")).status == 200
+        assert promptly(server, post(new_rose())).status == 200
 
 
 # Malformed chunks and trailers.
@@ -397,20 +380,20 @@ def test_port_with_tls(tmp_path: Path) -> None:
         with server.connect() as connection:
             connection.send(post(new_rose()))
             assert connection.closed()
-        server.wait_for("40000: The request is not valid TLS: http request")
+        server.wait_for("INFO. A client has not sent valid TLS: .*http request")
         with server.connect():
             pass  # A client that sends nothing is no error.
         with context.wrap_socket(socket.create_connection(("127.0.0.1", server.port))) as client:
             assert client.selected_alpn_protocol() == "http/1.1"
         assert promptly(server, post(new_rose()), tls=True).status == 200
-        assert server.log.count("40000") == 1
+        assert server.log.count("valid TLS") == 1
         verifying = ssl.create_default_context()
         with (
             socket.create_connection(("127.0.0.1", server.port)) as client,
             pytest.raises(ssl.SSLCertVerificationError),
         ):
             verifying.wrap_socket(client, server_hostname="localhost")
-        server.wait_for("40000: The request is not valid TLS: .* unknown ca")
+        server.wait_for("A client has not sent valid TLS: .* unknown ca")
 
 
 def test_worker_of_another_application(tmp_path: Path) -> None:
