@@ -99,7 +99,8 @@ class JSONResponse(OperationResponse):
         self, data: Any, status: int = 200, headers: Iterable[tuple[str, str]] = ()
     ) -> None:
         self._body = dump_json(data)
-        super().__init__(self._body, status, headers, content_type="application/json")
+        super().__init__([self._body], status, headers, content_type="application/json")
+        self.headers.add("Content-Length", str(len(self._body)))
         self._made = [self._body], self.status, [*self.headers]
 
     def get_wsgi_response(

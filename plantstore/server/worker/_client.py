@@ -46,14 +46,19 @@ class Client:
         #: The number of requests so far, and the client's address from the PROXY protocol.
         self.requests = 0
         self.proxied: dict[str, Any] | None = None
-        #: What is kept of the last head.
-        self.kept: Any = None
+        #: Of the last head, if it is kept: the bytes before and after the digits of its
+        #: Content-Length, gunicorn's request object, and the environ or an empty dict.
+        self.parts: tuple[bytes, bytes] | None = None
+        self.parsed: Any = None
+        self.environ: dict[str, Any] = {}
         #: Whether the connection ends after the response, and how many bytes are discarded then.
         self.is_last, self.to_discard = False, 0
         self.begin_request()
 
     def begin_request(self) -> None:
         """Wait for the next request."""
+        if self.parts is None:  # Nothing of the last one is kept.
+            self.parsed, self.environ = None, {}
         #: The number of bytes of the head that have been looked at.
         self.seen = 0
         #: The request that gunicorn has parsed from the head, and the size of the head in bytes.

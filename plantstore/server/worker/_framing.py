@@ -30,10 +30,7 @@ class EndlessBody(Exception):
 def proxy_header_size(data: bytearray) -> int | None:
     """Return the size of a header of version 2 of the PROXY protocol, or 0 if there is none.
 
-    Version 1 is a line before the request line, and so a part of the head.
-
-    :param data: what has arrived of the connection.
-    :returns: ``None`` if more must arrive.
+    It is ``None`` if more must arrive. Version 1 is a line of the head.
     """
     if data.startswith(_PROXY_V2):
         size = 16 + int.from_bytes(data[14:16], "big")

@@ -6,7 +6,7 @@ this, a served create would take 15 % longer.
 """
 
 import re
-from typing import Any, NamedTuple
+from typing import Any
 
 from gunicorn.http.errors import ConfigurationProblem, NoMoreData
 from gunicorn.http.message import Request
@@ -21,19 +21,8 @@ _VERSIONS = {(1, 0), (1, 1)}
 _LENGTH = re.compile(rb"\r\n(?i:content-length):[ \t]*([0-9]{1,18})(?=\r\n[^ \t])")
 # The maximum size in bytes of a head that is kept, because an open connection then uses memory.
 _MAX_KEPT = 4096
-# Hooks of an operator that may change a request. Then each is parsed.
-_HOOKS = ("pre_request", "post_request")
-
-
-class KeptHead(NamedTuple):
-    """What is kept of a head: its bytes before and after the digits of its Content-Length.
-
-    The environ is empty until there is one.
-    """
-
-    parts: tuple[bytes, bytes]
-    request: Any
-    environ: dict[str, Any]
+# The keys of the environ by which an application could use the socket without the worker.
+_OF_THE_SOCKET = ("gunicorn.socket", "wsgi.early_hints")
 
 
 def parse(cfg: Any, client: Client, size: int) -> None:
@@ -48,21 +37,21 @@ def parse(cfg: Any, client: Client, size: int) -> None:
     digits = _LENGTH.search(head)
     start, end = digits.span(1) if digits else (size, size)
     parts = head[:start], head[end:]
-    is_kept = client.kept is not None and client.kept.parts == parts
-    request = client.kept.request if is_kept else _parse(cfg, client, head)
-    if is_kept and digits:
+    if parts != client.parts:
+        client.parsed, client.environ = _parse(cfg, client, head), {}
+        client.parts = parts if _can_be_kept(cfg, client.parsed, size) else None
+    elif digits:
         new = {"CONTENT-LENGTH": head[start:end].decode()}
-        request.headers = [(name, new.get(name, value)) for name, value in request.headers]
-    client.request, client.fields = request, dict(request.headers)
-    if not is_kept:
-        client.kept = KeptHead(parts, request, {}) if _can_be_kept(cfg, client) else None
+        headers = client.parsed.headers
+        client.parsed.headers = [(name, new.get(name, value)) for name, value in headers]
+    client.request, client.fields = client.parsed, dict(client.parsed.headers)
 
 
-def _can_be_kept(cfg: Any, client: Client) -> bool:
-    # gunicorn reads a body in chunks through the request object, which therefore changes.
-    is_constant = "TRANSFER-ENCODING" not in client.fields and client.head_size <= _MAX_KEPT
-    hooks = (cfg.settings[name] for name in _HOOKS)
-    return is_constant and all(hook.get() is hook.default for hook in hooks)
+def _can_be_kept(cfg: Any, request: Any, size: int) -> bool:
+    # A hook of the operator may change the request, and so does the reading of a chunked body.
+    has_hook = cfg.pre_request is not cfg.settings["pre_request"].default
+    is_chunked = any(name == "TRANSFER-ENCODING" for name, _ in request.headers)
+    return size <= _MAX_KEPT and not has_hook and not is_chunked
 
 
 def environ_of(worker: Any, client: Client) -> dict[str, Any]:
@@ -70,19 +59,24 @@ def environ_of(worker: Any, client: Client) -> dict[str, Any]:
 
     :raises RefusedRequest: if its path does not begin with the variable ``SCRIPT_NAME``.
     """
-    environ: dict[str, Any] = {} if client.kept is None else client.kept.environ
-    if not environ:
-        try:
-            _, made = create(client.request, client, client.address, client.server, worker.cfg)
-        except ConfigurationProblem:
-            raise RefusedRequest(40401, "There is nothing at this path.") from None
-        environ.update(made, **{"wsgi.multithread": worker.may_wait})
-        # An application could use the socket without the worker.
-        del environ["gunicorn.socket"], environ["wsgi.early_hints"]
+    if not client.environ:
+        client.environ = _make_environ(worker, client)
     of_this = {"wsgi.input": client.body, "wsgi.errors": WSGIErrorsWrapper(worker.cfg)}
     if "CONTENT-LENGTH" in client.fields:
         of_this["CONTENT_LENGTH"] = client.fields["CONTENT-LENGTH"]
-    return environ | of_this
+    return client.environ | of_this
+
+
+def _make_environ(worker: Any, client: Client) -> dict[str, Any]:
+    environ: dict[str, Any]
+    try:
+        _, environ = create(client.request, client, client.address, client.server, worker.cfg)
+    except ConfigurationProblem:
+        raise RefusedRequest(40401, "There is nothing at this path.") from None
+    for name in _OF_THE_SOCKET:
+        environ.pop(name, None)
+    environ["wsgi.multithread"] = worker.may_wait
+    return environ
 
 
 def _parse(cfg: Any, client: Client, head: bytes) -> Any:

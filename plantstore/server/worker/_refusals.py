@@ -23,17 +23,13 @@ _REFUSALS: dict[str, tuple[int, str]] = {
 
 
 class RefusedRequest(Exception):
-    """A request that the worker refuses: the number and the message of its Error."""
-
-    def __init__(self, number: int, message: str) -> None:
-        super().__init__(number, message)
-        self.number = number
-        self.message = message
+    """A request that the worker refuses. ``args`` has the number and the message of its Error."""
 
 
 def refusal(error: Any) -> tuple[int, str]:
     """Return the number and the message of the Error for an exception of gunicorn or the worker."""
     if isinstance(error, RefusedRequest):
-        return error.number, error.message
+        number, message = error.args
+        return number, message
     names = (kind.__name__ for kind in type(error).__mro__)
     return next(_REFUSALS[name] for name in names if name in _REFUSALS)

@@ -3,10 +3,11 @@
 from datetime import datetime
 from http import HTTPStatus
 from io import BytesIO
+from time import time
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
-from gunicorn.http.wsgi import Response
+from gunicorn.http import wsgi
 
 from ._client import CannotRespond, Client
 from ._framing import ChunkedBody, EndlessBody
@@ -14,6 +15,22 @@ from ._heads import environ_of
 
 # The parser of gunicorn copies a whole piece of a body for each of its chunks.
 _PIECE = 16384
+
+
+class Response(wsgi.Response):
+    """The response to a request. gunicorn formats the date in each of them: 5 % of a create."""
+
+    _last: ClassVar[tuple[Any, list[str]]] = None, []
+
+    def default_headers(self) -> list[str]:
+        """Return the first lines of the response, which many others of this second have, too."""
+        connection = self.should_close(), self.chunked, self.upgrade
+        state = int(time()), self.status, self.req.version, connection
+        last, lines = self._last
+        if state != last:
+            lines = super().default_headers()
+            Response._last = state, lines
+        return [*lines]
 
 
 def body_end(client: Client, limit: int) -> int | None:

@@ -96,14 +96,12 @@ class Worker(BaseWorker):
     def refuse(
         number: int, message: str, address: str | None, fault: BaseException | None
     ) -> tuple[bytes, dict[str, str]]:
-        """Return the body and the headers of the response to what is not valid HTTP.
+        """Return the body and the headers of a response without the application.
 
-        A subclass may override it, and write it to its log.
-
-        :param number: the number of the error: its HTTP status times 100, plus a counter.
+        :param number: its HTTP status times 100, plus a counter.
         :param message: what is wrong. It has no part of the request.
         :param address: the address of the client, or ``None`` if it has none.
-        :param fault: the exception if the server itself has failed, or ``None``.
+        :param fault: the exception if the application or the worker has failed, or ``None``.
         """
         return message.encode(), {"Content-Type": "text/plain"}
 
@@ -222,10 +220,7 @@ class Worker(BaseWorker):
             self._poller.register(client.fd, EPOLLIN | EPOLLONESHOT)
 
     def _close_oldest(self) -> bool:
-        """Close the connection that has waited for its client for the longest time, if any does.
-
-        If possible, it is not one whose client still receives a response.
-        """
+        """Close the connection that has waited longest, if possible without a response."""
         clients = [*self._clients.values()]
         idle = (client for client in clients if not client.output and not client.to_discard)
         for client in chain(idle, clients):
@@ -369,10 +364,7 @@ class Worker(BaseWorker):
         self._send(client)
 
     def _wait(self, client: Client, event: int, seconds: float | None = None) -> None:
-        """Wait for an event of a connection.
-
-        :param seconds: the time limit. By default it stays.
-        """
+        """Wait for an event of a connection, by default with the time limit that it has."""
         if seconds is not None:
             client.deadline = self._after(seconds)
         client.event = event
