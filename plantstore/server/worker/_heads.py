@@ -16,13 +16,10 @@ from gunicorn.http.wsgi import WSGIErrorsWrapper, create
 from ._client import Client
 from ._refusals import RefusedRequest
 
-_VERSIONS = {(1, 0), (1, 1)}
 # The digits of a Content-Length.
 _LENGTH = re.compile(rb"\r\n(?i:content-length):[ \t]*([0-9]{1,18})(?=\r\n[^ \t])")
 # The maximum size in bytes of a head that is kept, because an open connection then uses memory.
 _MAX_KEPT = 4096
-# The keys of the environ by which an application could use the socket without the worker.
-_OF_THE_SOCKET = ("gunicorn.socket", "wsgi.early_hints")
 
 
 def parse(cfg: Any, client: Client, size: int) -> None:
@@ -73,7 +70,7 @@ def _make_environ(worker: Any, client: Client) -> dict[str, Any]:
         _, environ = create(client.request, client, client.address, client.server, worker.cfg)
     except ConfigurationProblem:
         raise RefusedRequest(40401, "There is nothing at this path.") from None
-    for name in _OF_THE_SOCKET:
+    for name in ("gunicorn.socket", "wsgi.early_hints"):  # Only the worker uses the socket.
         environ.pop(name, None)
     environ["wsgi.multithread"] = worker.may_wait
     return environ
@@ -91,7 +88,7 @@ def _parse(cfg: Any, client: Client, head: bytes) -> Any:
     hosts = [name for name, _ in request.headers].count("HOST")
     if hosts > 1 or not hosts and request.version > (1, 0):  # RFC 9112 section 3.2.
         raise RefusedRequest(40000, "There must be one Host header.")
-    if request.version not in _VERSIONS:  # gunicorn's parser in C does so, too.
+    if request.version not in {(1, 0), (1, 1)}:  # gunicorn's parser in C does so, too.
         raise RefusedRequest(40000, "The version of HTTP must be 1.0 or 1.1.")
     options = ",".join(value for name, value in request.headers if name == "CONNECTION")
     if "close" in re.split("[ \t,]+", options.lower()):

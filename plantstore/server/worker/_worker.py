@@ -45,7 +45,6 @@ _LINGER_TIMEOUT = 2.0
 _LINGER_SIZE = 16 << 20
 # The errors of a connection that its client has already given up, or that another worker has taken.
 _TRANSIENT = {errno.EAGAIN, errno.EWOULDBLOCK, errno.ECONNABORTED}
-_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class _Queue:
@@ -56,10 +55,7 @@ class _Queue:
         self._permits = [None] * most
 
     def put(self, client: Client, run: Callable[[Client], None]) -> None:
-        """Execute a request now, or let a thread do so that executes another one.
-
-        :param run: executes a request.
-        """
+        """Execute a request now, or let a thread do so that executes another one."""
         self._waiting.append(client)
         # When another thread returns its permit, it looks again for what waits.
         while self._waiting:
@@ -270,11 +266,7 @@ class Worker(BaseWorker):
         self._urgent.get(client.request.path, self._queue).put(client, self._execute)
 
     def _has_request(self, client: Client) -> bool:
-        """Return whether a request has arrived.
-
-        :raises ConnectionResetError: if the client sends no more of its head.
-        :raises Exception: if its head is refused.
-        """
+        """Return whether a request has arrived. An exception refuses it, or ends the connection."""
         is_new = client.request is None
         if is_new and not self._has_head(client):
             if client.has_ended:
@@ -288,7 +280,7 @@ class Worker(BaseWorker):
             client.is_last = True
         if end is None and not client.is_last:
             if is_new and "EXPECT" in client.fields and client.request.version > (1, 0):
-                client.sendall(_CONTINUE)
+                client.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
                 client.flush()
             return False
         set_body(client, bytes(client.data[client.head_size : end]))
