@@ -2,9 +2,9 @@
 
 The main thread accepts connections, and looks once a second for clients that are too slow.
 
-The other threads do the rest. Each of them waits for an event of any connection, continues with
-this connection until it must wait for its client again, and then waits for the next event. So no
-thread waits for a client.
+The other threads do the rest, or the main thread if the application never waits. Each of them waits
+for an event of any connection, continues with this connection until it must wait for its client
+again, and then waits for the next event. So no thread waits for a client.
 
 Whoever uses a connection holds its lock. It also stays locked while its complete request waits in a
 queue for a thread.
@@ -126,13 +126,15 @@ class Worker(BaseWorker):
     def run(self) -> None:
         """Serve until the worker is asked to stop, or the main process has ended."""
         self._start()
+        others = [self.PIPE[0]] if self.may_wait else [self.PIPE[0], self._poller]
         listeners, next_check = self.sockets, 0.0
         while self.alive:
-            ready, _, _ = select([self.PIPE[0], *listeners], [], [], 1.0)
+            ready, _, _ = select([*others, *listeners], [], [], 1.0)
             if self.PIPE[0] in ready:  # Handlers of signals write to it.
                 os.read(self.PIPE[0], 4096)
-                ready.remove(self.PIPE[0])
-            if not all(map(self._accept, ready)):
+            if self._poller in ready:
+                self._serve(0)
+            if not all(self._accept(listener) for listener in listeners if listener in ready):
                 listeners = []  # Until the next second.
             if time.monotonic() >= next_check:
                 listeners, next_check = self.sockets, time.monotonic() + 1
@@ -143,13 +145,12 @@ class Worker(BaseWorker):
         # gunicorn uses some forty settings for each request. As attributes, they are found faster.
         found = {name: setting.get() for name, setting in self.cfg.settings.items()}
         self.cfg.__dict__.update(found)
-        most = self.cfg.threads if self.may_wait else 1
+        urgent = self.urgent_paths if self.may_wait else ()
+        self._queue, self._urgent = _Queue(self.cfg.threads), {path: _Queue(1) for path in urgent}
         self._batch = 1 if self.may_wait else 64
-        self._queue = _Queue(most)
-        self._urgent = {path: _Queue(1) for path in self.urgent_paths} if self.may_wait else {}
         # One more thread receives, and responds to what is urgent, while the others are busy.
-        for _ in range(most + len(self._urgent)):
-            Thread(target=self._serve, name="gunicorn worker", daemon=True).start()
+        for _ in range(self.cfg.threads + len(urgent) if self.may_wait else 0):
+            Thread(target=self._serve_forever, name="gunicorn worker", daemon=True).start()
 
     def _check_clients(self) -> None:
         """Do what is due once a second: stop waiting for clients that are too slow."""
@@ -186,7 +187,7 @@ class Worker(BaseWorker):
         for client in [*self._clients.values()]:
             client.deadline = min(client.deadline, soon)
         while self._clients and time.monotonic() < end:
-            time.sleep(0.05)
+            self._serve(0.05)
             self._check_clients()
 
     def _accept(self, listener: Any) -> bool:
@@ -225,16 +226,19 @@ class Worker(BaseWorker):
                 return True
         return False
 
-    # The other threads.
+    # All threads.
 
-    def _serve(self) -> None:
-        """Handle one event after the other, until the process ends."""
+    def _serve_forever(self) -> None:
         while True:
-            for fd, _ in self._poller.poll(-1, self._batch):
-                client = self._clients.get(fd)
-                # An event may be that of an earlier connection with this number.
-                if client is not None and client.lock.acquire(blocking=False):
-                    self._continue(client)
+            self._serve(-1)
+
+    def _serve(self, seconds: float) -> None:
+        """Handle events of connections. Without any, return after some seconds, or never."""
+        for fd, _ in self._poller.poll(seconds, self._batch):
+            client = self._clients.get(fd)
+            # An event may be that of an earlier connection with this number.
+            if client is not None and client.lock.acquire(blocking=False):
+                self._continue(client)
 
     # A thread that has the lock of a connection. Each method releases the lock, or passes it on.
 

@@ -188,9 +188,9 @@ def post_request(worker, request, environ, response):
 """
 
 
-@pytest.mark.parametrize(("url", "number"), [("memory://", 1), ("sqlite:///{}/plants.db", 11)])
+@pytest.mark.parametrize(("url", "number"), [("memory://", 0), ("sqlite:///{}/plants.db", 11)])
 def test_number_of_threads(tmp_path: Path, url: str, number: int) -> None:
-    """One thread serves plants in memory, more serve others. An operator's hooks are called."""
+    """The main thread serves plants in memory, others the rest. An operator's hooks are called."""
     store = url.format(tmp_path)
     with configured(tmp_path, HOOKS, "threads = 9", PLANTSTORE_STORE=store) as server:
 
