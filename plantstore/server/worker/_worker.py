@@ -256,7 +256,7 @@ class Worker(BaseWorker):
                 self._receive(client)
         except OSError as error:
             if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
-                self.log.info("A client has not sent valid TLS: %s", error)
+                self.log.info("Not valid TLS, from %s: %s", client.address, error)
             client.is_last = True
             self._send(client)
         except Exception as error:  # noqa: BLE001  # A fault ends neither the thread nor the worker.

@@ -380,20 +380,20 @@ def test_port_with_tls(tmp_path: Path) -> None:
         with server.connect() as connection:
             connection.send(post(new_rose()))
             assert connection.closed()
-        server.wait_for("INFO. A client has not sent valid TLS: .*http request")
+        server.wait_for(r"INFO\] Not valid TLS, from .'127.0.0.1', \d+.: .*http request")
         with server.connect():
             pass  # A client that sends nothing is no error.
         with context.wrap_socket(socket.create_connection(("127.0.0.1", server.port))) as client:
             assert client.selected_alpn_protocol() == "http/1.1"
         assert promptly(server, post(new_rose()), tls=True).status == 200
-        assert server.log.count("valid TLS") == 1
+        assert server.log.count("Not valid TLS") == 1
         verifying = ssl.create_default_context()
         with (
             socket.create_connection(("127.0.0.1", server.port)) as client,
             pytest.raises(ssl.SSLCertVerificationError),
         ):
             verifying.wrap_socket(client, server_hostname="localhost")
-        server.wait_for("A client has not sent valid TLS: .* unknown ca")
+        server.wait_for("Not valid TLS, .* unknown ca")
 
 
 def test_worker_of_another_application(tmp_path: Path) -> None:
