@@ -51,7 +51,7 @@ class Views:
     def create(self, **_: Any) -> Response:
         """Create a new plant in the store."""
         new_plant = _load(new_plant_schema, read_body(self._max_body))
-        plant = Plant._make(map(new_plant.get, Plant._fields))
+        plant = Plant(**new_plant)
         self._store.add(plant)
         announce_added(plant)
         return JSONResponse(plant_schema.dump(new_plant))
@@ -75,7 +75,7 @@ class Views:
     def update(self, plantstore_id: str, **_: Any) -> Response:
         """Replace the plant with an id. Without a tag in the body, it has none afterwards."""
         members = _load(plant_schema, read_body(self._max_body)) | {"id": _parse_id(plantstore_id)}
-        plant = Plant._make(map(members.get, Plant._fields))
+        plant = Plant(**members)
         try:
             self._store.replace(plant)
         except KeyError:
