@@ -47,7 +47,7 @@ def int64_fault(value: object) -> str | None:
     """Return what is wrong with an id, or ``None`` if it is an integer within int64."""
     if not isinstance(value, int) or isinstance(value, bool):
         return f"Must be an integer, not {type(value).__name__}."
-    is_within = -(2**63) <= value < 2**63  # A range looks for one of a subclass one by one.
+    is_within = -(2**63) <= value < 2**63
     return None if is_within else "Must be between -2^63 and 2^63-1."
 
 

@@ -24,12 +24,7 @@ class CannotRespond(OSError):
 
 
 class Client:
-    """A client, with its connection. Only :meth:`sendall` may have to wait.
-
-    :param sock: the socket.
-    :param address: its address, as sockets have it.
-    :param server: the address of the service.
-    """
+    """A client, with its connection: its socket, its address, and the address of the service."""
 
     def __init__(self, sock: Any, address: Any, server: Any) -> None:
         self.sock = sock
@@ -97,15 +92,18 @@ class Client:
         return bool(waiting.poll(seconds * 1000))
 
     def sendall(self, data: bytes) -> None:
-        """Let these bytes wait for the client, as soon as not too many wait already.
+        """Send these bytes with the next :meth:`flush`."""
+        self.output += data
 
-        :raises CannotRespond: if the client reads nothing for so long.
+    def limit_output(self) -> None:
+        """Wait until the client has read so much that more can be produced for it.
+
+        :raises CannotRespond: if it reads nothing for too long.
         """
         while len(self.output) > _MAX_OUTPUT:
             if not self.wait(EPOLLOUT, SEND_TIMEOUT):
                 raise CannotRespond("the response was not read")
             self.flush()
-        self.output += data
 
     def flush(self) -> bool:
         """Send what the client can take now, and return whether this is all.

@@ -22,6 +22,12 @@ class Response(wsgi.Response):
 
     _last: ClassVar[tuple[Any, list[str]]] = None, []
 
+    def process_headers(self, headers: Any) -> None:
+        """Replace the headers of an earlier call. gunicorn would send both."""
+        self.headers: list[tuple[str, str]] = []
+        self.response_length = None
+        super().process_headers(headers)
+
     def default_headers(self) -> list[str]:
         """Return the first lines of the response, which many others of this second have, too."""
         connection = self.should_close(), self.chunked, self.upgrade
@@ -80,6 +86,7 @@ def respond(worker: Any, client: Client, *, is_last: bool) -> bool:
         items = worker.wsgi(environ, response.start_response)
         try:
             for item in items:
+                client.limit_output()
                 response.write(item)
                 client.flush()
             response.close()
@@ -94,7 +101,8 @@ def respond(worker: Any, client: Client, *, is_last: bool) -> bool:
         raise CannotRespond from error
     finally:
         worker.cfg.post_request(worker, request, environ, response)
-    is_too_short = request.method != "HEAD" and response.sent < (response.response_length or 0)
+    has_body = request.method != "HEAD" and response.status_code != HTTPStatus.NOT_MODIFIED
+    is_too_short = has_body and response.sent < (response.response_length or 0)
     return not (is_too_short or response.should_close())
 
 
@@ -106,4 +114,4 @@ def refuse(worker: Any, client: Client, status: int, headers: dict[str, str], bo
     response.must_close = client.is_last = True
     fields = [("Content-Length", str(len(body))), *headers.items()]
     response.start_response(f"{status} {HTTPStatus(status).phrase}", fields)
-    response.write(body)
+    response.write(b"" if request.method == "HEAD" else body)

@@ -2,15 +2,14 @@
 
 The main thread accepts connections, and looks once a second for clients that are too slow.
 
-The other threads do the rest, or the main thread if the application never waits. Each of them waits
-for an event of any connection, continues with this connection until it must wait for its client
-again, and then waits for the next event. So no thread waits for a client.
+The other threads do the rest. Each of them waits for an event of any connection, continues with
+this connection until it must wait for its client again, and then waits for the next event. So no
+thread waits for a client, except for one that reads a long response in parts.
 
 Whoever uses a connection holds its lock. It also stays locked while its complete request waits in a
 queue for a thread.
 """
 
-import errno
 import os
 import resource
 import socket
@@ -43,8 +42,6 @@ _READ_TIMEOUT = 10.0
 # that the worker discards meanwhile (RFC 9112 section 9.6).
 _LINGER_TIMEOUT = 2.0
 _LINGER_SIZE = 16 << 20
-# The errors of a connection that its client has already given up, or that another worker has taken.
-_TRANSIENT = {errno.EAGAIN, errno.EWOULDBLOCK, errno.ECONNABORTED}
 
 
 class _Queue:
@@ -78,7 +75,7 @@ class Worker(BaseWorker):
     descriptors.
     """
 
-    #: Paths whose requests do not wait for other requests: each has a thread of its own.
+    #: Paths whose requests do not wait for others: there is one more thread for each of them.
     urgent_paths: ClassVar[tuple[str, ...]] = ()
     #: The maximum size of a body in bytes. The application gets a part of one that is larger.
     max_body = 65536
@@ -86,7 +83,6 @@ class Worker(BaseWorker):
     may_wait = True
 
     alive: bool
-    nr: int
 
     @staticmethod
     def refuse(
@@ -121,20 +117,18 @@ class Worker(BaseWorker):
         self._poller = epoll()
         super().init_process()
 
-    # The main thread.
+    # The main thread. It executes no request, which a handler of a signal could interrupt.
 
     def run(self) -> None:
         """Serve until the worker is asked to stop, or the main process has ended."""
         self._start()
-        others = [self.PIPE[0]] if self.may_wait else [self.PIPE[0], self._poller]
         listeners, next_check = self.sockets, 0.0
         while self.alive:
-            ready, _, _ = select([*others, *listeners], [], [], 1.0)
+            ready, _, _ = select([self.PIPE[0], *listeners], [], [], 1.0)
             if self.PIPE[0] in ready:  # Handlers of signals write to it.
                 os.read(self.PIPE[0], 4096)
-            if self._poller in ready:
-                self._serve(0)
-            if not all(self._accept(listener) for listener in listeners if listener in ready):
+                ready.remove(self.PIPE[0])
+            if not all(map(self._accept, ready)):
                 listeners = []  # Until the next second.
             if time.monotonic() >= next_check:
                 listeners, next_check = self.sockets, time.monotonic() + 1
@@ -145,12 +139,11 @@ class Worker(BaseWorker):
         # gunicorn uses some forty settings for each request. As attributes, they are found faster.
         found = {name: setting.get() for name, setting in self.cfg.settings.items()}
         self.cfg.__dict__.update(found)
-        urgent = self.urgent_paths if self.may_wait else ()
-        self._queue, self._urgent = _Queue(self.cfg.threads), {path: _Queue(1) for path in urgent}
+        most, urgent = (self.cfg.threads, self.urgent_paths) if self.may_wait else (1, ())
+        self._queue, self._urgent = _Queue(most), {path: _Queue(1) for path in urgent}
         self._batch = 1 if self.may_wait else 64
-        # One more thread receives, and responds to what is urgent, while the others are busy.
-        for _ in range(self.cfg.threads + len(urgent) if self.may_wait else 0):
-            Thread(target=self._serve_forever, name="gunicorn worker", daemon=True).start()
+        for _ in range(most + len(urgent)):
+            Thread(target=self._serve, name="gunicorn worker", daemon=True).start()
 
     def _check_clients(self) -> None:
         """Do what is due once a second: stop waiting for clients that are too slow."""
@@ -180,14 +173,15 @@ class Worker(BaseWorker):
         self.alive = False
         end = time.monotonic() + self.cfg.graceful_timeout
         for listener in self.sockets:
-            while select([listener], [], [], 0)[0] and self._accept(listener):
-                pass
+            while time.monotonic() < end and select([listener], [], [], 0)[0]:
+                if not self._accept(listener):
+                    break
             listener.close()  # The system resets the connections that are left.
         soon = self._after(_LINGER_TIMEOUT)
         for client in [*self._clients.values()]:
             client.deadline = min(client.deadline, soon)
         while self._clients and time.monotonic() < end:
-            self._serve(0.05)
+            time.sleep(0.05)
             self._check_clients()
 
     def _accept(self, listener: Any) -> bool:
@@ -195,18 +189,19 @@ class Worker(BaseWorker):
         reason: str | None = "all of them are busy"
         if len(self._clients) < self._most_clients or self._close_oldest():
             try:
-                sock, address = listener.accept()
+                self._open(listener.accept(), listener.getsockname())
+                return True
+            except (BlockingIOError, ConnectionAbortedError):
+                return True  # Another worker has taken it, or the client has given it up.
             except OSError as error:
-                if error.errno in _TRANSIENT or self._close_oldest():
+                if self._close_oldest():
                     return True
                 reason = error.strerror
-            else:
-                self._open(sock, address, listener.getsockname())
-                return True
         self.log.warning("Connections had to wait: %s", reason)
         return False
 
-    def _open(self, sock: socket.socket, address: Any, server: Any) -> None:
+    def _open(self, accepted: tuple[socket.socket, Any], server: Any) -> None:
+        sock, address = accepted
         sock.setblocking(False)
         with suppress(OSError):  # The client may have given it up.
             if self._tls is not None:
@@ -226,19 +221,16 @@ class Worker(BaseWorker):
                 return True
         return False
 
-    # All threads.
+    # The other threads.
 
-    def _serve_forever(self) -> None:
+    def _serve(self) -> None:
+        """Handle events of connections, until the process ends."""
         while True:
-            self._serve(-1)
-
-    def _serve(self, seconds: float) -> None:
-        """Handle events of connections. Without any, return after some seconds, or never."""
-        for fd, _ in self._poller.poll(seconds, self._batch):
-            client = self._clients.get(fd)
-            # An event may be that of an earlier connection with this number.
-            if client is not None and client.lock.acquire(blocking=False):
-                self._continue(client)
+            for fd, _ in self._poller.poll(-1, self._batch):
+                client = self._clients.get(fd)
+                # An event may be that of an earlier connection with this number.
+                if client is not None and client.lock.acquire(blocking=False):
+                    self._continue(client)
 
     # A thread that has the lock of a connection. Each method releases the lock, or passes it on.
 
@@ -257,7 +249,7 @@ class Worker(BaseWorker):
         except OSError as error:
             if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
                 self.log.info("Not valid TLS, from %s: %s", client.address, error)
-            client.is_last = True
+            client.is_last = True  # Closing it now could destroy an alert of TLS.
             self._send(client)
         except Exception as error:  # noqa: BLE001  # A fault ends neither the thread nor the worker.
             self._refuse(client, *refusal(error), error)
@@ -298,14 +290,12 @@ class Worker(BaseWorker):
         if not client.requests and self.cfg.proxy_protocol not in (False, "off"):
             start = proxy_header_size(client.data)
         end = None if start is None else head_end(client.data, start, client.seen)
-        if end is None and client.requests and client.data and not client.seen:
+        if end is not None:
+            parse(self.cfg, client, end)
+        if end is not None or client.requests and client.data and not client.seen:
             client.deadline = self._after(_READ_TIMEOUT)
         client.seen = len(client.data)
-        if end is None:
-            return False
-        parse(self.cfg, client, end)
-        client.deadline = self._after(_READ_TIMEOUT)
-        return True
+        return end is not None
 
     def _execute(self, client: Client) -> None:
         """Execute a request, in a thread that may."""
@@ -319,7 +309,7 @@ class Worker(BaseWorker):
             self._close(client)
         except RefusedRequest as error:
             self._refuse(client, *refusal(error), error)
-        except BaseException as error:  # noqa: BLE001  # See above.
+        except BaseException as error:  # noqa: BLE001  # A SystemExit of the application, too.
             self._refuse(client, *FAILED, error)
         else:
             client.begin_request()

@@ -31,7 +31,8 @@ released = Event()
 
 def app(environ, start_response):
     start_response("200 OK", [("Content-Type", "text/plain")])
-    return parts(environ["QUERY_STRING"])
+    query = environ["QUERY_STRING"]
+    return [b"x" * 4_000_000] if query == "single" else parts(query)
 
 def parts(query):
     yield b"first"
@@ -94,6 +95,15 @@ def test_response_in_parts_that_is_read_slowly(parts: Gunicorn) -> None:
         connection.send(GET % b"large")
         connection.receive_head()
         assert connection.receive_rest(b"0\r\n\r\n").count(b"x") == 4_000_000
+
+
+def test_response_in_one_large_part(tmp_path: Path) -> None:
+    """A client that reads a response of one part slowly, in chunks, does not occupy a thread."""
+    lines = (SMALL_BUFFERS, SEND_TIMEOUT.format(LIMIT), "threads = 1")
+    with serve(tmp_path, PARTS, *lines) as server, server.connect(unread=1) as connection:
+        connection.send(GET % b"single")
+        assert connection.has_response(PATIENCE)
+        assert promptly(server, GET % b"").status == 200
 
 
 def test_response_in_parts_that_is_not_read(tmp_path: Path) -> None:
@@ -188,9 +198,9 @@ def post_request(worker, request, environ, response):
 """
 
 
-@pytest.mark.parametrize(("url", "number"), [("memory://", 0), ("sqlite:///{}/plants.db", 11)])
+@pytest.mark.parametrize(("url", "number"), [("memory://", 1), ("sqlite:///{}/plants.db", 11)])
 def test_number_of_threads(tmp_path: Path, url: str, number: int) -> None:
-    """The main thread serves plants in memory, others the rest. An operator's hooks are called."""
+    """One thread serves plants in memory, more serve others. An operator's hooks are called."""
     store = url.format(tmp_path)
     with configured(tmp_path, HOOKS, "threads = 9", PLANTSTORE_STORE=store) as server:
 

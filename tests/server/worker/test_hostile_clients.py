@@ -335,6 +335,16 @@ def test_malformed_http_is_an_error(server: Gunicorn, head: bytes, error: int) -
     server.wait_for(rf"\[INFO\] {response.error}: .*, address: '127\.0\.0\.1', request: {id}\)")
 
 
+def test_malformed_head_request(server: Gunicorn) -> None:
+    """A HEAD request that is not valid HTTP gets no body, and one line of the log."""
+    lines = server.log.count("WARNING")
+    with server.connect() as connection:
+        connection.send(b"HEAD / HTTP/1.1\r\n\r\n")
+        assert connection.receive_head().status == 400
+        assert connection.closed()
+    assert server.log.count("WARNING") == lines
+
+
 def test_malformed_http_with_the_parser_in_python(tmp_path: Path) -> None:
     """Also if gunicorn's parser in C is installed, its parser in Python gives the same Errors."""
     with configured(tmp_path, "http_parser = 'python'") as server:

@@ -48,6 +48,14 @@ def test_clients_that_send_only_the_header(server: Gunicorn, header: bytes) -> N
         assert promptly(server, V2 + post(new_rose())).status == 200
 
 
+@pytest.mark.parametrize("header", [V1, V2])
+def test_second_header(server: Gunicorn, header: bytes) -> None:
+    """A second header on a connection is an Error."""
+    with server.connect() as connection:
+        assert connection.request(header + post(b"{}")).error == 40003
+        assert connection.request(header + post(b"{}")).error == 40000
+
+
 V3 = SIGNATURE + b"\x31\x11\0\x0c" + bytes(12)
 
 

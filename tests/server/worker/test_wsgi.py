@@ -91,6 +91,14 @@ def fails_twice(environ, start_response):
     start_response("200 OK", [])
     start_response("200 OK", [])
 
+def replaces(environ, start_response):
+    start_response("200 OK", [("X", "y"), ("Content-Length", "5")])
+    try:
+        raise LookupError
+    except LookupError:
+        start_response("503 Later", [("Content-Length", "2")], sys.exc_info())
+    return [b"no"]
+
 def replaces_late(environ, start_response):
     start_response("200 OK", [])(b"first")
     try:
@@ -297,8 +305,11 @@ def test_application_that_is_at_fault(pair: Pair, request_: bytes) -> None:
         assert received.startswith(b"HTTP/1.1 500 ")
 
 
-def test_response_that_is_replaced_too_late(pair: Pair) -> None:
-    """An application cannot replace a response that it has begun: the connection ends."""
+def test_response_that_is_replaced(pair: Pair) -> None:
+    """After an exception, an application may replace its response, if it has not been sent."""
+    ours, _ = pair.receive(LINES[0] % b"replaces")
+    head = b"HTTP/1.1 503 Later\r\nServer: gunicorn\r\nDate\r\nConnection: keep-alive\r\n"
+    assert ours == head + b"Content-Length: 2\r\n\r\nno"
     assert b"503" not in b"".join(pair.receive(LINES[0] % b"replaces_late"))
 
 
