@@ -28,10 +28,15 @@ PARTS = """
 from threading import Event
 
 released = Event()
+produced = []
 
 def app(environ, start_response):
-    start_response("200 OK", [("Content-Type", "text/plain")])
     query = environ["QUERY_STRING"]
+    if query == "produced":
+        body = b"%d" % sum(produced)
+        start_response("200 OK", [("Content-Length", str(len(body)))])
+        return [body]
+    start_response("200 OK", [("Content-Type", "text/plain")])
     return [b"x" * 4_000_000] if query == "single" else parts(query)
 
 def parts(query):
@@ -44,6 +49,7 @@ def parts(query):
         raise FileNotFoundError
     if query == "large":
         for _ in range(40):
+            produced.append(100_000)
             yield b"x" * 100_000
     yield b""
     yield b"last"
@@ -91,8 +97,14 @@ def test_response_in_parts(parts: Gunicorn) -> None:
 
 def test_response_in_parts_that_is_read_slowly(parts: Gunicorn) -> None:
     """An application does not produce much more of a response than its client reads."""
+
+    def produced() -> int:
+        return int(parts.request(GET % b"produced").body)
+
     with parts.connect(unread=65536) as connection:
         connection.send(GET % b"large")
+        wait_until(lambda: produced() >= 1_000_000)
+        assert produced() < 2_000_000
         connection.receive_head()
         assert connection.receive_rest(b"0\r\n\r\n").count(b"x") == 4_000_000
 
