@@ -83,6 +83,7 @@ class Worker(BaseWorker):
     may_wait = True
 
     alive: bool
+    nr: int
 
     @staticmethod
     def refuse(
