@@ -173,11 +173,10 @@ class Worker(BaseWorker):
         """Finish the requests that have arrived, as long as gunicorn lets the worker."""
         self.alive = False
         end = time.monotonic() + self.cfg.graceful_timeout
-        for listener in self.sockets:
-            while time.monotonic() < end and select([listener], [], [], 0)[0]:
-                if not self._accept(listener):
-                    break
-            listener.close()  # The system resets the connections that are left.
+        for sock in self.sockets:
+            while select([sock], [], [], 0)[0] and time.monotonic() < end and self._accept(sock):
+                pass
+            sock.close()  # The system resets the connections that are left.
         soon = self._after(_LINGER_TIMEOUT)
         for client in [*self._clients.values()]:
             client.deadline = min(client.deadline, soon)
@@ -230,7 +229,7 @@ class Worker(BaseWorker):
             for fd, _ in self._poller.poll(-1, self._batch):
                 client = self._clients.get(fd)
                 # An event may be that of an earlier connection with this number.
-                if client is not None and client.lock.acquire(blocking=False):
+                if client is not None and client.lock.acquire(False):  # pragma: no branch
                     self._continue(client)
 
     # A thread that has the lock of a connection. Each method releases the lock, or passes it on.
