@@ -100,6 +100,7 @@ class JSONResponse(OperationResponse):
     ) -> None:
         self._body = dump_json(data)
         super().__init__([self._body], status, headers, content_type="application/json")
+        # werkzeug would first look for an earlier one: 1.5 % of a create in the process.
         self.headers.add("Content-Length", str(len(self._body)))
         self._made = [self._body], self.status, [*self.headers]
 

@@ -13,18 +13,18 @@ from ._framing import ChunkedBody
 SEND_TIMEOUT = 5.0
 # The number of bytes that are received at a time.
 _RECEIVED_SIZE = 65536
-# The bytes that may wait for a client while the application produces more.
+# The application produces nothing more while more bytes than these wait for the client.
 _MAX_OUTPUT = 1 << 20
 # The errors of a socket that is not ready.
 _NOT_READY = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class CannotRespond(OSError):
-    """The client is gone or reads nothing, or the application has failed in its response."""
+    """A response cannot be completed: the client does not read it, or the application failed."""
 
 
 class Client:
-    """A client, with its connection: its socket, its address, and the address of the service."""
+    """A client: its socket, its address, and the address at which the service listens."""
 
     def __init__(self, sock: Any, address: Any, server: Any) -> None:
         self.sock = sock
@@ -41,8 +41,8 @@ class Client:
         #: The number of requests so far, and the client's address from the PROXY protocol.
         self.requests = 0
         self.proxied: dict[str, Any] | None = None
-        #: Of the last head, if it is kept: the bytes before and after the digits of its
-        #: Content-Length, gunicorn's request object, and the environ or an empty dict.
+        #: What is kept of the last head: its bytes before and after the digits of its
+        #: Content-Length (or None), gunicorn's request object, and its environ, if there is one.
         self.parts: tuple[bytes, bytes] | None = None
         self.parsed: Any = None
         self.environ: dict[str, Any] = {}
@@ -52,7 +52,7 @@ class Client:
 
     def begin_request(self) -> None:
         """Wait for the next request."""
-        if self.parts is None:  # Nothing of the last one is kept.
+        if self.parts is None:  # The last head is not kept.
             self.parsed, self.environ = None, {}
         #: The number of bytes of the head that have been looked at.
         self.seen = 0
@@ -62,7 +62,7 @@ class Client:
         #: Its header fields by their names in upper case, and its body for the application.
         self.fields: dict[str, str] = {}
         self.body: Any = None
-        #: Where a chunked body ends.
+        #: It finds the end of a chunked body. None for another body.
         self.chunks: ChunkedBody | None = None
         #: When the whole request had arrived.
         self.arrived = 0.0
@@ -86,19 +86,19 @@ class Client:
         return bool(self.data) or isinstance(self.sock, ssl.SSLSocket) and self.sock.pending() > 0
 
     def wait(self, event: int, seconds: float) -> bool:
-        """Wait for an event of the connection, and return whether it has happened."""
+        """Wait for an event of the connection, at most so long; return whether it has happened."""
         waiting = poll()
         waiting.register(self.fd, event)
         return bool(waiting.poll(seconds * 1000))
 
     def sendall(self, data: bytes) -> None:
-        """Send these bytes with the next :meth:`flush`."""
+        """Add bytes to those that the next :meth:`flush` sends. gunicorn calls this method."""
         self.output += data
 
     def limit_output(self) -> None:
-        """Wait until the client has read so much that more can be produced for it.
+        """Wait until at most 1 MiB waits for the client.
 
-        :raises CannotRespond: if it reads nothing for too long.
+        :raises CannotRespond: if it reads nothing for :data:`SEND_TIMEOUT` seconds.
         """
         while len(self.output) > _MAX_OUTPUT:
             if not self.wait(EPOLLOUT, SEND_TIMEOUT):
@@ -108,7 +108,7 @@ class Client:
     def flush(self) -> bool:
         """Send what the client can take now, and return whether this is all.
 
-        :raises CannotRespond: if the client takes nothing more.
+        :raises CannotRespond: if the connection is broken.
         """
         try:
             while self.output:

@@ -19,7 +19,7 @@ _NEVER_IN_A_HEAD = re.compile(rb"[\0-\x08\v\f\x0e-\x1f\x7f]|(?<!\r)\n|\r[^\n]")
 # where each line ends. gunicorn checks everything else.
 _CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[ \t]*;[\t -~\x80-\xff]*)?")
 _TRAILERS = re.compile(rb"\r\n(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t -~\x80-\xff]*\r\n)*\r\n")
-# How a connection begins with version 2 of the PROXY protocol. It has an empty line.
+# The first bytes of a header of version 2 of the PROXY protocol. They have an empty line.
 _PROXY_V2 = b"\r\n\r\n\0\r\nQUIT\n"
 
 
@@ -30,7 +30,7 @@ class EndlessBody(Exception):
 def proxy_header_size(data: bytearray) -> int | None:
     """Return the size of a header of version 2 of the PROXY protocol, or 0 if there is none.
 
-    It is ``None`` if more must arrive. Version 1 is a line of the head.
+    It is ``None`` if more must arrive. A header of version 1 is the first line of the head.
     """
     if data.startswith(_PROXY_V2):
         size = 16 + int.from_bytes(data[14:16], "big")

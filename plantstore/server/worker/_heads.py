@@ -1,8 +1,8 @@
 """The head of a request. gunicorn parses it, and makes the environ (PEP 3333) from it.
 
 Most clients send the same head with each request of a connection, except for the digits of its
-Content-Length. The worker keeps what gunicorn has made of it, unless it may change. Without this, a
-served create would take 15 % longer.
+Content-Length. The worker keeps the request object and the environ of the last head, and uses them
+for the next one. Without this, a served create would take 15 % longer.
 """
 
 import re
@@ -18,12 +18,12 @@ from ._refusals import RefusedRequest
 
 # The digits of a Content-Length.
 _LENGTH = re.compile(rb"\r\n(?i:content-length):[ \t]*([0-9]{1,18})(?=\r\n[^ \t])")
-# The maximum size of a head that is kept, in bytes: an open connection needs ten times as much.
+# The maximum size of a head that is kept, in bytes. What is kept takes ten times as much memory.
 _MAX_KEPT = 2048
 
 
 def parse(cfg: Any, client: Client, size: int) -> None:
-    """Let a client have gunicorn's request object for the head that has arrived.
+    """Parse the head that has arrived, and keep gunicorn's request object in the client.
 
     :param cfg: the configuration of gunicorn.
     :param size: the size of the head in bytes.
@@ -45,11 +45,11 @@ def parse(cfg: Any, client: Client, size: int) -> None:
 
 
 def _can_be_kept(cfg: Any, request: Any, head: bytes) -> bool:
-    # A hook of the operator may change the request, and so does the reading of a chunked body.
+    # Hooks of the operator may change the request object. Reading a chunked body changes it.
     hooks = (cfg.settings[name] for name in ("pre_request", "post_request"))
     has_hook = any(hook.get() is not hook.default for hook in hooks)
     is_chunked = any(name == "TRANSFER-ENCODING" for name, _ in request.headers)
-    is_first = head.startswith(b"PROXY ")  # A second header of the PROXY protocol is refused.
+    is_first = head.startswith(b"PROXY ")  # Only gunicorn's parser refuses it the second time.
     return len(head) <= _MAX_KEPT and not (has_hook or is_chunked or is_first)
 
 
@@ -72,7 +72,7 @@ def _make_environ(worker: Any, client: Client) -> dict[str, Any]:
         _, environ = create(client.request, client, client.address, client.server, worker.cfg)
     except ConfigurationProblem:
         raise RefusedRequest(40401, "There is nothing at this path.") from None
-    for name in ("gunicorn.socket", "wsgi.early_hints"):  # Only the worker uses the socket.
+    for name in ("gunicorn.socket", "wsgi.early_hints"):  # Applications must not use the socket.
         environ.pop(name, None)
     environ["wsgi.multithread"] = worker.may_wait
     return environ
@@ -81,7 +81,7 @@ def _make_environ(worker: Any, client: Client) -> dict[str, Any]:
 def _parse(cfg: Any, client: Client, head: bytes) -> Any:
     try:
         request = Request(cfg, IterUnreader([head]), client.address, client.requests)
-    except (NoMoreData, ValueError):  # Python does not convert some values, such as 5,000 digits.
+    except (NoMoreData, ValueError):  # int() refuses some values, such as 5,000 digits.
         raise RefusedRequest(40000, "The request is not valid HTTP.") from None
     if client.requests == 1 and (request.proxy_protocol_info or {}).get("client_addr"):
         client.proxied = request.proxy_protocol_info

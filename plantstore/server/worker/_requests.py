@@ -18,18 +18,18 @@ _PIECE = 16384
 
 
 class Response(wsgi.Response):
-    """The response to a request. gunicorn formats the date in each of them: 5 % of a create."""
+    """gunicorn's response, but its first lines are made once a second: 5 % of a create less."""
 
     _last: ClassVar[tuple[Any, list[str]]] = None, []
 
     def process_headers(self, headers: Any) -> None:
-        """Replace the headers of an earlier call. gunicorn would send both."""
+        """Set the headers, and drop those of an earlier call, which gunicorn would send, too."""
         self.headers: list[tuple[str, str]] = []
         self.response_length = None
         super().process_headers(headers)
 
     def default_headers(self) -> list[str]:
-        """Return the first lines of the response, which many others of this second have, too."""
+        """Return the status line and gunicorn's own headers, among which is the date."""
         connection = self.should_close(), self.chunked, self.upgrade
         state = int(time()), self.status, self.req.version, connection
         last, lines = self._last
@@ -106,9 +106,9 @@ def respond(worker: Any, client: Client, *, is_last: bool) -> bool:
     return not (is_too_short or response.should_close())
 
 
-def refuse(worker: Any, client: Client, status: int, headers: dict[str, str], body: bytes) -> None:
-    """Respond without the application, and close the connection."""
-    method = bytes(client.data[:4]).decode("latin-1")  # If no head could be parsed.
+def send(worker: Any, client: Client, status: int, headers: dict[str, str], body: bytes) -> None:
+    """Send a response that the application has not made. It is the last one of the connection."""
+    method = bytes(client.data[:4]).decode("latin-1")  # A head that is refused has no request.
     request = client.request or SimpleNamespace(method=method, version=(1, 1))
     response = Response(request, client, worker.cfg)
     response.must_close = client.is_last = True

@@ -31,7 +31,7 @@ from ._client import SEND_TIMEOUT, CannotRespond, Client
 from ._framing import EndlessBody, head_end, proxy_header_size
 from ._heads import parse
 from ._refusals import FAILED, RefusedRequest, refusal
-from ._requests import body_end, refuse, respond, set_body
+from ._requests import body_end, respond, send, set_body
 
 # File descriptors for everything but connections of clients: by default, a SQL store has up to 24
 # connections to a server with two each, or up to five connections to a file with up to three each.
@@ -52,7 +52,7 @@ class _Queue:
         self._permits = [None] * most
 
     def put(self, client: Client, run: Callable[[Client], None]) -> None:
-        """Execute a request now, or let a thread do so that executes another one."""
+        """Execute a request now, or leave it to a thread that is executing another one."""
         self._waiting.append(client)
         # When another thread returns its permit, it looks again for what waits.
         while self._waiting:
@@ -75,7 +75,7 @@ class Worker(BaseWorker):
     descriptors.
     """
 
-    #: Paths whose requests do not wait for others: there is one more thread for each of them.
+    #: Paths whose requests need not wait for those of other paths: each path adds a thread.
     urgent_paths: ClassVar[tuple[str, ...]] = ()
     #: The maximum size of a body in bytes. The application gets a part of one that is larger.
     max_body = 65536
@@ -89,7 +89,7 @@ class Worker(BaseWorker):
     def refuse(
         number: int, message: str, address: str | None, fault: BaseException | None
     ) -> tuple[bytes, dict[str, str]]:
-        """Return the body and the headers of a response without the application.
+        """Return the body and the headers of the response to a request that is refused.
 
         :param number: its HTTP status times 100, plus a counter.
         :param message: what is wrong. It has no part of the request.
@@ -100,7 +100,7 @@ class Worker(BaseWorker):
 
     @staticmethod
     def set_waited(seconds: float) -> None:
-        """Take notice of how long the request of this thread has waited. A subclass may use it."""
+        """Learn how many seconds the next request of this thread has waited for it."""
 
     def init_process(self) -> None:
         """Raise the limit of file descriptors, and start."""
@@ -212,7 +212,7 @@ class Worker(BaseWorker):
             self._poller.register(client.fd, EPOLLIN | EPOLLONESHOT)
 
     def _close_oldest(self) -> bool:
-        """Close the connection that has waited longest, if possible without a response."""
+        """Close the oldest connection that no thread uses, rather one whose response is complete."""
         clients = [*self._clients.values()]
         idle = (client for client in clients if not client.output and not client.to_discard)
         for client in chain(idle, clients):
@@ -346,7 +346,7 @@ class Worker(BaseWorker):
         address = client.address[0] if isinstance(client.address, tuple) else None
         fault = error if number == FAILED[0] else None
         body, headers = self.refuse(number, message, address, fault)
-        refuse(self, client, number // 100, headers, body)
+        send(self, client, number // 100, headers, body)
         self._send(client)
 
     def _wait(self, client: Client, event: int, seconds: float | None = None) -> None:
