@@ -212,7 +212,7 @@ class Worker(BaseWorker):
             self._poller.register(client.fd, EPOLLIN | EPOLLONESHOT)
 
     def _close_oldest(self) -> bool:
-        """Close the oldest connection that no thread uses, rather one whose response is complete."""
+        """Close the oldest connection that no thread uses, if possible without a response."""
         clients = [*self._clients.values()]
         idle = (client for client in clients if not client.output and not client.to_discard)
         for client in chain(idle, clients):
