@@ -58,7 +58,9 @@ def check(url: str) -> None:
     Each line says what is right (ok) or wrong (error). The exit code is 1 if anything is wrong.
     """
     settings = Settings({**os.environ, "PLANTSTORE_STORE": url})
-    *findings, store = settings.findings()
+    # As gunicorn reads it. If it is no number, gunicorn refuses it.
+    workers = os.environ.get("WEB_CONCURRENCY", "")
+    *findings, store = settings.findings(int(workers) if workers.isdecimal() else 1)
     findings = [f"plantstore {__version__}", *findings, store]
     if not isinstance(store, SettingsError):
         findings[-1] = _usable(url, store)

@@ -16,7 +16,6 @@ from flask import request
 from plantstore import create_app
 from plantstore.log import TextFormatter
 from tests.support.log import LINE
-from tests.support.readme import recipe
 from tests.support.serving import LIMIT, Connection, Granian, Gunicorn, post
 from tests.support.sites import TOKEN, new_rose
 
@@ -90,27 +89,6 @@ def test_json_lines(tmp_path: Path) -> None:
     assert (about | request).items() <= access.items()
     assert 0 < access["seconds"] < LIMIT
     assert line["traceback"].startswith("Traceback (most recent call last):\n")
-
-
-TRACE = "0af7651916cd43dd8448eb211c80319c"
-PARENT = f"00-{TRACE}-b7ad6b7169203331-01"
-WRONG = ["", TRACE, f"{PARENT}-x", f"{PARENT} x", PARENT.upper(), PARENT.replace("00-", "ff-")]
-WRONG += [f"00-{'0' * 32}-b7ad6b7169203331-01", f"00-{TRACE}-{'0' * 16}-01"]
-
-
-@pytest.mark.server
-def test_trace_of_json_lines() -> None:
-    """A JSON line has the id of the trace in a valid traceparent of its request, and no other."""
-    options = ("--access-logfile", "-", "--env", "PLANTSTORE_LOG=json")
-    with Gunicorn(*options, PLANTSTORE_TOKENS=TOKEN) as server:
-        for id, parent in enumerate([PARENT, *WRONG]):
-            headers = (f"traceparent: {parent}", f"X-Request-ID: id-{id}")
-            assert server.request(post(b"[]", *headers)).error == 40003
-            server.wait_for(f"POST /plants HTTP/1.1.* 400 .* id-{id}")
-        lines = [json.loads(line) for line in server.log.splitlines()]
-    traces = [(line["request_id"], line["trace_id"]) for line in lines if "trace_id" in line]
-    assert traces == [("id-0", TRACE)] * 2
-    assert {*json.loads(recipe("trace-line"))} in [{*line} for line in lines]
 
 
 @pytest.mark.server
