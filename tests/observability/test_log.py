@@ -2,8 +2,10 @@
 
 import json
 import logging
+import os
 import re
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +18,7 @@ from flask import request
 from plantstore import create_app
 from plantstore.log import TextFormatter
 from tests.support.log import LINE
+from tests.support.reloading import ANYWHERE
 from tests.support.serving import LIMIT, Connection, Granian, Gunicorn, post
 from tests.support.sites import TOKEN, new_rose
 
@@ -101,6 +104,16 @@ def test_lines_appear_once(tmp_path: Path) -> None:
             assert server.request(post(body)).error == number
             server.wait_for(f"{number}: ")
         assert server.log.count("40002: ") == 1
+
+
+def test_lines_appear_once_under_another_server() -> None:
+    """A line of the service appears once if its server logs all loggers, as Waitress does."""
+    code = "from plantstore.wsgi import app; import logging; logging.basicConfig(level='INFO')"
+    command = [sys.executable, "-c", f"{code}; app.test_client().get('/other')"]
+    environment = {**os.environ, **ANYWHERE, "PLANTSTORE_TOKENS": TOKEN}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    (line,) = [line for line in done.stderr.splitlines() if "40401: " in line]
+    assert LINE.match(line)
 
 
 @pytest.mark.server
