@@ -19,7 +19,7 @@ from plantstore import create_app
 from plantstore.log import TextFormatter
 from tests.support.log import LINE
 from tests.support.reloading import ANYWHERE
-from tests.support.serving import LIMIT, Connection, Granian, Gunicorn, post
+from tests.support.serving import LIMIT, Connection, Granian, Gunicorn, configured, post
 from tests.support.sites import TOKEN, new_rose
 
 # An application whose store fails in a way that nothing expects, and which uses the log itself.
@@ -184,6 +184,23 @@ def test_log_under_another_server() -> None:
         assert server.request(post(b"{")).error == 40002
         line = server.wait_for(r".*40002: .*")[0]
     assert LINE.match(line)
+
+
+@pytest.mark.server
+def test_limit_of_threads(tmp_path: Path) -> None:
+    """While no thread can be started, a worker says so in one line, and another one tries again."""
+    limit = """
+import threading
+def start(thread):
+    raise RuntimeError("can't start new thread")
+def post_fork(server, worker):
+    worker.is_first = True
+    if worker.age == 1:
+        threading.Thread.start = start
+"""
+    with configured(tmp_path, limit) as server:
+        assert server.request(post(new_rose())).status == 200
+        assert server.log.count("[ERROR] No thread can be started: raise ") == 1
 
 
 def test_text_of_a_client_is_not_a_line_of_the_log() -> None:
