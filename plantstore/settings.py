@@ -113,8 +113,8 @@ class Settings:
 
     def _describe_metrics(self, workers: int) -> str:
         folder = os.environ.get(METRICS_FOLDER)
-        is_wrong = workers > 1 if folder is None else not os.access(f"{folder}/.", os.W_OK)
-        if self[METRICS] and is_wrong:
+        is_usable = os.access(f"{folder}/.", os.W_OK) if folder else workers == 1 and folder is None
+        if self[METRICS] and not is_usable:
             share = f"set {METRICS_FOLDER} to an empty folder that this user can write"
             raise SettingsError(f"{METRICS.name}: {share}. In it, the workers share the metrics")
         return self._describe(METRICS)

@@ -175,14 +175,10 @@ def _check_certificate(cfg: Any) -> None:
         raise RuntimeError(f"plantstore: no certificate can be read: {reason} ({files})") from None
 
 
-def _serves_settings(server: Any) -> bool:
-    # Another application may pass its own store and token check to create_app.
-    return str(server.app.app_uri).startswith("plantstore")
-
-
-def _settings(process: Any) -> Settings | None:
-    """Return the settings, or ``None`` if another application is served.
+def _settings(server: Any) -> Settings | None:
+    """Return the settings, or ``None`` if another application is served, which may not use them.
 
     They are read anew: a reload may have changed the environment.
     """
-    return Settings(os.environ) if _serves_settings(process) else None
+    is_ours = str(server.app.app_uri).startswith("plantstore")
+    return Settings(os.environ) if is_ours else None

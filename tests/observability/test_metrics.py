@@ -180,7 +180,7 @@ def restart_workers(server: Server) -> None:
     wait_until(lambda: not old & workers(server))
 
 
-WRONG = [(None, "2"), ("missing", "1"), ("file", "2")]
+WRONG = [(None, "2"), ("", "1"), ("missing", "1"), ("file", "2")]
 
 
 @pytest.mark.parametrize(("folder", "workers"), WRONG)
@@ -192,7 +192,7 @@ def test_check_without_a_folder_for_metrics(
     for name, value in {**ON, "WEB_CONCURRENCY": workers}.items():
         monkeypatch.setenv(name, value)
     if folder is not None:
-        monkeypatch.setenv(FOLDER, str(tmp_path / folder))
+        monkeypatch.setenv(FOLDER, folder and str(tmp_path / folder))
     line = f"error  PLANTSTORE_METRICS: set {FOLDER} to an empty folder that this user can write"
     assert line in invoke("check").stdout
     monkeypatch.setenv("PLANTSTORE_METRICS", "0")
