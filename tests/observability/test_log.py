@@ -203,6 +203,16 @@ def post_fork(server, worker):
         assert server.log.count("[ERROR] No thread can be started: raise ") == 1
 
 
+@pytest.mark.server
+def test_application_that_cannot_be_loaded(tmp_path: Path) -> None:
+    """A fault of an application at its start ends the service, and its traceback is in the log."""
+    (tmp_path / "own.py").write_text("raise RuntimeError('own')")
+    command = [sys.executable, "-m", "gunicorn", "-c", "python:plantstore.server.config", "own:app"]
+    environment = {**os.environ, **ANYWHERE, "PORT": "0"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=False)
+    assert (done.returncode, b"RuntimeError: own" in done.stderr) == (3, True)
+
+
 def test_text_of_a_client_is_not_a_line_of_the_log() -> None:
     """No text can begin a line of the log, or control a terminal."""
     record = logging.LogRecord("x", logging.INFO, "", 0, "a\n[2026-01-01 \x1b\u2028\r", None, None)
