@@ -20,13 +20,13 @@ from ..settings import Settings, SettingsError
 from ..stores.base import Store
 from ..text import one_line
 from ..tokens.file import TokenFile
-from . import worker
 from ._logger import Logger
+from .worker import missing
 
 wsgi_app = "plantstore.wsgi:app"
 _WORKER = "plantstore.server._service_worker.ServiceWorker"
 # If something is missing that our worker needs, gunicorn's own worker class serves.
-worker_class = "gthread" if worker.missing else _WORKER
+worker_class = "gthread" if missing else _WORKER
 threads = 8
 graceful_timeout = 30  # Seconds that requests have to finish after SIGTERM.
 # gunicorn never kills a worker: the plants in its memory would be lost.
@@ -75,7 +75,7 @@ def when_ready(server: Any) -> None:
     """Report how requests are served, and warn if a protection is missing."""
     _report(server)
     if not hasattr(server.worker_class, "set_waited"):
-        reason = worker.missing or f"its worker class is not {_WORKER}"
+        reason = missing or f"its worker class is not {_WORKER}"
         server.log.warning("Slow clients can stop the service: %s", reason)
 
 
