@@ -113,7 +113,7 @@ class Settings:
 
     def _describe_metrics(self, workers: int) -> str:
         folder = os.environ.get(METRICS_FOLDER)
-        is_usable = os.access(f"{folder}/.", os.W_OK) if folder else workers == 1 and folder is None
+        is_usable = os.access(f"{folder}/.", os.W_OK) if folder else workers < 2 and folder is None
         if self[METRICS] and not is_usable:
             share = f"set {METRICS_FOLDER} to an empty folder that this user can write"
             raise SettingsError(f"{METRICS.name}: {share}. In it, the workers share the metrics")
@@ -139,11 +139,14 @@ class Settings:
                 raise SettingsError(f"{printable(name)} is not a setting. Did you mean {nearest}?")
         return "all names are known"
 
-    def findings(self, workers: int = 1) -> Iterator[str | SettingsError]:
+    def findings(self, workers: int | None = None) -> Iterator[str | SettingsError]:
         """Yield a line or an error of each check before the start. No connection is opened.
 
-        :param workers: how many processes will serve.
+        :param workers: how many processes will serve. By default, WEB_CONCURRENCY says it.
         """
+        if workers is None:
+            number = os.environ.get("WEB_CONCURRENCY", "")
+            workers = int(number) if number.isdecimal() else 1  # gunicorn refuses another text.
         checks = {"Settings": self.check_names, "Tokens": self._check_tokens}
         others = [entry for entry in SETTINGS if entry not in {TOKENS, TOKENS_FILE, STORE}]
         checks |= {entry.name: partial(self._describe, entry) for entry in others}
@@ -155,7 +158,7 @@ class Settings:
             except SettingsError as error:
                 yield error
 
-    def check(self, workers: int = 1) -> None:
+    def check(self, workers: int) -> None:
         """Raise :exc:`SettingsError` for the first setting that is missing or wrong.
 
         :param workers: how many processes will serve.

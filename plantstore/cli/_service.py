@@ -58,9 +58,7 @@ def check(url: str) -> None:
     Each line says what is right (ok) or wrong (error). The exit code is 1 if anything is wrong.
     """
     settings = Settings({**os.environ, "PLANTSTORE_STORE": url})
-    # As gunicorn reads it. If it is no number, gunicorn refuses it.
-    workers = os.environ.get("WEB_CONCURRENCY", "")
-    *findings, store = settings.findings(int(workers) if workers.isdecimal() else 1)
+    *findings, store = settings.findings()
     findings = [f"plantstore {__version__}", *findings, store]
     if not isinstance(store, SettingsError):
         findings[-1] = _usable(url, store)
