@@ -92,7 +92,7 @@ NUMBERS = {
 @pytest.mark.parametrize("numbers", NUMBERS.values(), ids=NUMBERS)
 @given(data=st.data())
 def test_any_number_as_id(numbers: st.SearchStrategy[str], data: st.DataObject) -> None:
-    """A number is an id, and stored exactly, if it is an integer of int64 that no float has rounded."""
+    """A number is an id, and stored exactly, if no float has rounded it to an integer of int64."""
     literal = data.draw(numbers)
     number, service = Decimal(literal), Service()
     response = service.post(f'{{"id":{literal},"name":""}}'.encode())

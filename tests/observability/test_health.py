@@ -19,7 +19,7 @@ from plantstore import (
     create_app,
     create_health_blueprint,
 )
-from plantstore.stores.deadline import remaining, note_queued
+from plantstore.stores.deadline import note_queued, remaining
 from tests.support.responses import check_error
 from tests.support.serving import LIMIT, PATIENCE
 from tests.support.sites import TOKEN

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from plantstore.stores.deadline import deadline, remaining, note_queued
+from plantstore.stores.deadline import deadline, note_queued, remaining
 
 
 @pytest.fixture(autouse=True)
