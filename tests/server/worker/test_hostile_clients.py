@@ -362,6 +362,26 @@ def test_malformed_http_is_an_error(server: Gunicorn, head: bytes, error: int) -
     server.wait_for(rf"\[INFO\] {response.error}: .*, address: '127\.0\.0\.1', request: {id}\)")
 
 
+LATER = b"GET /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nX: y\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *((b"X: y", line) for line in (b"X: \x01", b" X: y", b"X : y", b"X", b"Host: x")),
+        *((b"Content-Length: 0", b"Content-Length: %b" % value) for value in (b"-1", b"x", b"")),
+        *((b"/healthz", target) for target in (b"/\xe9", b"*", b"x", b"", b"/ x")),
+        *((b"GET", method) for method in (b"get", b"G", b"")),
+    ],
+)
+def test_later_head_that_is_malformed(server: Gunicorn, change: tuple[bytes, bytes]) -> None:
+    """The later heads of a connection are checked as the first one is."""
+    with server.connect() as connection:
+        assert connection.request(LATER).status == 200
+        assert connection.request(LATER).status == 200
+        assert connection.request(LATER.replace(*change)).error == 40000
+
+
 FAILING = """
 from plantstore.server.worker import Worker
 
