@@ -39,15 +39,15 @@ def parse(cfg: Any, client: Client, size: int) -> None:
     head = bytes(client.data[:size])
     lines = head[:-4].split(b"\r\n")
     if not _is_parsed(cfg, client, lines):
-        client.parsed, client.environ = _parse(cfg, client, head), {}
-        client.lines = lines if _can_be_kept(cfg, client.parsed, lines, size) else None
-    client.request, client.fields = client.parsed, dict(client.parsed.headers)
+        client.kept_request, client.kept_environ = _parse(cfg, client, head), {}
+        client.kept_lines = lines if _can_be_kept(cfg, client.kept_request, lines, size) else None
+    client.request, client.fields = client.kept_request, dict(client.kept_request.headers)
 
 
 def _is_parsed(cfg: Any, client: Client, lines: list[bytes]) -> bool:
     """Parse the lines that differ from those of the last head, if this is enough."""
-    last = client.lines
-    if last is None or len(lines) != len(last) or not client.environ:
+    last = client.kept_lines
+    if last is None or len(lines) != len(last) or not client.kept_environ:
         return False
     changed = [place for place, line in enumerate(lines) if line != last[place]]
     try:
@@ -57,12 +57,12 @@ def _is_parsed(cfg: Any, client: Client, lines: list[bytes]) -> bool:
         )
     except Exception:  # noqa: BLE001  # It is parsed again, and refused if it is not valid.
         return False
-    client.lines = lines
+    client.kept_lines = lines
     return is_enough
 
 
 def _parse_first(client: Client, line: bytes, last: bytes) -> bool:
-    request, environ = client.parsed, client.environ
+    request, environ = client.kept_request, client.kept_environ
     is_long = 0 < request.limit_request_line < len(line)
     if is_long or line[-9:] != last[-9:] or environ["SCRIPT_NAME"]:
         return False
@@ -76,8 +76,8 @@ def _parse_first(client: Client, line: bytes, last: bytes) -> bool:
 def _parse_fields(cfg: Any, client: Client, places: list[int], lines: list[bytes]) -> bool:
     if not places:
         return True
-    headers = client.parsed.headers
-    fields = client.parsed.parse_headers(b"\r\n".join([lines[place] for place in places]))
+    headers = client.kept_request.headers
+    fields = client.kept_request.parse_headers(b"\r\n".join([lines[place] for place in places]))
     names = [headers[place - 1][0] for place in places]
     if [name for name, _ in fields] != names or {*_USED, *cfg.secure_scheme_headers} & {*names}:
         return False
@@ -85,7 +85,7 @@ def _parse_fields(cfg: Any, client: Client, places: list[int], lines: list[bytes
         if name == "CONTENT-LENGTH" and _LENGTH.fullmatch(value) is None:
             return False
         headers[place - 1] = name, value
-        client.environ[_PREFIXES.get(name, "HTTP_") + name.replace("-", "_")] = value
+        client.kept_environ[_PREFIXES.get(name, "HTTP_") + name.replace("-", "_")] = value
     return True
 
 
@@ -104,10 +104,10 @@ def environ_of(worker: Any, client: Client) -> dict[str, Any]:
 
     :raises RefusedRequest: if its path does not begin with the variable ``SCRIPT_NAME``.
     """
-    if not client.environ:
-        client.environ = _make_environ(worker, client)
+    if not client.kept_environ:
+        client.kept_environ = _make_environ(worker, client)
     of_this = {"wsgi.input": client.body, "wsgi.errors": WSGIErrorsWrapper(worker.cfg)}
-    return client.environ | of_this
+    return client.kept_environ | of_this
 
 
 def _make_environ(worker: Any, client: Client) -> dict[str, Any]:
