@@ -19,9 +19,9 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from ..auth import VerifyToken
-from ..blueprint import OPERATIONS, OperationsBlueprint
+from ..blueprint import OPERATIONS, ServiceBlueprint
 from ..errors import Refused
-from ..responses import OperationResponse
+from ..responses import ServiceResponse
 from ..text import one_line
 from . import METRICS_FOLDER
 
@@ -135,12 +135,12 @@ class Metrics(Collector):
         yield from self._durations.collect()
 
 
-def create_metrics_blueprint(metrics: Metrics, verify_token: VerifyToken) -> OperationsBlueprint:
+def create_metrics_blueprint(metrics: Metrics, verify_token: VerifyToken) -> ServiceBlueprint:
     """Return a blueprint with ``GET /metrics``, which needs a token like every operation."""
-    blueprint = OperationsBlueprint("plantstore_metrics", __name__, verify_token=verify_token)
+    blueprint = ServiceBlueprint("plantstore_metrics", __name__, verify_token=verify_token)
 
     @blueprint.get("/metrics", endpoint="metrics")
     def read() -> Response:
-        return OperationResponse(generate_latest(metrics), content_type=_CONTENT_TYPE)
+        return ServiceResponse(generate_latest(metrics), content_type=_CONTENT_TYPE)
 
     return blueprint

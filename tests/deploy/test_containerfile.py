@@ -98,7 +98,7 @@ def test_tokens_and_sqlite_in_volumes(buildah: str, public_folder: Path) -> None
 
 
 def test_image_serves_plants(buildah: str, tmp_path: Path) -> None:
-    """A container of the image serves as its own user, is healthy, and writes only to /tmp."""
+    """A container serves as its own user, is healthy also with a proxy, and writes only to /tmp."""
     image = configuration(buildah, tmp_path)
     assert image["User"] == "10001:10001"
     container = run(f"{buildah} from localhost/plantstore", tmp_path).strip()
@@ -108,6 +108,8 @@ def test_image_serves_plants(buildah: str, tmp_path: Path) -> None:
     (tmp_path / "start").touch()
     port = free_port()
     start = ["run", "--isolation", "chroot", "--env", f"PORT={port}"]
+    # Docker sets the proxy of a company in each container. Here, nothing listens at its port.
+    start += ["--env", "http_proxy=http://127.0.0.1:1"]
     start += ["--env", f"PLANTSTORE_TOKENS={TOKEN}", container, "--"]
     command = [*buildah.split(), *start]
 

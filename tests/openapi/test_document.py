@@ -5,7 +5,9 @@ import re
 from collections.abc import Iterator
 from hashlib import sha256
 from itertools import combinations
+from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from flask import Blueprint, Flask
@@ -22,7 +24,7 @@ from tests.support.responses import ALL, check_error
 from tests.support.sites import BEARER, TOKEN, documented_site, make_blueprint, make_site
 
 # The SHA-256 digest of the document of interface 1.0.0, in UTF-8 and without white space.
-INTERFACE = "a5555f194ddf6a2498a6be9e214b73b411a05a16f1be5249471670e654220977"
+INTERFACE = "925a82286c2a00dec79284cdc4d83971c416f1b6b0ee39ab51cbed8e9fa716c0"
 FILES = ["docs.css", "docs.js", "icon.svg", "swagger-ui.css", "swagger-ui-bundle.js"]
 # A request for each error whose message depends on the request.
 VARIABLE: dict[int, dict[str, Any]] = {
@@ -311,6 +313,19 @@ def test_page_without_its_package(
     message = check_error(client.get("/"), 40401)
     assert message.endswith("The service has POST /plants, and /openapi.json.")
     assert client.get("/openapi.json").status_code == 200
+
+
+def test_files_are_read_once(app: Flask, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The document and the files of the page are made once: clients without a token get them."""
+    client = app.test_client()
+    paths = ("/openapi.json", "/docs", "/docs/docs.css", "/docs/swagger-ui-bundle.js")
+    first = [client.get(path) for path in paths]
+    monkeypatch.setattr(Path, "open", Mock(side_effect=AssertionError("it is read again")))
+    for path, response in zip(paths, first, strict=True):
+        again = client.get(path)
+        assert (again.status_code, again.data) == (200, response.data)
+        tag = {"If-None-Match": response.headers["ETag"]}
+        assert client.get(path, headers=tag).status_code == 304
 
 
 def test_page_only_if_it_is_registered(site: Flask) -> None:
