@@ -46,7 +46,7 @@ class PlantField(_Field):
     def serialize(self, attr: str, obj: Any, accessor: Any = None, **kwargs: Any) -> Any:
         """Return the value of a plant, or ``missing`` if it has none: the field is left out."""
         if type(obj) is Plant and self.attribute is None:
-            value = getattr(obj, attr)  # Without the detours of marshmallow, which takes any object.
+            value = getattr(obj, attr)  # marshmallow, which takes any object, would take longer.
         else:
             value = super().serialize(attr, obj, accessor, **kwargs)
         return missing if value is None else value

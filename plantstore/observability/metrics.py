@@ -124,7 +124,7 @@ class Metrics(Collector):
         def observe(response: Response) -> Response:
             now, status = time.perf_counter(), response.status_code
             seconds = now - request.environ.get(_BEGAN, now)  # A signal of a site may have failed.
-            number = getattr(response, "number", status * 100)  # That of the Error.
+            number = getattr(response, "number", None) or status * 100  # That of the Error.
             outcome = "ok" if status < 400 else str(number)
             self._durations.observe(_NAMES.get(request.endpoint or "", ""), outcome, seconds)
             return response
