@@ -109,10 +109,6 @@ class Settings:
         self[setting]  # This raises SettingsError if the value is wrong.
         return ", ".join(words(self._source[setting.name]))
 
-    def _check_tokens(self) -> str:
-        self.verify_token()  # It waits until the file of tokens is not being written.
-        return self.describe_tokens()
-
     def _describe_store(self) -> str:
         with self.open_store():
             return public_url(self[STORE])
@@ -128,7 +124,7 @@ class Settings:
 
     def findings(self) -> Iterator[str | SettingsError]:
         """Yield a line or an error of each check before the start. No connection is opened."""
-        checks = {"Settings": self.check_names, "Tokens": self._check_tokens}
+        checks = {"Settings": self.check_names, "Tokens": self.describe_tokens}
         others = [entry for entry in SETTINGS if entry not in {TOKENS, TOKENS_FILE, STORE}]
         checks |= {entry.name: partial(self._describe, entry) for entry in others}
         for label, check in (checks | {"Store": self._describe_store}).items():
