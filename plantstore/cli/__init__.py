@@ -9,28 +9,31 @@ import click
 
 from .. import __version__
 from ..settings import SETTINGS, Setting
-from ..text import printable
+from ..stores.base import StoreUnavailable
+from ..text import one_line, printable
 from . import _service, _transfer
 
 
 class Program(click.Group):
-    """Commands that fail with one line if a file or a standard stream cannot be used."""
+    """Commands that fail with one line if a file or the store cannot be used."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
-        """Run a command. An error of the operating system is one line, and exit code 1."""
+        """Run a command. An error of a file or a store is one line, and exit code 1."""
         try:
             return super().main(*args, **extra)
+        except StoreUnavailable as error:
+            fault = f"the store cannot be used: {one_line(error)}"
         except OSError as error:
-            place = "standard output" if error.filename is None else str(error.filename)
-            click.echo(f"Error: {printable(f'{place}: {error.strerror or error}')}", err=True)
-            sys.stdout = StringIO()  # At exit, Python would try again to write what is left.
-            sys.exit(1)
+            place = "standard output" if error.filename is None else error.filename
+            fault = f"{place}: {error.strerror or error}"
+        click.echo(f"Error: {printable(fault)}", err=True)
+        sys.stdout = StringIO()  # At exit, Python would try again to write what is left.
+        sys.exit(1)
 
 
-def _described(setting: Setting[Any]) -> str:
-    """Return the lines about a setting in the help."""
-    default = f"; by default {setting.default}" if setting.default else ""
-    line = f"  {setting.name:<22}  {setting.meaning}{default}".replace("`", "")
+def _described(entry: Setting[Any]) -> str:
+    default = f"; by default {entry.default}" if entry.default else ""
+    line = f"  {entry.name:<22}  {entry.meaning}{default}".replace("`", "")
     return textwrap.fill(line, 78, subsequent_indent=" " * 26)
 
 

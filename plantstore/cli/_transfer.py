@@ -15,10 +15,10 @@ from typing import IO, Any
 
 import click
 
-from ..stores.base import Store, StoreUnavailable
+from ..stores.base import Store
 from ..stores.batches import batches
 from ..stores.urls import existing, open_store
-from ..text import one_line, printable
+from ..text import printable
 from ._formats import READERS, WRITERS, Numbered
 from ._service import with_url
 
@@ -45,7 +45,7 @@ def export(url: str, file: str, format: str) -> None:
         raise click.UsageError(f"{printable(file)} belongs to a database. Choose another file.")
     is_stream = file == "-" or (os.path.exists(file) and not os.path.isfile(file))
     with (
-        _store(existing(url)) as store,
+        _open(existing(url)) as store,
         click.open_file(file, "wb") if is_stream else _replacing(file) as output,
     ):
         # Counting the plants may take seconds.
@@ -74,7 +74,7 @@ def import_(url: str, file: str, format: str) -> None:
     counts, shown = Counter[str](), list[Numbered]()
     # If the input is a pipe, no bar is shown: the export that writes into it may show one.
     size = 0 if file == "-" else os.path.getsize(file)
-    with _store(url) as store, click.open_file(file, "rb") as content:
+    with _open(url) as store, click.open_file(file, "rb") as content:
         try:
             with _progress("Importing", size) as bar:
                 lines = (line for line in content if bar.update(len(line)) is None)
@@ -114,7 +114,7 @@ def backup(url: str, file: str) -> None:
     If the database has no write-ahead log, new plants wait until the copy is complete.
     """
     url = existing(url)
-    with _store(url):  # It checks the URL, and reports the errors of the database.
+    with _open(url):
         if not url.startswith("sqlite:"):
             other = "Use pg_dump, mariadb-dump or plantstore export"
             raise click.UsageError(f"this command copies only an SQLite file. {other}.")
@@ -127,21 +127,15 @@ def backup(url: str, file: str) -> None:
             back_up(url, copy.name)
 
 
-@contextmanager
-def _store(url: str) -> Iterator[Store]:
-    """Open a store for the block, and report its errors in one line."""
+def _open(url: str) -> Store:
     try:
         store = open_store(url)
-        if store.one_process:
-            hint = "use the URL of a database, such as sqlite:///plants.db"
-            raise ValueError(f"only the service itself can access the plants of this store; {hint}")
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--store or PLANTSTORE_STORE") from None
-    try:
-        with store:
-            yield store
-    except StoreUnavailable as error:
-        raise click.ClickException(f"the store cannot be used: {one_line(error)}") from None
+    if store.one_process:
+        hint = "Use a database, such as sqlite:///plants.db"
+        raise click.UsageError(f"only the service itself can access these plants. {hint}.")
+    return store
 
 
 def _is_database(file: str) -> bool:

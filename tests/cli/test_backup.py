@@ -54,16 +54,6 @@ def test_backup_must_be_a_new_file(run: Run, name: str) -> None:
     assert sorted(os.listdir()) == before
 
 
-@pytest.mark.usefixtures("file")
-@pytest.mark.parametrize("name", ["missing/a.db", "plants.db/a.db", ""])
-def test_backup_that_cannot_be_made(run: Run, name: str) -> None:
-    """An impossible name is one line, and exit code 1."""
-    result = run("backup", name)
-    assert result.exit_code == 1
-    assert result.stderr.startswith(f"Error: {name}: ")
-    assert result.stderr.count("\n") == 1
-
-
 def test_backup_on_a_full_disk(run: Run, url: str, file: Path) -> None:
     """If the disk cannot store the backup, there is no file."""
     with open_store(url) as store:
