@@ -93,7 +93,8 @@ def _read_words(words: list[str], number: int) -> ListedToken:
         digest = token_digest(words[0])
     except ValueError as error:
         raise ValueError(f"is {error}") from None
-    if any(word.startswith((PREFIX, "sha256:")) for word in words[1:]):
+    # A line that was appended to one without a newline must not become a part of its name.
+    if any(word.startswith(PREFIX) or "sha256:" in word for word in words[1:]):
         raise ValueError("has a second token")
     name, options = _split(words[1:])
     # A mistyped option must not become a name: the token would never expire, or have more rights.

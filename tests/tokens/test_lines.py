@@ -54,6 +54,7 @@ def test_line_of_a_token(
         ("t kiosk operations=create, read", "has an invalid name"),
         ("t kiosk plt_hunter2", "has a second token"),
         (f"t kiosk sha256:{sha256(b'hunter2').hexdigest()}", "has a second token"),
+        (f"t hunter2sha256:{sha256(b't').hexdigest()} kiosk", "has a second token"),
         ("t kiosk\rhunter2", "has a carriage return"),
         ("valid hunter2", "has the token of line 1"),
         (f"sha256:{sha256(b'valid').hexdigest()}", "has the token of line 1"),
