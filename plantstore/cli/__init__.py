@@ -1,14 +1,13 @@
 """The ``plantstore`` command."""
 
 import sys
-import textwrap
 from io import StringIO
 from typing import Any
 
 import click
 
 from .. import __version__
-from ..settings import SETTINGS, Setting
+from ..settings import SETTINGS
 from ..stores.base import StoreUnavailable
 from ..text import one_line, printable
 from . import _service, _transfer
@@ -30,19 +29,16 @@ class Program(click.Group):
         sys.stdout = StringIO()  # At exit, Python would try again to write what is left.
         sys.exit(1)
 
-
-def _described(entry: Setting[Any]) -> str:
-    default = f"; by default {entry.default}" if entry.default else ""
-    line = f"  {entry.name:<22}  {entry.meaning}{default}".replace("`", "")
-    return textwrap.fill(line, 78, subsequent_indent=" " * 26)
-
-
-# Without \b, click would join the lines.
-_EPILOG = "\n".join(["\b", "Settings in the environment:", *map(_described, SETTINGS)])
-_EPILOG += "\n\nExit codes: 0 for success, 1 for a failure, 2 for wrong usage."
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the settings and the exit codes."""
+        with formatter.section("Settings in the environment"):
+            for entry in SETTINGS:
+                text = f"{entry.meaning}; by default {entry.default or 'none'}".replace("`", "")
+                formatter.write_dl([(f"{entry.name:<22}", text)])
+        formatter.write("\nExit codes: 0 for success, 1 for a failure, 2 for wrong usage.\n")
 
 
-@click.group(cls=Program, commands=[*_service.COMMANDS, *_transfer.COMMANDS], epilog=_EPILOG)
+@click.group(cls=Program, commands=[*_service.COMMANDS, *_transfer.COMMANDS])
 @click.version_option(__version__, prog_name="plantstore", message="%(prog)s %(version)s")
 def main() -> None:
     """Serve plants over HTTP, make access tokens, and move plants between databases and files."""

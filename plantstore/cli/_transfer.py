@@ -108,16 +108,15 @@ def _add(store: Store, batch: list[Numbered], counts: Counter[str]) -> list[Numb
 @click.argument("file", type=click.Path())
 @with_url
 def backup(url: str, file: str) -> None:
-    """Copy an SQLite database to a new FILE, also while the service runs.
+    """Copy an SQLite database to a new FILE.
 
     FILE is then a complete database: the plants as they were at one moment, and all other tables.
-    If the database has no write-ahead log, new plants wait until the copy is complete.
+    The service goes on. But without a write-ahead log, new plants wait until the copy is complete.
     """
     url = existing(url)
     with _open(url):
         if not url.startswith("sqlite:"):
-            other = "Use pg_dump, mariadb-dump or plantstore export"
-            raise click.UsageError(f"this command copies only an SQLite file. {other}.")
+            raise click.UsageError("not an SQLite file: use pg_dump, mariadb-dump or export.")
         # SQLite would apply an old log or journal to the copy.
         if any(os.path.lexists(f"{file}{ending}") for ending in ("", "-wal", "-shm", "-journal")):
             raise click.UsageError(f"{printable(file)} exists, or its -wal, -shm or -journal.")

@@ -75,7 +75,7 @@ def test_backup_of_another_store_names_its_program(run: Run) -> None:
     """For a store that is not an SQLite file, one line says what to use. It has no password."""
     result = run("backup", "backup.db", "--store", UNREACHABLE)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "copies only an SQLite file. Use pg_dump, mariadb-dump or " in result.stderr
+    assert "not an SQLite file: use pg_dump, mariadb-dump or " in result.stderr
     assert "hunter2" not in result.stderr
 
 

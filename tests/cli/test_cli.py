@@ -93,7 +93,7 @@ def test_help(command: list[str]) -> None:
     assert max(map(len, text.splitlines())) <= 80
     # So click ends a sentence that is too long for its line.
     assert not any(line.endswith("...") for line in text.splitlines()[1:])
-    about = [f"\n    {setting.name} " for setting in SETTINGS]
+    about = [f"\n  {setting.name} " for setting in SETTINGS]
     about += ["Exit codes: 0 for success, 1 for a failure, 2 for wrong usage."]
     assert all(part in text for part in about) == (command == [])
     if command:

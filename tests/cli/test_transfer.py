@@ -379,8 +379,8 @@ def in_a_shell(script: str, url: str) -> list[str]:
 
 @pytest.fixture
 def many(run: Run) -> bytes:
-    """Import a thousand plants; return their lines, which a pipe cannot hold."""
-    lines = b"".join(b'{"id":%d,"name":"%s"}\n' % (id, b"x" * 200) for id in range(1000))
+    """Import some thousand plants; return their lines, which a pipe cannot hold."""
+    lines = b"".join(b'{"id":%d,"name":"%s"}\n' % (id, b"x" * 200) for id in range(2999))
     run("import", "-", input=lines)
     return lines
 
@@ -389,7 +389,7 @@ def test_pipes_by_name(url: str, many: bytes) -> None:
     """FILE may be a pipe, such as those that a shell makes: it is not replaced."""
     script = "plantstore export >(cat >&2); wait $!; plantstore import <(plantstore export)"
     done = subprocess.run(in_a_shell(script, url), capture_output=True, check=True)
-    assert (done.stdout, done.stderr) == (b"0 added, 1000 already there, 0 different\n", many)
+    assert (done.stdout, done.stderr) == (b"0 added, 2999 already there, 0 different\n", many)
 
 
 @pytest.mark.parametrize(
@@ -413,7 +413,7 @@ def test_output_that_is_not_read(
 def test_progress_bar_only_on_a_terminal(run: Run, url: str, many: bytes) -> None:
     """A command or a pipe has one progress bar, on standard error, if it is a terminal."""
     Path("plants").write_bytes(many)
-    there = b"0 added, 1000 already there, 0 different\n"
+    there = b"0 added, 2999 already there, 0 different\n"
     for command, label, expected in (
         ("export", "Exporting", many),
         ("import plants", "Importing", there),
