@@ -94,7 +94,7 @@ def import_(url: str, file: str, format: str) -> None:
 def _add(store: Store, batch: list[Numbered], counts: Counter[str]) -> list[Numbered]:
     """Add and count the plants whose ids do not exist. Return those that have other values."""
     first = {plant.id: plant for _, plant in reversed(batch)}  # Of several with one id.
-    existing = store.add_some([*first.values()])
+    existing = store.add_some([*reversed(first.values())])
     # A plant that another client has just removed counts as one that is there.
     stored = first | store.get_some(existing)
     different = [(line, plant) for line, plant in batch if stored[plant.id] != plant]
