@@ -26,7 +26,8 @@ class Program(click.Group):
             place = "standard output" if error.filename is None else error.filename
             fault = f"{place}: {error.strerror or error}"
         click.echo(f"Error: {printable(fault)}", err=True)
-        sys.stdout = StringIO()  # At exit, Python would try again to write what is left.
+        # At exit, Python would try again to write what is left. A test needs the old stream.
+        self.unwritten, sys.stdout = sys.stdout, StringIO()
         sys.exit(1)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
