@@ -123,7 +123,7 @@ def test_store_without_replace(store: MemoryStore) -> None:
 def test_unchangeable_store_of_another_package(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The service, `plantstore check` and `plantstore change` say that a store has no replace."""
+    """The service and `plantstore check` say that a store has no replace."""
     source = f"from {__name__} import Unchangeable\ndef open(url):\n    return Unchangeable()\n"
     install(monkeypatch, tmp_path, "plantstore-shelf", "shelf", source)
     monkeypatch.setenv("PLANTSTORE_TOKENS", TOKEN)
@@ -132,6 +132,3 @@ def test_unchangeable_store_of_another_package(
     assert f"error  {fault}\n" in run("check", "--store", "shelf://").stdout
     monkeypatch.setenv("PLANTSTORE_OPERATIONS", "create")
     assert "error" not in run("check", "--store", "shelf://").stdout
-    result = run("change", "1", "--name", "Rosa", "--store", "shelf://")
-    assert result.exit_code == 2
-    assert result.stderr.endswith("\nError: this store cannot change plants.\n")

@@ -10,7 +10,7 @@ import pytest
 from plantstore import MemoryStore, SettingsError, create_app
 from plantstore.blueprint import OPERATIONS
 from plantstore.settings import Settings
-from tests.support.reloading import PAST, write
+from tests.support.reloading import write
 from tests.support.responses import check_error, create
 from tests.support.sites import ROSE, TOKEN
 
@@ -115,7 +115,7 @@ def test_other_settings_are_read_beside_arguments() -> None:
 )
 def test_tokens_of_both_settings(tmp_path: Path, token: str, tokens: Any) -> None:
     """Tokens are separated by commas or white space, or a list; those of the file are added."""
-    path = write(tmp_path / "tokens", "infile")
+    path = write(tmp_path / "tokens", "infile\n")
     both = {"PLANTSTORE_TOKENS": tokens, "PLANTSTORE_TOKENS_FILE": path}
     assert [accepts(sent, **both) for sent in (token, "infile", "other")] == [True, True, False]
 
@@ -133,11 +133,10 @@ def test_wrong_tokens_file_is_refused(tmp_path: Path) -> None:
     """A tokens file that is invalid is refused; the message has neither a token nor its path."""
     path = tmp_path / "hunter2"
     for content, fault in (
-        (b"# t\nvalid\nhunter2=x", "line 3 is neither "),
+        (b"# t\nvalid\nhunter2=x\n", "line 3 is neither "),
         (b"\xff", "not UTF-8"),
     ):
         path.write_bytes(content)
-        os.utime(path, (PAST, PAST))
         assert refusal(PLANTSTORE_TOKENS_FILE=path).startswith(f"PLANTSTORE_TOKENS_FILE: {fault}")
 
 
