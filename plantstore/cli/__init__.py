@@ -10,7 +10,8 @@ from .. import __version__
 from ..settings import SETTINGS
 from ..stores.base import StoreUnavailable
 from ..text import one_line, printable
-from . import _service, _transfer
+from ._service import check, openapi, serve, token
+from ._transfer import backup, export, import_
 
 
 class Program(click.Group):
@@ -39,7 +40,7 @@ class Program(click.Group):
         formatter.write("\nExit codes: 0 for success, 1 for a failure, 2 for wrong usage.\n")
 
 
-@click.group(cls=Program, commands=[*_service.COMMANDS, *_transfer.COMMANDS])
+@click.group(cls=Program, commands=[serve, check, token, openapi, export, import_, backup])
 @click.version_option(__version__, prog_name="plantstore", message="%(prog)s %(version)s")
 def main() -> None:
     """Serve plants over HTTP, make access tokens, and move plants between databases and files."""

@@ -14,7 +14,6 @@ from ..stores.urls import DEFAULT_STORE, existing, open_store
 from ..text import one_line
 from ..tokens.new import make_token
 
-# Without \b in the example of a command, click would join the lines.
 _COUNT = click.IntRange(min=1)
 #: Passes the URL of the store to a command. With envvar=, an empty variable would be a missing one.
 with_url = click.option(
@@ -33,10 +32,7 @@ with_url = click.option(
 @click.argument("options", nargs=-1, type=click.UNPROCESSED, metavar="[-- GUNICORN OPTIONS]")
 @with_url
 def serve(url: str, options: tuple[str, ...], **own: object) -> None:
-    """Serve plants over HTTP with gunicorn. With memory://, only one process can.
-
-    PLANTSTORE_TOKENS or PLANTSTORE_TOKENS_FILE must be set. Write options of gunicorn after --.
-    """
+    """Serve plants over HTTP with gunicorn, whose options follow --. A token must be configured."""
     os.environ["PLANTSTORE_STORE"] = url
     try:
         from .. import server
@@ -83,10 +79,7 @@ def _usable(url: str, name: str) -> str | SettingsError:
 
 @click.command(epilog="\b\nExample:\n  plantstore openapi")
 def openapi() -> None:
-    """Print the OpenAPI document as JSON.
-
-    It has the operations in PLANTSTORE_OPERATIONS, by default only create.
-    """
+    """Print the OpenAPI document of the operations in PLANTSTORE_OPERATIONS, as JSON."""
     try:
         operations = Settings(os.environ)[SERVED_OPERATIONS]
     except SettingsError as error:
@@ -100,11 +93,10 @@ def openapi() -> None:
 def token(words: tuple[str, ...]) -> None:
     """Make a new access token, and print its line for a file of tokens.
 
-    NAME is the name of the client. From expires=DATE on (ISO 8601, UTC), the token is refused. It
-    has the right only to operations=NAMES, such as operations=create,read.
+    NAME is the client, DATE the time from which the token is refused (ISO 8601, UTC), NAMES what it
+    has a right to, such as create,read. Without NAME, the line is a digest for PLANTSTORE_TOKENS.
 
-    The line has only a digest. The token itself is shown once, on standard error: give it to the
-    client. Without NAME, the line is a digest for PLANTSTORE_TOKENS.
+    The token itself is shown once, on standard error: give it to the client.
     """
     try:
         made, line = make_token(" ".join(words))
@@ -112,7 +104,3 @@ def token(words: tuple[str, ...]) -> None:
         raise click.UsageError(f"{error}.".replace("line 1", "the line", 1)) from None
     click.echo(line.encode(errors="surrogateescape"))
     click.echo(made, err=True)
-
-
-#: The commands of this module.
-COMMANDS = [serve, check, openapi, token]

@@ -38,8 +38,7 @@ _with_format = click.option(
 def export(url: str, file: str, format: str) -> None:
     """Write all plants to FILE, by default to standard output (-).
 
-    If FILE exists, it is replaced when the new file is complete. If the export fails or is
-    interrupted, FILE is unchanged. A killed export leaves a file .plantstore-* beside FILE.
+    If FILE exists, it is replaced when the new file, .plantstore-* beside it, is complete.
     """
     if _is_database(file):
         raise click.UsageError(f"{printable(file)} belongs to a database. Choose another file.")
@@ -64,12 +63,10 @@ def export(url: str, file: str, format: str) -> None:
 def import_(url: str, file: str, format: str) -> None:
     """Add the plants of FILE that do not exist. - is standard input.
 
-    A wrong line ends the import. The last line of the output says how many plants were added. An
-    import that has ended early can be repeated: it adds what is missing. A plant that exists with
-    other values is reported and left as it is, and the exit code is 1.
+    A wrong line ends the import. Repeat an import that has ended early: it adds what is missing. A
+    plant that exists with other values is reported and left as it is, and the exit code is 1.
 
-    JSON Lines: each line is the body of a create. CSV: the first line has the names of the fields,
-    separated by commas. An empty tag is no tag.
+    JSON Lines: each line is the body of a create. CSV: the first line has the names of the fields.
     """
     counts, shown = Counter[str](), list[Numbered]()
     # If the input is a pipe, no bar is shown: the export that writes into it may show one.
@@ -110,7 +107,6 @@ def _add(store: Store, batch: list[Numbered], counts: Counter[str]) -> list[Numb
 def backup(url: str, file: str) -> None:
     """Copy an SQLite database to a new FILE.
 
-    FILE is then a complete database: the plants as they were at one moment, and all other tables.
     The service goes on. But without a write-ahead log, new plants wait until the copy is complete.
     """
     url = existing(url)
@@ -170,7 +166,3 @@ def _progress(label: str, total: int) -> Any:
     """Return a progress bar. It is shown if standard error is a terminal, and there is a total."""
     file = sys.stderr if total and sys.stderr.isatty() else StringIO()
     return click.progressbar(length=total, label=label, file=file, update_min_steps=total // 1000)
-
-
-#: The commands of this module.
-COMMANDS = [export, import_, backup]
