@@ -26,8 +26,7 @@ Numbered = tuple[int, Plant]
 _fields = new_plant_schema.load_fields
 _REQUIRED = {name for name in _fields if _fields[name].required}
 _INTEGERS = {name for name in _fields if isinstance(_fields[name], Int64)}
-# An integer in CSV. A program that has read another number, such as 1.23E+11, may have rounded it.
-# But pandas writes 1.0 if the column has an empty cell.
+# An integer in CSV, also as pandas writes it. Another form, such as 1.23E+11, may be rounded.
 _INTEGER = re.compile(r"\s*-?[0-9]{1,19}(\.0)?\s*", re.ASCII)
 
 
@@ -47,7 +46,6 @@ def _read_csv(lines: Iterable[bytes]) -> Iterator[Numbered]:
                 yield number, _plant(number, partial(_members, names), row)
             elif any(row):
                 names = [cell.lower() for cell in row]
-                # An unknown name is refused, so that no cell is ignored.
                 if len({*names}) < len(names) or not _REQUIRED <= {*names} <= {*_fields}:
                     known = ", ".join(Plant._fields)
                     raise _wrong(number, f"Must have the names {known}, not {_shown(row)}.")

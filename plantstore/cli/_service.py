@@ -14,7 +14,6 @@ from ..stores.urls import DEFAULT_STORE, existing, open_store
 from ..text import one_line
 from ..tokens.new import make_token
 
-_COUNT = click.IntRange(min=1)
 #: Passes the URL of the store to a command. With envvar=, an empty variable would be a missing one.
 with_url = click.option(
     "--store",
@@ -27,8 +26,8 @@ with_url = click.option(
 
 @click.command(epilog="\b\nExample:\n  plantstore serve --workers 4 -- --access-logfile -")
 @click.option("--bind", metavar="HOST:PORT", help="The address, by default 127.0.0.1:8000.")
-@click.option("--workers", type=_COUNT, metavar="N", help="The number of processes, by default 1.")
-@click.option("--threads", type=_COUNT, metavar="N", help="Threads of each process, by default 8.")
+@click.option("--workers", type=click.IntRange(1), metavar="N", help="Processes, by default 1.")
+@click.option("--threads", type=click.IntRange(1), metavar="N", help="Threads of each: 8.")
 @click.argument("options", nargs=-1, type=click.UNPROCESSED, metavar="[-- GUNICORN OPTIONS]")
 @with_url
 def serve(url: str, options: tuple[str, ...], **own: object) -> None:
@@ -50,10 +49,7 @@ def serve(url: str, options: tuple[str, ...], **own: object) -> None:
 @click.command(epilog="\b\nExample:\n  plantstore check --store sqlite:///plants.db")
 @with_url
 def check(url: str) -> None:
-    """Check the settings and the store, and change nothing.
-
-    Each line says what is right (ok) or wrong (error). The exit code is 1 if anything is wrong.
-    """
+    """Check the settings and the store, and change nothing. If anything is wrong, exit with 1."""
     *findings, store = Settings({**os.environ, "PLANTSTORE_STORE": url}).findings()
     last = store if isinstance(store, SettingsError) else _usable(url, store)
     for finding in (f"plantstore {__version__}", *findings, last):

@@ -65,8 +65,6 @@ def import_(url: str, file: str, format: str) -> None:
 
     A wrong line ends the import. Repeat an import that has ended early: it adds what is missing. A
     plant that exists with other values is reported and left as it is, and the exit code is 1.
-
-    JSON Lines: each line is the body of a create. CSV: the first line has the names of the fields.
     """
     counts, shown = Counter[str](), list[Numbered]()
     # If the input is a pipe, no bar is shown: the export that writes into it may show one.
@@ -128,8 +126,7 @@ def _open(url: str) -> Store:
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--store or PLANTSTORE_STORE") from None
     if store.one_process:
-        hint = "Use a database, such as sqlite:///plants.db"
-        raise click.UsageError(f"only the service itself can access these plants. {hint}.")
+        raise click.UsageError("only the service itself can access these plants: use a database.")
     return store
 
 

@@ -46,11 +46,7 @@ def _any_of(checks: Sequence[VerifyToken]) -> VerifyToken:
 
 
 def count_tokens(listed: Sequence[str], path: str) -> str:
-    """Return how many tokens each setting has, and which have expired, in words.
-
-    :raises OSError: as for :func:`make_check`.
-    :raises ValueError: as for :func:`make_check`.
-    """
+    """Return how many tokens each setting has, in words, or raise as :func:`make_check` does."""
     sources = [f"{len(listed)} from PLANTSTORE_TOKENS"] if listed else []
     if path:
         _, in_file = read_file(path)
