@@ -75,7 +75,7 @@ def _usable(url: str, name: str) -> str | SettingsError:
 
 @click.command(epilog="\b\nExample:\n  plantstore openapi")
 def openapi() -> None:
-    """Print the OpenAPI document of the operations in PLANTSTORE_OPERATIONS, as JSON."""
+    """Print the OpenAPI document of PLANTSTORE_OPERATIONS as JSON."""
     try:
         operations = Settings(os.environ)[SERVED_OPERATIONS]
     except SettingsError as error:

@@ -126,7 +126,7 @@ def _open(url: str) -> Store:
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--store or PLANTSTORE_STORE") from None
     if store.one_process:
-        raise click.UsageError("only the service itself can access these plants: use a database.")
+        raise click.UsageError("only the service has these plants; try sqlite:///plants.db")
     return store
 
 

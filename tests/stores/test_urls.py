@@ -178,7 +178,7 @@ open = lambda url: Failing()
 DOWN = "import plantstore\ndef open(url): raise plantstore.StoreUnavailable('down')"
 COMMANDS = [
     (DOWN, "export", 1, "the store cannot be used: down"),
-    (MEMORY.replace("False", "True"), "export", 2, "only the service itself can access"),
+    (MEMORY.replace("False", "True"), "export", 2, "only the service has these plants"),
     (FAILING, "import -", 1, "the store cannot be used: down"),
 ]
 
