@@ -1,19 +1,16 @@
 """The operations read, list and delete, and what all operations have in common."""
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urljoin
 
 import pytest
 from flask.testing import FlaskClient
-from sqlalchemy import Engine
 from werkzeug.http import parse_options_header
 
-from plantstore import MemoryStore, Plant, SQLStore, StoreUnavailable, open_store
+from plantstore import MemoryStore, Plant, StoreUnavailable
 from plantstore.schemas import new_plant_schema, plant_schema
-from tests.support.databases import Place
 from tests.support.responses import ALL, check_error, create, delete, get, perform
-from tests.support.sites import BEARER, LILY, ROSE, ROSE_PLANT, ROSE_RESPONSE, make_site
+from tests.support.sites import BEARER, LILY, ROSE, ROSE_PLANT, make_site
 
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
 # What is no id of a plant, although a plant has the id 1, and another one the id 0.
@@ -142,26 +139,6 @@ def test_delete_frees_the_id(client: FlaskClient, store: MemoryStore) -> None:
         check_error(delete(client, 1), 40402)
         check_error(get(client, "/plants/1"), 40402)
         assert list(store) == []
-
-
-def test_operations_with_each_database(place: Place, engine: Engine) -> None:
-    """Each database serves all operations, also on a site's engine; of four deletes, one is 204."""
-    with open_store(place.url) as own, ThreadPoolExecutor(4) as threads:
-        for store in (own, SQLStore(engine)):
-            client = make_site(store=store, operations=ALL).test_client()
-            for id in (LOWEST, -1, 3, HIGHEST):
-                assert create(client, {**ROSE, "id": id}).status_code == 200
-            assert pages(client, "/plants?limit=2") == [[LOWEST, -1], [3, HIGHEST]]
-            deleted = threads.map(lambda id: delete(client, id).status_code, [-1] * 4)  # noqa: B023
-            assert sorted(deleted) == [204, 404, 404, 404]
-            assert pages(client, f"/plants?limit=1&after={LOWEST}") == [[3], [HIGHEST]]
-            for new in (ROSE_RESPONSE, {"name": "Rosa"}, {"name": "Rosa"}, {"name": "", "tag": ""}):
-                assert client.put("/plants/3", json=new, headers=BEARER).json == new
-                assert get(client, "/plants/3").json == new
-            check_error(client.put("/plants/-1", json=ROSE, headers=BEARER), 40402)
-            check_error(get(client, "/plants/-1"), 40402)
-            for id in (LOWEST, 3, HIGHEST):
-                assert delete(client, id).status_code == 204
 
 
 def test_plants_in_the_memory_of_several_processes(
