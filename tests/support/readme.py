@@ -1,7 +1,6 @@
 """Access to the README and the other documents: code blocks, tables, recipes."""
 
 import re
-from pathlib import Path
 from typing import Any
 
 from flask import Flask
@@ -62,12 +61,6 @@ def run_recipes(*recipes: str, **replaced: str) -> dict[str, Any]:
 def create_rose(site: Flask, path: str = "/garden/plants", **options: Any) -> TestResponse:
     """Send a create request for ROSE, with a token, to a site."""
     return site.test_client().post(path, json=ROSE, headers=BEARER, **options)
-
-
-def write_template() -> None:
-    """Write the template of the recipe for pages into the current folder."""
-    Path("templates").mkdir()
-    Path("templates/plants.html").write_text(recipe("template"))
 
 
 def listed(client: FlaskClient, path: str = "/plants") -> list[list[int]]:
