@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from flask import Flask
+from flask.testing import FlaskClient
 from flask_login import LoginManager
 from joserfc import jwt
 from joserfc.jwk import ECKey
@@ -24,7 +25,6 @@ from tests.support.fresh import run
 from tests.support.readme import (
     VERIFY_TOKEN_PASSED,
     block,
-    check_pages,
     create_rose,
     recipe,
     run_recipes,
@@ -308,7 +308,24 @@ def test_rate_limit_recipe() -> None:
 
 def test_pages_list_every_plant_once(pages: dict[str, Any]) -> None:
     """The pages list every plant once, in the order of the ids, for any value of after."""
-    check_pages(pages)
+    client = pages["app"].test_client()
+    assert listed(client) == [[]]
+    ids = [-(2**63), *range(1, 111), 2**63 - 1]
+    for id in reversed(ids):
+        pages["store"].add(Plant(id, "Rose"))
+    assert listed(client) == [ids[:50], ids[50:100], ids[100:]]
+    assert listed(client, "/plants?after=60") == [ids[61:111], ids[111:]]
+    for first in ("x", -(10**30)):
+        assert listed(client, f"/plants?after={first}") == listed(client)
+    assert listed(client, f"/plants?after={10**30}") == [[]]
+
+
+def listed(client: FlaskClient, link: str = "/plants") -> list[list[int]]:
+    """Return the ids on each page of plants, following the links from one page to the next."""
+    page = client.get(link).text
+    ids = [int(id) for id in re.findall(r'href="/plants/.*">(.*)</a>', page)]
+    following = re.search(r'href="(.*)">Next page', page)
+    return [ids, *(listed(client, following[1]) if following else [])]
 
 
 @pytest.fixture
