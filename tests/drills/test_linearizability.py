@@ -18,7 +18,7 @@ from tests.support.clients import HEADERS
 from tests.support.databases import FILES, SERVERS, Place, kill_oldest_worker, memory, only
 from tests.support.serving import LIMIT, Gunicorn
 from tests.support.sql import environment, started
-from tests.support.waiting import wait_until
+from tests.support.waiting import wait_for_more
 
 pytestmark = pytest.mark.drill
 
@@ -123,8 +123,7 @@ class Gardeners:
 def kill_two_workers(process: int, clients: Gardeners) -> None:
     """Kill a worker twice, each time after more operations."""
     for _ in range(2):
-        enough = len(clients.statuses) + 100
-        wait_until(lambda enough=enough: len(clients.statuses) >= enough)  # type: ignore[misc]
+        wait_for_more(lambda: len(clients.statuses), 100)
         kill_oldest_worker(process)
 
 
