@@ -180,7 +180,12 @@ def hook(before: Read, after: Read = READS["get_data"]) -> tuple[Flask, MemorySt
     store, seen = MemoryStore(), list[Any]()
     site = make_site(store=store, url_prefix="/garden")
     site.before_request(lambda: (before(), None)[1])
-    site.after_request(lambda response: (seen.append(after()), response)[1])
+
+    @site.after_request
+    def keep(response: Any) -> Any:
+        seen.append(after())
+        return response
+
     return site, store, seen
 
 

@@ -6,14 +6,13 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from werkzeug.test import TestResponse
 
 from plantstore import MemoryStore, Plant
 from plantstore.schemas import plant_schema
 from tests.support.responses import check_error
-from tests.support.serving import Gunicorn, post
-from tests.support.sites import BEARER, ROSE_JSON, TOKEN, make_site
+from tests.support.sites import BEARER, ROSE_JSON, make_site
 
 # Any JSON value.
 ANYTHING = st.recursive(
@@ -43,9 +42,7 @@ BODIES = {
     "mutated": mutated(st.binary(max_size=3), 3),
     # With characters that change the meaning of a JSON text.
     "syntax": mutated(st.text('[]{},:"\\u01d8.-e tag', max_size=5).map(str.encode), 9),
-    "JSON": ANYTHING.map(json.dumps).map(str.encode),
     "members": NEARLY_NEW.map(json.dumps).map(str.encode),
-    "list": st.lists(NEARLY_NEW, max_size=5).map(json.dumps).map(str.encode),
 }
 
 
@@ -78,22 +75,21 @@ def test_any_body(bodies: st.SearchStrategy[bytes], data: st.DataObject) -> None
     Service().post(data.draw(bodies))
 
 
-NUMBERS = {
-    "integer": (AROUND | st.integers()).map(str),
-    "with a fraction or an exponent": st.builds(
-        "{}{}".format, AROUND | st.integers(), st.sampled_from([".0", "e0", ".00E+0"])
-    ),
-    "float": st.floats(allow_nan=False, allow_infinity=False).map(json.dumps),
-    "decimal": st.decimals(-(2**53), 2**53).map("{:e}".format),
-    "near an integer": st.integers(-9, 9).map(lambda n: str(n + Decimal("1e-25"))),
-}
+INTEGERS = AROUND | st.integers()
+# Numbers as integers, with a fraction or an exponent, as floats and decimals, and near an integer.
+NUMBERS = (
+    INTEGERS.map(str)
+    | st.builds("{}{}".format, INTEGERS, st.sampled_from([".0", "e0", ".00E+0"]))
+    | st.floats(allow_nan=False, allow_infinity=False).map(json.dumps)
+    | st.decimals(-(2**53), 2**53).map("{:e}".format)
+    | st.integers(-9, 9).map(lambda n: str(n + Decimal("1e-25")))
+)
 
 
-@pytest.mark.parametrize("numbers", NUMBERS.values(), ids=NUMBERS)
-@given(data=st.data())
-def test_any_number_as_id(numbers: st.SearchStrategy[str], data: st.DataObject) -> None:
+@settings(max_examples=4 * settings().max_examples)
+@given(NUMBERS)
+def test_any_number_as_id(literal: str) -> None:
     """A number is an id, and stored exactly, if it is an integer of int64 that no float rounds."""
-    literal = data.draw(numbers)
     number, service = Decimal(literal), Service()
     response = service.post(f'{{"id":{literal},"name":""}}'.encode())
     valid = -(2**63) <= number < 2**63
@@ -115,28 +111,7 @@ def test_any_text_round_trip(text: str) -> None:
     assert list(service.store) == [Plant(1, text, text)] * valid
 
 
-@given(st.text(st.characters(max_codepoint=255)) | st.from_regex(r"(?i)bearer *[!-~]*"))
-def test_any_credentials(credentials: str) -> None:
-    """Any credentials but the one valid token are unauthorized."""
-    response = Service().post(ROSE_JSON, HTTP_AUTHORIZATION=credentials)
-    words = credentials.split(" ")
-    right = words[0].lower() == "bearer" and [word for word in words[1:] if word] == [TOKEN]
-    assert (response.status_code == 200) == (right and words[-1] != "")
-    assert response.status_code in {200, 401}
-
-
 @given(st.sampled_from(["CONTENT_TYPE", "CONTENT_LENGTH", "HTTP_CONTENT_ENCODING"]), st.text())
 def test_any_header_value(name: str, value: str) -> None:
     """Any value of a header that the service reads is accepted or a client error, never a 500."""
     Service().post(ROSE_JSON, **{name: value})
-
-
-@pytest.mark.posix
-@given(st.lists(st.binary(max_size=20), max_size=5))
-def test_any_chunks_over_a_socket(server: Gunicorn, pieces: list[bytes]) -> None:
-    """A real server refuses any bytes as a chunked body as a client error."""
-    head = post(b"").replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
-    with server.connect() as connection:
-        connection.send(head + b"".join(pieces))
-        connection.finish()
-        assert connection.receive().status in {400, 413}

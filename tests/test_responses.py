@@ -17,7 +17,12 @@ BODY = orjson.dumps(ROSE_RESPONSE)
 
 def assign(**attributes: Any) -> Change:
     """Return a function that assigns attributes of a response."""
-    return lambda response: [setattr(response, *attribute) for attribute in attributes.items()]
+
+    def change(response: Response) -> None:
+        for name, value in attributes.items():
+            setattr(response, name, value)
+
+    return change
 
 
 # What after_request changes, with the status and the body that are sent.
