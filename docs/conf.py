@@ -28,7 +28,7 @@ autodoc_typehints_format = "short"
 # The names of other packages. Their documentation is not at hand without a network.
 nitpick_ignore_regex = [(r"py:.*", r"(?!plantstore)[\w.]+")]
 # What a program may use of it is what a flask.Blueprint has.
-nitpick_ignore = [("py:class", "plantstore.blueprint.OperationsBlueprint")]
+nitpick_ignore = [("py:class", "plantstore.blueprint.ServiceBlueprint")]
 html_theme = "furo"
 html_title = f"plantstore {version}"
 html_favicon = "../plantstore/openapi/page/icon.svg"

@@ -13,7 +13,7 @@ from werkzeug.routing import Map, MapAdapter
 
 from .auth import VerifyToken
 from .blueprint import OPERATIONS, TWO_SLASHES, create_blueprint
-from .errors import ERRORS, ERRORS_PAGE, ErrorResponse, service_failed
+from .errors import ERRORS, ERRORS_PAGE, error_response, service_failed
 from .log import SERVED
 from .observability.health import create_health_blueprint
 from .openapi.blueprint import create_docs_blueprint, has_page
@@ -156,8 +156,8 @@ def _handle_routing_errors(app: Flask, served: Collection[str]) -> None:
     see = f" See {ERRORS_PAGE}#error-40401" if ERRORS_PAGE else ""
     not_found = f"{ERRORS[40401][0]} The service has {requests}, and {page}.{see}"
     handle = app.register_error_handler
-    handle(BadRequest, lambda error: ErrorResponse(40005))
-    handle(NotFound, lambda error: ErrorResponse(40401, not_found))
+    handle(BadRequest, lambda error: error_response(40005))
+    handle(NotFound, lambda error: error_response(40401, not_found))
     handle(InternalServerError, service_failed)
     handle(MethodNotAllowed, _method_not_allowed)
 
@@ -165,9 +165,9 @@ def _handle_routing_errors(app: Flask, served: Collection[str]) -> None:
 def _method_not_allowed(error: MethodNotAllowed) -> Response:
     connection, upgrade = (request.headers.get(name, "") for name in ("Connection", "Upgrade"))
     if "upgrade" in connection.lower() and upgrade.lower() == "websocket":
-        return ErrorResponse(40005)
+        return error_response(40005)
     if request.environ["PATH_INFO"].startswith("//"):
-        return ErrorResponse(40401, TWO_SLASHES)
+        return error_response(40401, TWO_SLASHES)
     allow = ", ".join(sorted(error.valid_methods or ()))
     message = f"{ERRORS[40501][0]} The path has only the methods {allow}."
-    return ErrorResponse(40501, message, [("Allow", allow)])
+    return error_response(40501, message, [("Allow", allow)])

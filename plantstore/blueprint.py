@@ -64,7 +64,7 @@ def check_store(store: Store, operations: Collection[str]) -> Store:
     return store
 
 
-class OperationsBlueprint(Blueprint):
+class ServiceBlueprint(Blueprint):
     """A blueprint that checks tokens and their rights, and responds with Errors.
 
     :param name: the name of the blueprint.
@@ -141,7 +141,7 @@ def create_blueprint(
     max_body: int = DEFAULT_MAX_BODY,
     name: str = "plantstore",
     operations: Collection[str] = ("create",),
-) -> OperationsBlueprint:
+) -> ServiceBlueprint:
     """Return a blueprint with the operations of the plant store, by default ``POST /plants``.
 
     Registering it does not change the other pages of a site. A site may register several of
@@ -171,7 +171,7 @@ def create_blueprint(
     except ValueError as error:
         raise ValueError(f"operations {error}") from None
     check_store(store, operations)
-    blueprint = OperationsBlueprint(name, __name__, verify_token=verify_token, store=store)
+    blueprint = ServiceBlueprint(name, __name__, verify_token=verify_token, store=store)
     views = Views(store, max_body)
     for operation, (method, rule, view) in OPERATIONS.items():
         if operation in operations:

@@ -16,7 +16,7 @@ from werkzeug.exceptions import (
 )
 
 from .log import REFUSED, log
-from .responses import JSONResponse
+from .responses import ServiceResponse, json_response
 from .stores.base import PlantExists, StoreMisconfigured, StoreUnavailable
 from .text import one_line
 
@@ -89,8 +89,15 @@ class Refused(Exception):
         self.reason = reason
 
 
-class ErrorResponse(JSONResponse):
-    """The response of an Error, which is logged: a 5xx at level ERROR, another one at INFO.
+def error_response(
+    number: int,
+    message: str | None = None,
+    headers: Iterable[tuple[str, str]] = (),
+    *,
+    reason: str = "",
+    fault: BaseException | None = None,
+) -> ServiceResponse:
+    """Log an Error, a 5xx at level ERROR, another one at INFO, and return its response.
 
     :param number: its number. Its headers are those of :data:`ERRORS`.
     :param message: its message. By default, it is that of :data:`ERRORS`.
@@ -99,26 +106,17 @@ class ErrorResponse(JSONResponse):
         is the message of :data:`ERRORS`.
     :param fault: the unexpected exception whose traceback is in the log.
     """
-
-    def __init__(
-        self,
-        number: int,
-        message: str | None = None,
-        headers: Iterable[tuple[str, str]] = (),
-        *,
-        reason: str = "",
-        fault: BaseException | None = None,
-    ) -> None:
-        text, own_headers = ERRORS.get(number, ("", {}))
-        data = {"error": number, "message": text if message is None else message}
-        super().__init__(data, number // 100, [*own_headers.items(), *headers])
-        self.number = number
-        is_fault = number >= 50000
-        logger, level = (current_app.logger, logging.ERROR) if is_fault else (REFUSED, logging.INFO)
-        log(logger, level, "%s", reason or text, number=number, fault=fault)
+    text, own_headers = ERRORS.get(number, ("", {}))
+    data = {"error": number, "message": text if message is None else message}
+    response = json_response(data, number // 100, [*own_headers.items(), *headers])
+    response.number = number
+    is_fault = number >= 50000
+    logger, level = (current_app.logger, logging.ERROR) if is_fault else (REFUSED, logging.INFO)
+    log(logger, level, "%s", reason or text, number=number, fault=fault)
+    return response
 
 
-def site_error_response(refusal: HTTPException) -> JSONResponse | HTTPException:
+def site_error_response(refusal: HTTPException) -> ServiceResponse | HTTPException:
     """Return the Error for a request that a hook or an extension of the site refuses.
 
     Its number is the HTTP status times 100. If the site has tried to read a body that is too large
@@ -131,7 +129,7 @@ def site_error_response(refusal: HTTPException) -> JSONResponse | HTTPException:
     for exception, number in _UNREADABLE.items():
         # If the site raises the exception by abort, it has another description.
         if isinstance(refusal, exception) and refusal.description == exception.description:
-            return ErrorResponse(number)
+            return error_response(number)
     status = refusal.code or 0
     if refusal.response is not None or not 400 <= status < 600:
         return refusal
@@ -139,7 +137,7 @@ def site_error_response(refusal: HTTPException) -> JSONResponse | HTTPException:
     headers = [header for header in refusal.get_headers() if header[0].lower() != "content-type"]
     reason = f"The site refuses the request: {refusal.name}."
     fault = refusal if status >= 500 else None
-    return ErrorResponse(status * 100, message, headers, reason=reason, fault=fault)
+    return error_response(status * 100, message, headers, reason=reason, fault=fault)
 
 
 def handle_errors(blueprint: Blueprint) -> None:
@@ -149,7 +147,7 @@ def handle_errors(blueprint: Blueprint) -> None:
     """
     handle = blueprint.register_error_handler
     handle(Refused, _refused)
-    handle(PlantExists, lambda error: ErrorResponse(40004))
+    handle(PlantExists, lambda error: error_response(40004))
     handle(StoreUnavailable, _store_unavailable)
     handle(StoreMisconfigured, _store_misconfigured)
     handle(HTTPException, site_error_response)
@@ -160,20 +158,20 @@ def handle_errors(blueprint: Blueprint) -> None:
     handle(InternalServerError, service_failed)
 
 
-def service_failed(error: InternalServerError) -> ErrorResponse:
+def service_failed(error: InternalServerError) -> ServiceResponse:
     """Return the Error for an exception that nothing else handles."""
     fault = error.original_exception or error
-    return ErrorResponse(50001, reason="The service failed.", fault=fault)
+    return error_response(50001, reason="The service failed.", fault=fault)
 
 
-def _store_misconfigured(error: StoreMisconfigured) -> ErrorResponse:
-    return ErrorResponse(50303, reason=f"The store is not set up for plants: {one_line(error)}")
+def _store_misconfigured(error: StoreMisconfigured) -> ServiceResponse:
+    return error_response(50303, reason=f"The store is not set up for plants: {one_line(error)}")
 
 
-def _store_unavailable(error: StoreUnavailable) -> ErrorResponse:
+def _store_unavailable(error: StoreUnavailable) -> ServiceResponse:
     # An outage causes many of these lines, so they have no traceback.
-    return ErrorResponse(50301, reason=f"The store is unavailable: {one_line(error)}")
+    return error_response(50301, reason=f"The store is unavailable: {one_line(error)}")
 
 
-def _refused(error: Refused) -> ErrorResponse:
-    return ErrorResponse(error.number, error.message, reason=error.reason)
+def _refused(error: Refused) -> ServiceResponse:
+    return error_response(error.number, error.message, reason=error.reason)

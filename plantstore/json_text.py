@@ -1,5 +1,6 @@
 """A strict decoder of JSON text (RFC 8259), which rounds no number."""
 
+import re
 from decimal import Context, Decimal
 from json import JSONDecodeError, JSONDecoder
 from math import isinf
@@ -7,6 +8,12 @@ from typing import Any, NoReturn
 
 from .text import printable
 
+# The maximum number of arrays and objects inside each other: Python's own limit depends on its
+# version, and on the size of a thread's stack.
+_MAX_DEPTH = 100
+# A string, or the beginning or the end of an array or an object.
+_STRUCTURE = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[{\]}]', re.DOTALL)
+_STEPS = {"[": 1, "{": 1, "]": -1, "}": -1}
 # The exponent of a Decimal is limited. Beyond the limit, this context gives NaN, not an exception.
 _NO_TRAPS = Context(traps=[])
 
@@ -15,11 +22,12 @@ def decode_json(json_data: str | bytes | bytearray) -> Any:
     """Return the value of a JSON text, without rounding any number.
 
     :param json_data: the JSON text; bytes are UTF-8.
-    :raises json.JSONDecodeError: if it is not one JSON text (RFC 8259), or is nested too deeply.
-        Its ``pos`` is -1 if the position is unknown.
+    :raises json.JSONDecodeError: if it is not one JSON text (RFC 8259), or is nested more than
+        100 levels deep. Its ``pos`` is -1 if the position is unknown.
     """
     try:
         text = json_data if isinstance(json_data, str) else json_data.decode()
+        _check_depth(text)
         return _decode(text)
     except UnicodeDecodeError as error:
         start = len(error.object[: error.start].decode())
@@ -29,8 +37,6 @@ def decode_json(json_data: str | bytes | bytearray) -> Any:
         if error.doc.startswith("\ufeff"):
             raise JSONDecodeError("Remove the byte order mark", error.doc, 0) from None
         raise
-    except RecursionError:
-        raise JSONDecodeError("It is nested too deeply", text, -1) from None
     except ValueError:  # Python limits the digits of an integer: sys.get_int_max_str_digits().
         raise JSONDecodeError("An integer has too many digits", text, -1) from None
 
@@ -49,6 +55,17 @@ def describe_json_error(error: JSONDecodeError) -> str:
     near = f"near {found}" if found else "the end of the body"
     place = f"at line {error.lineno}, column {error.colno}, {near}"
     return f"The body cannot be read as JSON: {fault} {place}"
+
+
+def _check_depth(text: str) -> None:
+    if text.count("[") + text.count("{") <= _MAX_DEPTH:
+        return
+    depth = 0
+    for found in _STRUCTURE.finditer(text):
+        depth += _STEPS.get(found[0], 0)
+        if depth > _MAX_DEPTH:
+            message = f"It is nested more than {_MAX_DEPTH} levels deep"
+            raise JSONDecodeError(message, text, found.start())
 
 
 def _number(literal: str) -> float | Decimal:

@@ -23,8 +23,8 @@ _LONGEST_MESSAGE = 500
 # An integer in its canonical decimal form. 19 digits are enough for int64. Python would refuse to
 # convert thousands of them.
 _CANONICAL = re.compile("0|-?[1-9][0-9]{0,18}")
-# The integers that a 64-bit float never rounds.
-_NEVER_ROUNDED = range(-(2**53), 2**53 + 1)
+# The integers to which a 64-bit float rounds no other integer.
+_NEVER_ROUNDED = range(-(2**53) + 1, 2**53)
 # What a client has sent instead of the right type. A bool is not a number in JSON.
 _KINDS: dict[type, str] = {
     bool: "a boolean",
@@ -54,14 +54,14 @@ class PlantField(_Field):
 class Int64(PlantField, fields.Integer):
     """A signed 64-bit integer. As in JSON Schema 2020-12, ``1.0`` is an integer.
 
-    If it is written with a decimal point or an exponent, its absolute value must not exceed
-    2**53: a reader that uses floats would round a larger value (RFC 8259 section 6).
+    If it is written with a decimal point or an exponent, its absolute value must be less than
+    2**53: the writer may have rounded a float of this size (RFC 7493 section 2.2).
     """
 
     default_error_messages: dict[str, Any] = {
         "invalid": "Must be an integer, not {kind}.",
         "null": "Must be an integer, not null.",
-        "range": "Must be between -2^63 and 2^63-1. Beyond 2^53, write it without a decimal point"
+        "range": "Must be between -2^63 and 2^63-1. From 2^53 on, write it without a decimal point"
         " or an exponent.",
     }
 
@@ -121,7 +121,7 @@ class PlantSchema(Schema):
         :param kwargs: options of :meth:`marshmallow.Schema.load`.
         :returns: a dict of the fields that the JSON text has.
         :raises json.JSONDecodeError: if ``json_data`` is not one JSON text (RFC 8259), or is nested
-            too deeply. Its ``pos`` is -1 if the position is unknown.
+            more than 100 levels deep. Its ``pos`` is -1 if the position is unknown.
         :raises marshmallow.ValidationError: if the JSON text is not what the schema describes.
         """
         return self.load(decode_json(json_data), **kwargs)

@@ -9,9 +9,9 @@ from marshmallow import ValidationError
 from werkzeug.datastructures import MultiDict
 
 from .body import read_body
-from .errors import Refused
+from .errors import ERRORS, Refused
 from .json_text import describe_json_error
-from .responses import JSONResponse, no_content
+from .responses import ServiceResponse, json_response
 from .schemas import (
     PlantSchema,
     describe_faults,
@@ -24,6 +24,7 @@ from .signals import announce_added, announce_changed, announce_removed
 from .stores.base import INT64, Plant, Store
 from .stores.deadline import OPERATION, deadline
 
+_ID_IN_A_PATH = "An id is an integer from -2^63 to 2^63-1, such as 7, not 07 or 7.0."
 # The number of characters after which a page ends before its limit, so that it fits into memory.
 _PAGE_CHARACTERS = 4_000_000
 
@@ -54,14 +55,14 @@ class Views:
         plant = Plant(**new_plant)
         self._store.add(plant)
         announce_added(plant)
-        return JSONResponse(plant_schema.dump(new_plant))
+        return json_response(plant_schema.dump(new_plant))
 
     def read(self, plantstore_id: str, **_: Any) -> Response:
         """Return the plant with an id."""
         plant = self._store.get(_parse_id(plantstore_id))
         if plant is None:
             raise Refused(40402)
-        return JSONResponse(plant_schema.dump(plant._asdict()))
+        return json_response(plant_schema.dump(plant._asdict()))
 
     def list(self, **_: Any) -> Response:
         """Return a page of the plants with their ids, in ascending order of the ids."""
@@ -70,7 +71,7 @@ class Views:
             plants, has_next = _take(self._store.iterate(page.after), page.limit)
         links = [_next_link(page.limit, plants[-1].id)] if has_next else []
         listed = [plant._asdict() for plant in plants]
-        return JSONResponse(new_plant_schema.dump(listed, many=True), headers=links)
+        return json_response(new_plant_schema.dump(listed, many=True), headers=links)
 
     def update(self, plantstore_id: str, **_: Any) -> Response:
         """Replace the plant with an id. Without a tag in the body, it has none afterwards."""
@@ -81,7 +82,7 @@ class Views:
         except KeyError:
             raise Refused(40402) from None
         announce_changed(plant)
-        return JSONResponse(plant_schema.dump(members))
+        return json_response(plant_schema.dump(members))
 
     def delete(self, plantstore_id: str, **_: Any) -> Response:
         """Remove the plant with an id from the store."""
@@ -91,7 +92,7 @@ class Views:
         except KeyError:
             raise Refused(40402) from None
         announce_removed(id)
-        return no_content()
+        return ServiceResponse(b"", 204)
 
 
 def _load(schema: PlantSchema, body: bytes) -> dict[str, Any]:
@@ -110,7 +111,7 @@ def _parse_id(text: str) -> int:
     """Return the id in a path. Any other form than the canonical one is that of no plant."""
     id = parse_integer(text)
     if id is None or id not in INT64:
-        raise Refused(40402)
+        raise Refused(40402, f"{ERRORS[40402][0]} {_ID_IN_A_PATH}")
     return id
 
 

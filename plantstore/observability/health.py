@@ -7,11 +7,11 @@ from typing import Any
 
 from flask import Blueprint, request
 
-from ..blueprint import OperationsBlueprint
+from ..blueprint import ServiceBlueprint
 from ..errors import Refused
-from ..responses import JSONResponse
+from ..responses import ServiceResponse, json_response
 from ..stores.base import Store, StoreMisconfigured, StoreUnavailable
-from ..stores.deadline import PING, deadline, remaining, set_waited
+from ..stores.deadline import PING, deadline, note_queued, remaining
 
 
 def create_health_blueprint(*, store: Store, name: str = "plantstore_health") -> Blueprint:
@@ -25,16 +25,16 @@ def create_health_blueprint(*, store: Store, name: str = "plantstore_health") ->
     :returns: the blueprint, for :meth:`flask.Flask.register_blueprint`.
     :raises ValueError: if ``name`` is empty or has a dot.
     """
-    blueprint = OperationsBlueprint(name, __name__)
+    blueprint = ServiceBlueprint(name, __name__)
     ping = _Ping(store)
 
     @blueprint.get("/healthz")
-    def healthz(**_: Any) -> JSONResponse:
+    def healthz(**_: Any) -> ServiceResponse:
         """Respond."""
         return _ok()
 
     @blueprint.get("/readyz")
-    def readyz(**_: Any) -> JSONResponse:
+    def readyz(**_: Any) -> ServiceResponse:
         """Respond if requests can be executed."""
         if store.one_process and request.environ["wsgi.multiprocess"]:
             raise Refused(50302)
@@ -44,8 +44,8 @@ def create_health_blueprint(*, store: Store, name: str = "plantstore_health") ->
     return blueprint
 
 
-def _ok() -> JSONResponse:
-    return JSONResponse({"status": "ok"}, headers=[("Cache-Control", "no-store")])
+def _ok() -> ServiceResponse:
+    return json_response({"status": "ok"}, headers=[("Cache-Control", "no-store")])
 
 
 class _Ping:
@@ -95,7 +95,7 @@ class _Ping:
         return future
 
     def _ping(self, future: Future[None]) -> None:
-        set_waited(0.0)
+        note_queued(0.0)
         try:
             with deadline(PING):
                 future.set_result(self._store.ping())

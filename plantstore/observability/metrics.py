@@ -15,9 +15,9 @@ from prometheus_client.core import InfoMetricFamily
 from prometheus_client.registry import Collector
 
 from ..auth import VerifyToken
-from ..blueprint import OPERATIONS, OperationsBlueprint
+from ..blueprint import OPERATIONS, ServiceBlueprint
 from ..errors import Refused
-from ..responses import OperationResponse
+from ..responses import ServiceResponse
 from ..text import one_line
 from .shared_files import prepare_file, read_files
 
@@ -142,21 +142,21 @@ class Metrics(Collector):
     def read(self) -> Response:
         """Return the response with the metrics of all processes of the service."""
         content_type = "text/plain; version=0.0.4; charset=utf-8"
-        return OperationResponse(generate_latest(self), content_type=content_type)
+        return ServiceResponse(generate_latest(self), content_type=content_type)
 
 
 def _outcome(response: Response) -> str:
     """Return ``ok``, or the number of an error."""
     status = response.status_code
-    return "ok" if status < 400 else str(getattr(response, "number", status * 100))
+    return "ok" if status < 400 else str(getattr(response, "number", None) or status * 100)
 
 
-def create_metrics_blueprint(metrics: Metrics, verify_token: VerifyToken) -> OperationsBlueprint:
+def create_metrics_blueprint(metrics: Metrics, verify_token: VerifyToken) -> ServiceBlueprint:
     """Return a blueprint with ``GET /metrics``, which needs a token like every operation.
 
     :param metrics: the metrics.
     :param verify_token: returns a token's client.
     """
-    blueprint = OperationsBlueprint("plantstore_metrics", __name__, verify_token=verify_token)
+    blueprint = ServiceBlueprint("plantstore_metrics", __name__, verify_token=verify_token)
     blueprint.add_url_rule("/metrics", "metrics", metrics.read)
     return blueprint

@@ -1,34 +1,39 @@
 """The OpenAPI document and the documentation page over HTTP."""
 
+from collections.abc import Sequence
+from functools import cache
+from hashlib import sha256
 from importlib.util import find_spec
 from mimetypes import guess_type
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from flask import Blueprint, Response, current_app, request
+from flask import Blueprint, current_app, request
+from werkzeug.routing import Map
 
-from ..blueprint import OPERATIONS, OperationsBlueprint
+from ..blueprint import OPERATIONS, ServiceBlueprint
 from ..errors import Refused
-from ..responses import OperationResponse, dump_json
+from ..responses import ServiceResponse, dump_json
 from .document import make_document
 
 # The folder of the page, and the files that it loads: of this package, and of flask-swagger-ui.
 _PAGE = Path(__file__).parent / "page"
-_OWN_FILES = {"docs.js", "docs.css", "icon.svg"}
-_LIBRARY_FILES = {"swagger-ui.css", "swagger-ui-bundle.js"}
+_OWN_FILES = ("docs.js", "docs.css", "icon.svg")
+_LIBRARY_FILES = ("swagger-ui.css", "swagger-ui-bundle.js")
 _NO_PAGE = (
     "The page /docs is not installed: `pip install 'plantstore[docs]'`."
     " /openapi.json describes the operations."
 )
 # The page can load files only from the service, and send requests only to it.
-_PAGE_HEADERS = {
-    "Content-Security-Policy": (
+_PAGE_HEADERS = [
+    (
+        "Content-Security-Policy",
         "default-src 'none'; connect-src 'self'; img-src 'self' data:; script-src 'self';"
-        " style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        " style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     ),
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-}
+    ("Referrer-Policy", "no-referrer"),
+    ("X-Content-Type-Options", "nosniff"),
+]
 
 
 def create_docs_blueprint(*, name: str = "plantstore_docs") -> Blueprint:
@@ -43,18 +48,36 @@ def create_docs_blueprint(*, name: str = "plantstore_docs") -> Blueprint:
         the same names and converters of parameters.
     :raises ValueError: if ``name`` is empty or has a dot.
     """
-    blueprint = OperationsBlueprint(name, __name__)
+    blueprint, files = ServiceBlueprint(name, __name__), _find_files()
 
-    @blueprint.get("/openapi.json")
-    def openapi(**_: Any) -> Response:
-        """Return the OpenAPI document of the operations under this URL prefix."""
-        served = _served()
+    @cache
+    def document(routes: Map, prefix: str, host: str | None, subdomain: str | None) -> _Content:
+        served = _served(routes, prefix, (host, subdomain))
         if not served:
             raise RuntimeError(f"{name}: register it with the same url_prefix as create_blueprint")
-        return _respond(dump_json(make_document(served)), "application/json")
+        return _make_content(dump_json(make_document(served)), "application/json")
 
-    blueprint.add_url_rule("/docs", view_func=_page)
-    blueprint.add_url_rule("/docs/<plantstore_file>", view_func=_file)
+    @blueprint.get("/openapi.json")
+    def openapi(**_: Any) -> ServiceResponse:
+        """Return the OpenAPI document of the operations under this URL prefix."""
+        rule: Any = request.url_rule
+        prefix = rule.rule.removesuffix("/openapi.json")
+        return _respond(document(current_app.url_map, prefix, rule.host, rule.subdomain))
+
+    @blueprint.get("/docs")
+    def page(**_: Any) -> ServiceResponse:
+        """Return the page."""
+        if not files:
+            raise Refused(40401, _NO_PAGE)
+        return _respond(_read(_PAGE / "index.html"))
+
+    @blueprint.get("/docs/<plantstore_file>")
+    def file(plantstore_file: str, **_: Any) -> ServiceResponse:
+        """Return a file that the page loads."""
+        if plantstore_file not in files:
+            raise Refused(40401)
+        return _respond(_read(files[plantstore_file]))
+
     return blueprint
 
 
@@ -63,54 +86,58 @@ def has_page() -> bool:
     return find_spec("flask_swagger_ui") is not None
 
 
-def _page(**_: Any) -> Response:
-    """Return the page."""
-    if not has_page():
-        raise Refused(40401, _NO_PAGE)
-    return _send(_PAGE, "index.html")
+def _find_files() -> dict[str, Path]:
+    """Return the paths of the files that the page loads, or none if flask-swagger-ui is not installed."""
+    library: Any = find_spec("flask_swagger_ui")
+    if library is None:
+        return {}
+    folder = Path(library.origin).parent / "dist"
+    return {name: _PAGE / name for name in _OWN_FILES} | {
+        name: folder / name for name in _LIBRARY_FILES
+    }
 
 
-def _file(plantstore_file: str, **_: Any) -> Response:
-    """Return a file that the page loads."""
-    if plantstore_file in _OWN_FILES:
-        return _send(_PAGE, plantstore_file)
-    if plantstore_file in _LIBRARY_FILES and has_page():
-        library: Any = find_spec("flask_swagger_ui")
-        return _send(Path(library.origin).parent / "dist", plantstore_file)
-    raise Refused(40401)
+class _Content(NamedTuple):
+    """What is sent to each client. To read and to hash it in each request would take long."""
+
+    body: bytes
+    content_type: str
+    etag: str
+    headers: list[tuple[str, str]]
 
 
-def _send(folder: Path, file: str) -> Response:
-    content_type, _ = guess_type(file)
-    response = _respond((folder / file).read_bytes(), f"{content_type}; charset=utf-8")
-    response.headers.update(_PAGE_HEADERS)
-    return response
+def _make_content(
+    body: bytes, content_type: str, headers: Sequence[tuple[str, str]] = ()
+) -> _Content:
+    etag = sha256(body).hexdigest()
+    own = [("Cache-Control", "no-cache"), ("ETag", f'"{etag}"')]
+    return _Content(body, content_type, etag, [*own, *headers])
 
 
-def _respond(body: bytes, content_type: str) -> Response:
+@cache
+def _read(file: Path) -> _Content:
+    content_type, _ = guess_type(file.name)
+    return _make_content(file.read_bytes(), f"{content_type}; charset=utf-8", _PAGE_HEADERS)
+
+
+def _respond(content: _Content) -> ServiceResponse:
     """Return a response with an ETag, or without its body if the client has this one already.
 
     The body is one item, so no thread of the server waits for a client that reads it slowly. No
     other header has a meaning here: a date, a range or ``If-Match`` is ignored.
     """
-    response = OperationResponse(body, content_type=content_type)
-    response.headers["Cache-Control"] = "no-cache"
-    response.add_etag()
-    etag, _ = response.get_etag()
-    if request.if_none_match.contains_weak(etag or ""):
-        response.status_code, response.data = 304, b""
-    return response
+    body, content_type, etag, headers = content
+    if request.if_none_match.contains_weak(etag):
+        return ServiceResponse(b"", 304, headers)
+    return ServiceResponse(body, 200, headers, content_type)
 
 
-def _served() -> list[str]:
-    """Return the names of the operations that have the URL prefix of the current request."""
-    document: Any = request.url_rule
-    prefix = document.rule.removesuffix("/openapi.json")
-    same_host = (document.host, document.subdomain)
+def _served(routes: Map, prefix: str, place: tuple[str | None, str | None]) -> list[str]:
+    """Return the names of the operations that have a URL prefix, at a host and a subdomain."""
     rules = {
         (rule.rule, rule.endpoint.rpartition(".")[2])
-        for rule in current_app.url_map.iter_rules()
-        if (rule.host, rule.subdomain) == same_host
+        for rule in routes.iter_rules()
+        if (rule.host, rule.subdomain) == place
     }
     return [
         name for name, operation in OPERATIONS.items() if (prefix + operation.rule, name) in rules

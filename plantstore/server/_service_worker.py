@@ -7,7 +7,7 @@ from ..body import DEFAULT_MAX_BODY
 from ..log import REFUSED, SERVED, log_line
 from ..responses import dump_json, request_id
 from ..settings import MAX_BODY
-from ..stores.deadline import set_waited
+from ..stores.deadline import note_queued
 from .worker import Worker
 
 
@@ -41,7 +41,7 @@ class ServiceWorker(Worker):
 
     urgent_paths = ("/healthz", "/readyz")
     refuse = staticmethod(_refuse)
-    set_waited = staticmethod(set_waited)
+    note_queued = staticmethod(note_queued)
     wsgi: Any
 
     def load_wsgi(self) -> None:
@@ -50,5 +50,5 @@ class ServiceWorker(Worker):
         config = getattr(self.wsgi, "config", {})
         store = getattr(self.wsgi, "extensions", {}).get("plantstore")
         self.max_body = config.get(MAX_BODY.name, DEFAULT_MAX_BODY)
-        self.may_wait = store is None or not store.one_process
-        SERVED.info("Threads of each worker: %d", self.cfg.threads if self.may_wait else 1)
+        self.needs_threads = store is None or not store.one_process
+        SERVED.info("Threads of each worker: %d", self.cfg.threads if self.needs_threads else 1)

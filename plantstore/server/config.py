@@ -75,7 +75,7 @@ def _reload(server: Any, reload: Callable[[], None]) -> None:
 def when_ready(server: Any) -> None:
     """Report how requests are served, and warn if a protection is missing."""
     _report(server)
-    if not hasattr(server.worker_class, "set_waited"):
+    if not hasattr(server.worker_class, "note_queued"):
         reason = worker.missing or f"its worker class is not {_WORKER}"
         server.log.warning("Slow clients can stop the service: %s", reason)
 

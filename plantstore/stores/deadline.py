@@ -31,7 +31,7 @@ def deadline(seconds: float) -> Iterator[None]:
         _deadline.reset(token)
 
 
-def set_waited(seconds: float) -> None:
+def note_queued(seconds: float) -> None:
     """Set the time that the request of the current thread has waited for this thread."""
     _waited.set(seconds)
 

@@ -19,7 +19,7 @@ from plantstore import (
     create_app,
     create_health_blueprint,
 )
-from plantstore.stores.deadline import remaining, set_waited
+from plantstore.stores.deadline import note_queued, remaining
 from tests.support.responses import check_error
 from tests.support.serving import LIMIT, PATIENCE
 from tests.support.sites import TOKEN
@@ -89,8 +89,8 @@ def test_ping_of_a_request_that_has_waited() -> None:
     """A ping has two seconds, however long its request has waited, and the request's context."""
     found = list[tuple[float, str]]()
     site = Flask("site")
-    site.before_request(lambda: set_waited(1.5))
-    site.teardown_request(lambda _: set_waited(0))
+    site.before_request(lambda: note_queued(1.5))
+    site.teardown_request(lambda _: note_queued(0))
     store = pinged(lambda: found.append((remaining(60), request.path)))
     site.register_blueprint(create_health_blueprint(store=store))
     assert site.test_client().get("/readyz").status_code == 200

@@ -10,7 +10,7 @@ import orjson
 from flask import Flask
 
 from plantstore import MemoryStore, Plant, StaticTokens, create_blueprint, create_docs_blueprint
-from plantstore.blueprint import OPERATIONS, OperationsBlueprint
+from plantstore.blueprint import OPERATIONS, ServiceBlueprint
 
 TOKEN = "s3cret"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
@@ -34,7 +34,7 @@ def new_rose() -> bytes:
     return orjson.dumps(ROSE | {"id": next(unused_ids)})
 
 
-def make_blueprint(**options: Any) -> OperationsBlueprint:
+def make_blueprint(**options: Any) -> ServiceBlueprint:
     """Return ``create_blueprint(**options)``; by default with an empty store and TOKEN."""
     defaults = {"store": MemoryStore(), "verify_token": StaticTokens([TOKEN])}
     return create_blueprint(**{**defaults, **options})

@@ -2,6 +2,7 @@
 
 import socket
 import ssl
+from collections import deque
 from contextlib import suppress
 from select import EPOLLIN, EPOLLOUT, poll
 from threading import Lock
@@ -15,6 +16,9 @@ SEND_TIMEOUT = 5.0
 _RECEIVED_SIZE = 65536
 # The application produces nothing more while more bytes than these wait for the client.
 _MAX_OUTPUT = 1 << 20
+# Parts of a response are joined up to this size in bytes, so that they are sent together. A larger
+# one is not copied: many clients may wait for the same one, such as a file that is kept in memory.
+_JOINED_SIZE = 16384
 # The errors of a socket that is not ready.
 _NOT_READY = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
@@ -37,7 +41,7 @@ class Client:
         #: The bytes that have arrived of the next requests, and whether the client sends no more.
         self.data, self.has_ended = bytearray(), False
         #: What the client has not read yet.
-        self.output = bytearray()
+        self.output: deque[bytes | memoryview] = deque()
         #: The number of requests so far, and the client's address from the PROXY protocol.
         self.requests = 0
         self.proxied: dict[str, Any] | None = None
@@ -48,10 +52,10 @@ class Client:
         self.environ: dict[str, Any] = {}
         #: Whether the connection ends after the response, and how many bytes are discarded then.
         self.is_last, self.to_discard = False, 0
-        self.begin_request()
+        self.forget_request()
 
-    def begin_request(self) -> None:
-        """Wait for the next request."""
+    def forget_request(self) -> None:
+        """Forget the request that was executed, so that the next one can arrive."""
         if self.parts is None:  # The last head is not kept.
             self.parsed, self.environ = None, {}
         #: The number of bytes of the head that have been looked at.
@@ -93,14 +97,16 @@ class Client:
 
     def sendall(self, data: bytes) -> None:
         """Add bytes to those that the next :meth:`flush` sends. gunicorn calls this method."""
-        self.output += data
+        if self.output and len(self.output[-1]) + len(data) <= _JOINED_SIZE:
+            data = b"".join((self.output.pop(), data))
+        self.output.append(data)
 
     def limit_output(self) -> None:
         """Wait until at most 1 MiB waits for the client.
 
         :raises CannotRespond: if it reads nothing for :data:`SEND_TIMEOUT` seconds.
         """
-        while len(self.output) > _MAX_OUTPUT:
+        while sum(map(len, self.output)) > _MAX_OUTPUT:
             if not self.wait(EPOLLOUT, SEND_TIMEOUT):
                 raise CannotRespond("the response was not read")
             self.flush()
@@ -112,12 +118,22 @@ class Client:
         """
         try:
             while self.output:
-                del self.output[: self.sock.send(self.output)]
+                part = self.output[0]
+                sent = self.sock.send(part)
+                if sent == len(part):
+                    self.output.popleft()
+                else:
+                    self.output[0] = memoryview(part)[sent:]
         except _NOT_READY:
             return False
         except OSError as error:
             raise CannotRespond(*error.args) from error
         return True
+
+    def held(self) -> dict[int, int]:
+        """Return the size of each object that the client holds in memory, by its identity."""
+        parts = [getattr(part, "obj", part) for part in [*self.output]]
+        return {id(part): len(part) for part in [self.data, *parts]}
 
     def discard(self) -> bool:
         """Discard what the client still sends, and return whether it may send more."""

@@ -52,6 +52,8 @@ def head_end(data: bytearray, start: int, seen: int) -> int | None:
         return end + 4
     if _NEVER_IN_A_HEAD.search(data, max(start, seen - 1)):
         raise RefusedRequest(40000, "The head has a control character, or a line without CR LF.")
+    if len(data) - start >= MAX_HEAD and data.find(b"\r\n", start, start + _MAX_LINE) < 0:
+        raise RefusedRequest(41400, "The request line is too long.")
     if end >= 0 or len(data) - start >= MAX_HEAD:
         raise RefusedRequest(43100, "The headers are too many or too large.")
     return None

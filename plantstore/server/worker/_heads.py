@@ -74,7 +74,7 @@ def _make_environ(worker: Any, client: Client) -> dict[str, Any]:
         raise RefusedRequest(40401, "There is nothing at this path.") from None
     for name in ("gunicorn.socket", "wsgi.early_hints"):  # Applications must not use the socket.
         environ.pop(name, None)
-    environ["wsgi.multithread"] = worker.may_wait
+    environ["wsgi.multithread"] = worker.needs_threads
     return environ
 
 

@@ -16,12 +16,13 @@ import socket
 import ssl
 import sys
 import time
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import chain
+from queue import Empty, SimpleQueue
 from select import EPOLLIN, EPOLLONESHOT, EPOLLOUT, epoll, select
-from threading import Thread
+from threading import Semaphore, Thread
 from typing import Any, ClassVar
 
 from gunicorn.sock import ssl_context
@@ -42,29 +43,37 @@ _READ_TIMEOUT = 10.0
 # that the worker discards meanwhile (RFC 9112 section 9.6).
 _LINGER_TIMEOUT = 2.0
 _LINGER_SIZE = 16 << 20
+# The bytes that may wait in memory: what has arrived of the next requests of all clients, and what
+# they have not read yet. Eight bodies may wait, if this is more.
+_MAX_MEMORY = 64 << 20
+# What waits is counted once a second, and when so many more bytes wait for their clients.
+_UNCOUNTED = 16 << 20
 
 
 class _Queue:
     """The requests that wait for a thread, of which a number may be executed at a time."""
 
-    def __init__(self, most: int) -> None:
-        self._waiting: deque[Client] = deque()
-        self._permits = [None] * most
+    def __init__(self, most: int, execute: Callable[[Client], None]) -> None:
+        self._waiting: SimpleQueue[Client] = SimpleQueue()
+        self._permits = Semaphore(most)
+        self._execute = execute
 
-    def put(self, client: Client, run: Callable[[Client], None]) -> None:
+    def put(self, client: Client) -> None:
         """Execute a request now, or leave it to a thread that is executing another one."""
-        self._waiting.append(client)
-        # When another thread returns its permit, it looks again for what waits.
-        while self._waiting:
+        self._waiting.put(client)
+        # A thread that has released its permit looks again for what waits.
+        while not self._waiting.empty() and self._permits.acquire(blocking=False):
             try:
-                self._permits.pop()
-            except IndexError:
-                return
-            try:
-                with suppress(IndexError):
-                    run(self._waiting.popleft())
+                self._execute_next()
             finally:
-                self._permits.append(None)
+                self._permits.release()
+
+    def _execute_next(self) -> None:
+        try:
+            client = self._waiting.get_nowait()
+        except Empty:  # Another thread has taken it.
+            return
+        self._execute(client)
 
 
 class Worker(BaseWorker):
@@ -80,7 +89,7 @@ class Worker(BaseWorker):
     #: The maximum size of a body in bytes. The application gets a part of one that is larger.
     max_body = 65536
     #: Whether the application may have to wait for something. Otherwise, one thread is faster.
-    may_wait = True
+    needs_threads = True
 
     alive: bool
     nr: int
@@ -99,7 +108,7 @@ class Worker(BaseWorker):
         return message.encode(), {"Content-Type": "text/plain"}
 
     @staticmethod
-    def set_waited(seconds: float) -> None:
+    def note_queued(seconds: float) -> None:
         """Learn how many seconds the next request of this thread has waited for it."""
 
     def init_process(self) -> None:
@@ -113,7 +122,7 @@ class Worker(BaseWorker):
         self._tls: ssl.SSLContext | None = ssl_context(self.cfg) if self.cfg.is_ssl else None
         if self._tls is not None:
             self._tls.set_alpn_protocols(["http/1.1"])
-        # The connections, in the order in which they began to wait for a request.
+        # The connections. The first one has been waiting for the longest time.
         self._clients: OrderedDict[int, Client] = OrderedDict()
         self._poller = epoll()
         super().init_process()
@@ -140,9 +149,11 @@ class Worker(BaseWorker):
         # gunicorn uses some forty settings for each request. As attributes, they are found faster.
         found = {name: setting.get() for name, setting in self.cfg.settings.items()}
         self.cfg.__dict__.update(found)
-        most, urgent = (self.cfg.threads, self.urgent_paths) if self.may_wait else (1, ())
-        self._queue, self._urgent = _Queue(most), {path: _Queue(1) for path in urgent}
-        self._batch = 1 if self.may_wait else 64
+        most, urgent = (self.cfg.threads, self.urgent_paths) if self.needs_threads else (1, ())
+        self._queue = _Queue(most, self._execute)
+        self._urgent = {path: _Queue(1, self._execute) for path in urgent}
+        self._batch = 1 if self.needs_threads else 64
+        self._max_memory, self._uncounted = max(_MAX_MEMORY, 8 * self.max_body), 0
         for _ in range(most + len(urgent)):
             Thread(target=self._serve, name="gunicorn worker", daemon=True).start()
 
@@ -156,6 +167,7 @@ class Worker(BaseWorker):
         for client in [*self._clients.values()]:
             if client.deadline <= now and client.lock.acquire(blocking=False):
                 self._give_up(client)
+        self._limit_memory()
 
     def _give_up(self, client: Client) -> None:
         """Stop waiting for a client: it gets an Error if only its body is late."""
@@ -177,9 +189,10 @@ class Worker(BaseWorker):
             while select([sock], [], [], 0)[0] and time.monotonic() < end and self._accept(sock):
                 pass
             sock.close()  # The system resets the connections that are left.
-        soon = self._after(_LINGER_TIMEOUT)
+        soon = time.monotonic() + _LINGER_TIMEOUT
         for client in [*self._clients.values()]:
-            client.deadline = min(client.deadline, soon)
+            if client.output or not client.data:  # Nothing of a request has arrived.
+                client.deadline = min(client.deadline, soon)
         while self._clients and time.monotonic() < end:
             time.sleep(0.05)
             self._check_clients()
@@ -212,14 +225,30 @@ class Worker(BaseWorker):
             self._poller.register(client.fd, EPOLLIN | EPOLLONESHOT)
 
     def _close_oldest(self) -> bool:
-        """Close the oldest connection that no thread uses, if possible without a response."""
+        """Close the connection that has waited longest: if possible, one without a request."""
         clients = [*self._clients.values()]
-        idle = (client for client in clients if not client.output and not client.to_discard)
-        for client in chain(idle, clients):
+        silent = [client for client in clients if not client.output and not client.to_discard]
+        idle = (client for client in silent if not client.data)
+        for client in chain(idle, silent, clients):
             if client.lock.acquire(blocking=False):
                 self._close(client)
                 return True
         return False
+
+    # The main thread, or another one.
+
+    def _limit_memory(self) -> None:
+        """Close the connections that have waited longest if too much waits for all of them."""
+        self._uncounted = 0
+        held = [(client, client.held()) for client in [*self._clients.values()]]
+        users = Counter(part for _, parts in held for part in parts)
+        size = sum({part: size for _, parts in held for part, size in parts.items()}.values())
+        share = self._max_memory // (len(held) or 1)
+        for client, parts in held:
+            own = sum(size for part, size in parts.items() if users[part] == 1)
+            if size > self._max_memory and own > share and client.lock.acquire(blocking=False):
+                self._close(client)
+                size -= own
 
     # The other threads.
 
@@ -257,9 +286,10 @@ class Worker(BaseWorker):
     def _receive(self, client: Client) -> None:
         while not self._has_request(client):
             if not client.receive():
+                self._clients.move_to_end(client.fd)
                 self._wait(client, client.event)
                 return
-        self._urgent.get(client.request.path, self._queue).put(client, self._execute)
+        self._urgent.get(client.request.path, self._queue).put(client)
 
     def _has_request(self, client: Client) -> bool:
         """Return whether a request has arrived. An exception refuses it, or ends the connection."""
@@ -293,13 +323,13 @@ class Worker(BaseWorker):
         if end is not None:
             parse(self.cfg, client, end)
         if end is not None or client.requests and client.data and not client.seen:
-            client.deadline = self._after(_READ_TIMEOUT)
+            client.deadline = time.monotonic() + _READ_TIMEOUT
         client.seen = len(client.data)
         return end is not None
 
     def _execute(self, client: Client) -> None:
         """Execute a request, in a thread that may."""
-        self.set_waited(time.monotonic() - client.arrived)
+        self.note_queued(time.monotonic() - client.arrived)
         self._count_request()
         is_full = len(self._clients) >= self._most_clients
         is_last = client.is_last or is_full or not self.alive or not self.cfg.keepalive
@@ -312,8 +342,8 @@ class Worker(BaseWorker):
         except BaseException as error:  # noqa: BLE001  # A SystemExit of the application, too.
             self._refuse(client, *FAILED, error)
         else:
-            client.begin_request()
-            self._clients.move_to_end(client.fd)  # It is the last one that began to wait.
+            client.forget_request()
+            self._clients.move_to_end(client.fd)
             self._send(client)
 
     def _count_request(self) -> None:
@@ -332,6 +362,7 @@ class Worker(BaseWorker):
             self._close(client)
             return
         if not is_sent:
+            self._count_output(client)
             self._wait(client, EPOLLOUT, SEND_TIMEOUT)
         elif client.is_last:  # Closing it now could destroy the response.
             client.to_discard = _LINGER_SIZE
@@ -341,13 +372,24 @@ class Worker(BaseWorker):
         else:
             self._wait(client, EPOLLIN, self.cfg.keepalive)
 
+    def _count_output(self, client: Client) -> None:
+        if client.event == EPOLLIN:  # It begins to wait.
+            self._uncounted += sum(map(len, client.output))
+        if self._uncounted > _UNCOUNTED:
+            self._limit_memory()
+
     def _refuse(self, client: Client, number: int, message: str, error: BaseException) -> None:
-        """Send an Error, and close."""
+        """Send an Error, and close. No exception of this method could be sent to the client."""
         address = client.address[0] if isinstance(client.address, tuple) else None
         fault = error if number == FAILED[0] else None
-        body, headers = self.refuse(number, message, address, fault)
-        send(self, client, number // 100, headers, body)
-        self._send(client)
+        try:
+            body, headers = self.refuse(number, message, address, fault)
+            send(self, client, number // 100, headers, body)
+        except Exception:
+            self.log.exception("An Error could not be sent")
+            self._close(client)
+        else:
+            self._send(client)
 
     def _wait(self, client: Client, event: int, seconds: float | None = None) -> None:
         """Wait for an event of a connection, by default with the time limit that it has."""
@@ -363,6 +405,7 @@ class Worker(BaseWorker):
         client.sock.close()
 
     def _after(self, seconds: float) -> float:
+        """Return a time limit, which is soon if the worker stops."""
         return time.monotonic() + (seconds if self.alive else min(seconds, _LINGER_TIMEOUT))
 
 
