@@ -21,7 +21,7 @@ from plantstore.settings import SETTINGS
 from tests.hidden import LINUX, MODULES, POSIX
 from tests.lowest import lowest_versions
 from tests.support.fresh import run
-from tests.support.readme import block
+from tests.support.readme import block, rows
 from tests.support.serving import ROOT
 
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
@@ -74,6 +74,10 @@ def test_versions() -> None:
     assert {*re.findall(r"=python(3\.\d+)", PLATFORMS)} == {*classifiers[-2:]}
     for name, version in re.findall(r"(\w+)==([\d.]+)\.\*", PLATFORMS):
         assert any(it.startswith(version) for it in tested[name][1])
+    needed = {name.split(",")[0]: first for name, first, _ in rows("package", "docs/embedding.md")}
+    assert needed.keys() == {"Python", "Flask", "Werkzeug", "marshmallow", "SQLAlchemy"}
+    declared = {**lowest, "python": classifiers[0]}
+    assert all(declared[name.lower()] == needed[name] for name in needed)
 
 
 def test_folders_of_other_systems() -> None:
@@ -96,21 +100,6 @@ def test_failed_step_of_continuous_integration(command: str) -> None:
     shown = run(f"bash -c {script} .ci/run; echo $?", ROOT)
     assert re.findall(r"^== (t\w+)$", shown, re.MULTILINE) == ["two"]
     assert shown.endswith(f"This step failed. To run it alone: {command}\n1\n")
-
-
-def test_failed_step_beside_others() -> None:
-    """.ci/run shows the output of each step that runs beside others, and ends if one has failed."""
-    beside = [
-        "begin one sleep 1",
-        "begin two bash -c 'echo the reason; exit 3'",
-        "begin five false",
-    ]
-    steps = [*beside, "begin six sleep 100", "finish one two five", "step three true"]
-    script = shlex.quote("\n".join([SCRIPT.partition("rm -rf .venv ")[0], *steps]))
-    shown = run(f"bash -c {script} .ci/run; echo $?", ROOT)
-    assert re.findall(r"^== (\w+)$", shown, re.MULTILINE) == ["one", "two", "five"]
-    assert "the reason\n" in shown
-    assert shown.endswith("This step failed. To run it alone: tox -e two,five\n1\n")
 
 
 def test_files_of_contributors() -> None:
