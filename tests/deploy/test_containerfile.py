@@ -67,10 +67,17 @@ def test_labels(buildah: str, tmp_path: Path) -> None:
     assert {f"{prefix}{name}" for name in ("title", "description", "licenses")} <= {*labels}
 
 
-def test_tokens_and_sqlite_in_volumes(buildah: str, public_folder: Path) -> None:
-    """The command of docs/deploy.md makes a token in a folder; a volume keeps the SQLite file."""
+def test_image_serves_plants(buildah: str, public_folder: Path) -> None:
+    """A container serves as its own user, is healthy, and writes only to its volumes and /tmp.
+
+    The command of docs/deploy.md makes a token in a folder; a volume keeps the SQLite file.
+    """
+    image = configuration(buildah, public_folder)
+    assert image["User"] == "10001:10001"
     container = run(f"{buildah} from localhost/plantstore", public_folder).strip()
     root = Path(run(f"{buildah} mount {container}", public_folder).strip())
+    assert (root / "opt/plantstore/bin/plantstore").is_file()
+    assert not (root / "src").exists()
     kept = (root / "var/lib/plantstore").stat()
     assert (kept.st_uid, kept.st_gid, kept.st_mode & 0o777) == (10001, 10001, 0o700)
     for name in ("tokens", "plants"):
@@ -80,6 +87,7 @@ def test_tokens_and_sqlite_in_volumes(buildah: str, public_folder: Path) -> None
     make = block("container-token", "docs/deploy.md").rpartition(" plantstore plantstore ")[2]
     volume = f"--volume {public_folder}/tokens:/tokens"
     token = run(f"{within} {volume} {container} -- plantstore {make}", public_folder).strip()
+    (public_folder / "start").touch()
     port = free_port()
     settings = {
         "PORT": str(port),
@@ -89,27 +97,7 @@ def test_tokens_and_sqlite_in_volumes(buildah: str, public_folder: Path) -> None
     options = [word for name, value in settings.items() for word in ("--env", f"{name}={value}")]
     for folder, place in (("tokens", "/etc/plantstore:ro"), ("plants", "/var/lib/plantstore")):
         options += ["--volume", f"{public_folder}/{folder}:{place}"]
-    request = post(new_rose()).replace(TOKEN.encode(), token.encode())
-    command = [*within.split(), *options, container, "--", "plantstore", "serve"]
-    with program(port, command), Connection(port) as connection:
-        assert connection.request(request).status == 200
-    with open_store(f"sqlite:///{public_folder}/plants/plants.db") as store:
-        assert len([*store]) == 1
-
-
-def test_image_serves_plants(buildah: str, tmp_path: Path) -> None:
-    """A container of the image serves as its own user, is healthy, and writes only to /tmp."""
-    image = configuration(buildah, tmp_path)
-    assert image["User"] == "10001:10001"
-    container = run(f"{buildah} from localhost/plantstore", tmp_path).strip()
-    root = Path(run(f"{buildah} mount {container}", tmp_path).strip())
-    assert (root / "opt/plantstore/bin/plantstore").is_file()
-    assert not (root / "src").exists()
-    (tmp_path / "start").touch()
-    port = free_port()
-    start = ["run", "--isolation", "chroot", "--env", f"PORT={port}"]
-    start += ["--env", f"PLANTSTORE_TOKENS={TOKEN}", container, "--"]
-    command = [*buildah.split(), *start]
+    command = [*within.split(), *options, container, "--"]
 
     def healthy() -> bool:
         kind, *check = image["Healthcheck"]["Test"]
@@ -119,9 +107,12 @@ def test_image_serves_plants(buildah: str, tmp_path: Path) -> None:
 
     with program(port, [*command, *image["Cmd"]]):
         with Connection(port) as connection:
-            assert connection.request(post(new_rose())).status == 200
+            request = post(new_rose()).replace(TOKEN.encode(), token.encode())
+            assert connection.request(request).status == 200
         assert healthy()
     wait_until(lambda: not healthy())
+    with open_store(f"sqlite:///{public_folder}/plants/plants.db") as store:
+        assert len(store) == 1
     # buildah itself may write files of root, for example /etc/hosts.
-    new = f"-newer {tmp_path}/start -type f -user 10001"
+    new = f"-newer {public_folder}/start -type f -user 10001"
     assert run(f"find {root} {new} -not -path '{root}/tmp/*'", ROOT) == ""

@@ -4,11 +4,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from sqlalchemy import make_url
 
 from tests.support.clients import LATEST, timed
-from tests.support.databases import SERVERS, Place, only, postgresql
-from tests.support.proxy import proxy, silent_host
+from tests.support.databases import SERVERS, Place, only
+from tests.support.proxy import proxy
 from tests.support.serving import LIMIT, Gunicorn, post
 from tests.support.sql import environment, with_options
 
@@ -55,20 +54,3 @@ def test_slow_server(place: Place, both: bool) -> None:
             slow.response_delay = slow.request_delay = 0
             assert create(server, -2) == 200
             assert "50001" not in server.log
-
-
-@only(postgresql)
-def test_silent_hosts(place: Place) -> None:
-    """However many hosts of a URL are silent, each response is in time.
-
-    A host behind them that does respond is used after some time.
-    """
-    with silent_host() as port:
-        silent, last = f"host=127.0.0.1:{port}", f"host=127.0.0.1:{make_url(place.url).port}"
-        for hosts in ([silent] * 4, [silent, silent, last]):
-            url = f"postgresql://plants@/postgres?{'&'.join(hosts)}"
-            with Gunicorn("-w", "1", **environment(Place(url))) as server:
-                if last in hosts:
-                    create_until_it_succeeds(server)
-                else:
-                    assert [create(server, 1) for _ in range(2)] == [503, 503]

@@ -28,5 +28,5 @@ def run(command: str, folder: Path, **environment: str) -> str:
         capture_output=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr.decode()
+    assert done.returncode == 0, (done.stdout + done.stderr).decode()
     return done.stdout.decode()
