@@ -1,4 +1,4 @@
-"""The package in an environment that has nothing else, and with a Python that is too old."""
+"""The package in an environment that has nothing else, or another package, or an old Python."""
 
 import re
 import shlex
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.fresh import copy_project, run
-from tests.support.readme import recipe
+from tests.support.readme import block, recipe
 from tests.support.serving import LIMIT, ROOT
 
 WATCHED_IMPORT = """
@@ -81,3 +81,27 @@ def test_too_old_python_is_named_at_once() -> None:
         command = [sys.executable, "-W", "ignore", "-c", SETUP, version]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT)
         assert (done.returncode, done.stderr if code else done.stdout) == (code, said)
+
+
+@pytest.mark.install
+def test_store_of_the_docs_in_a_package_of_its_own(tmp_path: Path) -> None:
+    """The store of docs/stores.md passes the shipped suite, and works by URL when installed."""
+    copy_project(tmp_path)
+    package = tmp_path / "plantstore-folder"
+    package.mkdir()
+    for file, name in (
+        ("plantstore_folder.py", "folder-store"),
+        ("pyproject.toml", "folder-pyproject"),
+        ("test_plantstore_folder.py", "folder-tests"),
+    ):
+        (package / file).write_text(block(name, "docs/stores.md"))
+    tests = run(block("folder-install", "docs/stores.md"), package)
+    assert re.search(r"=+ \d{2} passed in .* =+\n$", tests)
+    plant = '{"id":1,"name":"Monstera","tag":"indoor"}\n'
+    assert run(block("folder-use", "docs/stores.md"), package) == plant
+    (package / "plants.jsonl").write_text(f'{plant}{{"id":2,"name":"Rose"}}\n')
+    plantstore = "PLANTSTORE_STORE=folder://plants .venv/bin/plantstore"
+    imported = run(f"{plantstore} import plants.jsonl", package)
+    assert imported == "1 added, 1 already there, 0 different\n"
+    unknown = run(".venv/bin/plantstore export --store foo://x 2>&1 || true", package)
+    assert "folder://" in unknown
