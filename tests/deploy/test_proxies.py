@@ -176,6 +176,21 @@ def test_page_that_is_hidden(service: Gunicorn) -> None:
         assert create(proxy).status == 200
 
 
+def test_pages_of_another_origin(service: Gunicorn) -> None:
+    """With the four lines of nginx.conf, a page of this origin can use the service, not without."""
+    text = (ROOT / "deploy" / "nginx.conf").read_text()
+    lines = dict(re.findall(r"#add_header (Access-Control-\S+) (.*) always;", text))
+    sent = {name.lower(): value.strip('"') for name, value in lines.items()}
+    permitted = {"#add_header Access": "add_header Access"}
+    for replaced, expected in ((None, {}), (permitted, sent)):
+        with front(service.port, replaced) as proxy:
+            for request in (get("/garden/plants").replace(b"GET", b"OPTIONS"), garden(post(b""))):
+                headers = proxy.request(request).headers
+                assert {name: headers[name] for name in sent if name in headers} == expected
+    assert sent["access-control-allow-origin"] == "https://shop.example"
+    assert len(sent) == 4
+
+
 def test_service_without_a_prefix(service: Gunicorn) -> None:
     """With / instead of /garden/, the service is at the root, and the health stays hidden."""
     # This location would be there twice.

@@ -18,7 +18,7 @@ from joserfc import jwt
 from joserfc.jwk import ECKey
 from werkzeug.exceptions import BadRequest
 
-from plantstore import MemoryStore, Plant, StoreUnavailable
+from plantstore import MemoryStore, Plant, StoreUnavailable, create_app
 from tests.support.fresh import run
 from tests.support.readme import (
     VERIFY_TOKEN_PASSED,
@@ -267,16 +267,30 @@ def test_signal_recipe(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "token-1 added Rose\n"
 
 
+def cors_of_a_service() -> Flask:
+    """Return the service of the module for pages of another origin."""
+    names: dict[str, Any] = {"app": create_app({"PLANTSTORE_TOKENS": "s3cret"})}
+    exec(recipe("cors-module").replace("from plantstore.wsgi import app\n", ""), names)
+    app: Flask = names["app"]
+    return app
+
+
 @pytest.mark.parametrize("origin", ["https://shop.example", "https://other.example"])
-def test_cors_recipe(origin: str) -> None:
-    """Pages of the allowed origin can use the store, errors included, and no other path."""
+@pytest.mark.parametrize("embedded", [True, False])
+def test_cors_recipe(origin: str, embedded: bool) -> None:
+    """Pages of the allowed origin can use the store, errors included, and no other page of a site.
+
+    The service has the same by a module of its own.
+    """
     asked = {"Origin": origin, "Access-Control-Request-Method": "POST"}
     asked["Access-Control-Request-Headers"] = "authorization, content-type"
-    client = run_recipes(recipe("cors"))["app"].test_client()
-    assert "Access-Control-Allow-Origin" not in client.get("/gardens", headers=asked).headers
+    app = run_recipes(recipe("cors"))["app"] if embedded else cors_of_a_service()
+    client, prefix = app.test_client(), "/garden" if embedded else ""
+    if embedded:
+        assert "Access-Control-Allow-Origin" not in client.get("/gardens", headers=asked).headers
     allowed = origin if "shop" in origin else None
     for method, headers in (("OPTIONS", asked), ("POST", BEARER | asked), ("POST", asked)):
-        response = client.open("/garden/plants", method=method, json=ROSE, headers=headers)
+        response = client.open(f"{prefix}/plants", method=method, json=ROSE, headers=headers)
         assert response.headers.get("Access-Control-Allow-Origin") == allowed
         if allowed and method == "POST":
             readable = response.headers["Access-Control-Expose-Headers"]
