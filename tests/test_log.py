@@ -5,16 +5,16 @@ import re
 from itertools import product
 from multiprocessing import get_context
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from flask import Flask, request
 from flask.testing import FlaskClient
 
-from plantstore import StoreMisconfigured, StoreUnavailable, create_app
+from plantstore import MemoryStore, StoreMisconfigured, StoreUnavailable, create_app
 from plantstore.responses import request_id
 from tests.support.responses import check_error, create
 from tests.support.sites import BEARER, ROSE, TOKEN, make_site
-from tests.support.stores import FailingStore
 
 ID = "X-Request-ID"
 KNOWN: dict[str, Any] = {"headers": BEARER, "content_type": "application/json"}
@@ -121,13 +121,18 @@ def test_refusal_is_logged_at_info(
 )
 @pytest.mark.parametrize("standalone", [True, False])
 def test_failure_is_logged(
-    error: Exception, line: str, standalone: bool, caplog: pytest.LogCaptureFixture
+    error: Exception,
+    line: str,
+    standalone: bool,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A 5xx is an ERROR with the client and the id; only an unexpected one has a traceback."""
     is_unexpected = isinstance(error, ZeroDivisionError)
     # The cause may have the values of a plant.
     error.__cause__ = None if is_unexpected else ValueError("hunter2")
-    store, config = FailingStore(error), {"PLANTSTORE_TOKENS": TOKEN}
+    store, config = MemoryStore(), {"PLANTSTORE_TOKENS": TOKEN}
+    monkeypatch.setattr(store, "add", Mock(side_effect=error))
     app = create_app(config, store=store) if standalone else make_site(store=store)
     response = create(app.test_client(), ROSE)
     assert str(error) not in check_error(response, int(line[:5]))

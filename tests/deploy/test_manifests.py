@@ -65,12 +65,15 @@ def test_secrets_of_the_containers_are_files() -> None:
 
 
 def test_kubernetes_objects_are_valid() -> None:
-    """kubernetes.yaml is valid for old and new versions, and has the settings of the service."""
+    """kubernetes.yaml is valid for old and new versions, with settings and recommended labels."""
     import kubernetes_validate
 
     secret, _, deployment, *_ = kinds = objects(KUBERNETES)
     for kind, version in product(kinds, ("1.30", "1.37")):
         kubernetes_validate.validate(kind, version, strict=True)
+        labels = kind["metadata"]["labels"]
+        assert labels["app.kubernetes.io/name"] == "plantstore"
+        assert labels["app.kubernetes.io/version"] == __version__
     (token,) = read_tokens(secret["stringData"]["tokens"])
     assert token.client == "nursery"
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
@@ -78,14 +81,6 @@ def test_kubernetes_objects_are_valid() -> None:
     names = {variable["name"] for variable in container["env"]}
     settings = {"STORE", "TOKENS_FILE", "PROXIES", "METRICS"}
     assert names == {f"PLANTSTORE_{name}" for name in settings}
-
-
-def test_kubernetes_objects_have_the_recommended_labels() -> None:
-    """Each object has the labels that Kubernetes recommends, with the version of the service."""
-    for kind in objects(KUBERNETES):
-        labels = kind["metadata"]["labels"]
-        assert labels["app.kubernetes.io/name"] == "plantstore"
-        assert labels["app.kubernetes.io/version"] == __version__
 
 
 def test_kubernetes_objects_select_the_copies() -> None:
