@@ -2,7 +2,6 @@
 
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,16 +12,15 @@ import orjson
 import pytest
 
 from plantstore import __version__, open_store
+from tests.support.databases import installed
 from tests.support.fresh import run
 from tests.support.readme import block
 from tests.support.serving import LIMIT, ROOT, Connection, free_port, post
 from tests.support.sites import TOKEN, new_rose
 from tests.support.waiting import program, wait_until
 
-MISSING = [tool for tool in ("buildah", "mmdebstrap") if shutil.which(tool) is None]
 pytestmark = [
     pytest.mark.deploy,
-    pytest.mark.skipif(bool(MISSING), reason=f"apt-get install {' '.join(MISSING)}"),
     # Of which pip loads the packages.
     pytest.mark.skipif(sys.version_info[:2] != (3, 13), reason="use the Python of Debian 13"),
 ]
@@ -34,6 +32,8 @@ PACKAGES = "python3,python3-venv,ca-certificates"
 @pytest.fixture(scope="module")
 def buildah(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Return the command of buildah, which has built the image `plantstore` without a daemon."""
+    for needed in ("buildah", "mmdebstrap"):
+        installed(needed, needed)
     folder = tmp_path_factory.mktemp("buildah")
     buildah = f"buildah --root {folder}/root --runroot {folder}/run --storage-driver vfs"
     run(f"mmdebstrap --quiet --variant=minbase --include={PACKAGES} trixie base.tar", folder)

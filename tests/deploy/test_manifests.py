@@ -1,7 +1,6 @@
 """deploy/compose.yaml and deploy/kubernetes.yaml, by their schemas, and by what they must have."""
 
 import json
-import shutil
 import subprocess
 from ipaddress import ip_address, ip_network
 from itertools import product
@@ -13,6 +12,7 @@ from sqlalchemy import make_url
 
 from plantstore import __version__
 from plantstore.tokens.lines import read_tokens
+from tests.support.databases import installed
 from tests.support.fresh import run
 from tests.support.serving import ROOT
 
@@ -22,13 +22,18 @@ COMPOSE = ROOT / "deploy" / "compose.yaml"
 KUBERNETES = ROOT / "deploy" / "kubernetes.yaml"
 MONITOR = ROOT / "deploy" / "podmonitor.yaml"
 NGINX_CONF = ROOT / "deploy" / "nginx.conf"
-NPX = shutil.which("npx")
 
 
-@pytest.mark.skipif(NPX is None, reason="apt-get install npm")
 def test_compose_file_is_valid() -> None:
     """compose.yaml is valid."""
-    command = [str(NPX), "--yes", "dclint@3.1.0", "--formatter", "json", str(COMPOSE)]
+    command = [
+        installed("npx", "npm"),
+        "--yes",
+        "dclint@3.1.0",
+        "--formatter",
+        "json",
+        str(COMPOSE),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     (report,) = json.loads(done.stdout[done.stdout.index("[") :])
     assert "invalid-schema" not in {finding["rule"] for finding in report["messages"]}

@@ -12,15 +12,12 @@ import pytest
 
 from plantstore.errors import ERRORS
 from plantstore.server.worker._refusals import _REFUSALS
-from tests.support.front import HAPROXY, NGINX, Front, front, haproxy
+from tests.support.front import Front, front, haproxy
 from tests.support.serving import ROOT, Gunicorn, Response, free_port, post
 from tests.support.sites import TOKEN, new_rose
 from tests.support.waiting import wait_until
 
-pytestmark = [
-    pytest.mark.deploy,
-    pytest.mark.skipif(None in {NGINX, HAPROXY}, reason="apt-get install nginx haproxy"),
-]
+pytestmark = pytest.mark.deploy
 
 ID = "x-request-id"
 # What an Error says about a create that the service did not answer.

@@ -3,7 +3,6 @@
 import os
 import re
 import shlex
-import shutil
 import signal
 import socket
 import sqlite3
@@ -22,6 +21,7 @@ from tests.support.databases import (
     PATH,
     Place,
     children,
+    installed,
     only,
     postgresql,
     postgresql_programs,
@@ -32,12 +32,7 @@ from tests.support.readme import block
 from tests.support.serving import LIMIT, ROOT, Connection, post
 from tests.support.sites import ROSE_PLANT, TOKEN, new_rose
 
-STRACE = shutil.which("strace")
-TOOLS = {shutil.which("systemd-analyze"), STRACE}
-pytestmark = [
-    pytest.mark.deploy,
-    pytest.mark.skipif(None in TOOLS, reason="apt-get install systemd strace"),
-]
+pytestmark = pytest.mark.deploy
 
 UNIT = ROOT / "deploy" / "plantstore.service"
 SOCKET = ROOT / "deploy" / "plantstore.socket"
@@ -97,7 +92,8 @@ def run_block(name: str, folder: Path) -> str:
 
 def analyze(arguments: str) -> str:
     """Return the output of systemd-analyze, which must succeed."""
-    return run(f"systemd-analyze {arguments} 2>&1", ROOT / "deploy")
+    program = installed("systemd-analyze", "systemd")
+    return run(f"{program} {arguments} 2>&1", ROOT / "deploy")
 
 
 def test_units_are_valid(tmp_path: Path) -> None:
@@ -124,7 +120,13 @@ def test_commands_as_an_ordinary_user(folder: Path) -> None:
     as_user |= {"env": environment(folder), "cwd": folder / "state"}
     check = command("ExecStartPre", folder)
     subprocess.run(check, timeout=LIMIT, check=True, capture_output=True, **as_user)
-    trace = [str(STRACE), "--follow-forks", "--summary-only", "--output", str(calls)]
+    trace = [
+        installed("strace", "strace"),
+        "--follow-forks",
+        "--summary-only",
+        "--output",
+        str(calls),
+    ]
     with socket.create_server(("127.0.0.1", 0)) as listener:
         started = [*trace, *activation(listener, *command("ExecStart", folder))]
         with subprocess.Popen(started, pass_fds=[listener.fileno()], **as_user) as process:

@@ -3,7 +3,6 @@
 import json
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from werkzeug.serving import make_server
 from plantstore import MemoryStore, Plant, create_app
 from plantstore.errors import ERRORS
 from plantstore.server.worker._refusals import _REFUSALS
+from tests.support.databases import installed
 from tests.support.fresh import run
 from tests.support.readme import block
 from tests.support.responses import check_error
@@ -39,15 +39,12 @@ MANY = ["unavailable", "lost", "bad gateway", "lost", "unavailable"]
 JAVASCRIPT = ["node", "--input-type=module", "--eval"]
 
 
-def needs_node(test: Any) -> Any:
-    """Skip a test without Node.js, and leave it to the step full."""
-    missing = pytest.mark.skipif(shutil.which("node") is None, reason="apt-get install nodejs")
-    return pytest.mark.program(pytest.mark.server(missing(test)))
+def needs_program(test: Any) -> Any:
+    """Leave a test to the step full, because it needs curl or Node.js."""
+    return pytest.mark.program(pytest.mark.server(test))
 
 
-@pytest.mark.program
-@pytest.mark.server
-@pytest.mark.skipif(shutil.which("curl") is None, reason="apt-get install curl")
+@needs_program
 def test_examples_of_requests(tmp_path: Path) -> None:
     """Each command of the three pages, in this order, has the response that follows it."""
     *settings, program, command = shlex.split(block("http-serve", QUICK_START))
@@ -61,6 +58,7 @@ def test_examples_of_requests(tmp_path: Path) -> None:
     blocks = "".join(re.findall(r"^```console\n(.*?)^```$", pages, re.MULTILINE | re.DOTALL))
     examples = re.findall(r"^\$ ((?:.*\\\n)*.*)\n((?:[^$].*\n)+)", blocks, re.MULTILINE)
     assert len(examples) == blocks.count("$ curl ") + 1 == 25
+    installed("curl", "curl")
     with Gunicorn(**environment) as service:
         variables = variables.replace(":8000", f":{service.port}")
         for example, expected in examples:
@@ -265,13 +263,18 @@ def test_client_reads_all_pages(store: MemoryStore, waits: list[float]) -> None:
 def execute(command: list[str], code: str, folder: Path) -> tuple[str, str]:
     """Execute a program; return what it has printed, and its last error."""
     done = subprocess.run(
-        [*command, code], cwd=folder, capture_output=True, text=True, timeout=LIMIT, check=False
+        [installed(command[0], "nodejs"), *command[1:], code],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
     )
     errors = re.findall(r"^\[?(\w*Error: .*?)(?:\] {)?$", done.stderr, re.MULTILINE)
     return done.stdout, "".join(errors)
 
 
-@needs_node
+@needs_program
 @pytest.mark.parametrize(
     ("name", "command", "plant"),
     [
@@ -290,7 +293,7 @@ def test_programs_of_the_quick_start(
     assert list(store) == [plant]
 
 
-@needs_node
+@needs_program
 def test_list_in_javascript(store: MemoryStore, tmp_path: Path) -> None:
     """The JavaScript module prints each plant of all pages once, or ends with an Error."""
     stored = fill(store)
@@ -302,7 +305,7 @@ def test_list_in_javascript(store: MemoryStore, tmp_path: Path) -> None:
         assert execute(JAVASCRIPT, code, tmp_path) == ("", "Error: 503 ")
 
 
-@needs_node
+@needs_program
 @pytest.mark.parametrize(
     ("faults", "printed", "error"),
     [

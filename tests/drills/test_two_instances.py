@@ -12,14 +12,11 @@ from plantstore import open_store
 from tests.support.activation import activation
 from tests.support.clients import Clients, Record
 from tests.support.fresh import ENVIRONMENT, copy_project, run
-from tests.support.front import HAPROXY, NGINX, Front, front, haproxy
+from tests.support.front import Front, front, haproxy
 from tests.support.serving import Endpoint, Response
 from tests.support.waiting import program, wait_until
 
-pytestmark = [
-    pytest.mark.drill,
-    pytest.mark.skipif(None in {NGINX, HAPROXY}, reason="apt-get install nginx haproxy"),
-]
+pytestmark = pytest.mark.drill
 
 COMMAND = ("env/bin/plantstore", "serve", "--workers=1")
 SETTINGS = {"PLANTSTORE_TOKENS": "s3cret", "PLANTSTORE_STORE": "sqlite:///plants.db"}

@@ -1,7 +1,6 @@
 """The page of the service, in a real browser."""
 
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,12 @@ from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from plantstore.blueprint import OPERATIONS
 from plantstore.openapi.document import make_document
+from tests.support.databases import installed
 from tests.support.fresh import run
-from tests.support.front import NGINX, nginx
+from tests.support.front import nginx
 from tests.support.serving import LIMIT, Gunicorn
 from tests.support.sites import TOKEN
 
-CHROMIUM = shutil.which("chromium")
 # The browser must not send requests to other servers.
 FLAGS = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
@@ -24,18 +23,16 @@ FLAGS = [
 ]
 # A busy machine needs more than the default of five seconds.
 expect.set_options(timeout=LIMIT * 1000)
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(None in {CHROMIUM, NGINX}, reason="apt-get install chromium nginx"),
-]
+pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Run Chromium without a window."""
+    chromium = installed("chromium", "chromium")
     with sync_playwright() as playwright:
         start = playwright.chromium.launch
-        with start(executable_path=CHROMIUM, args=FLAGS, timeout=LIMIT * 1000) as browser:
+        with start(executable_path=chromium, args=FLAGS, timeout=LIMIT * 1000) as browser:
             yield browser
 
 
@@ -93,7 +90,7 @@ def url(tmp_path: Path) -> Iterator[str]:
     """Run the service with all operations behind nginx, with a prefix that nginx removes."""
     with (
         Gunicorn(PLANTSTORE_TOKENS=TOKEN, PLANTSTORE_OPERATIONS=",".join(OPERATIONS)) as service,
-        nginx(str(NGINX), tmp_path, service.port) as port,
+        nginx(tmp_path, service.port) as port,
     ):
         yield f"http://127.0.0.1:{port}/garden/"
         assert "Traceback" not in service.log
