@@ -2,7 +2,6 @@
 
 import os
 import shlex
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,9 +12,9 @@ import pytest
 
 from plantstore import __version__, open_store
 from tests.support.databases import installed
-from tests.support.fresh import run
+from tests.support.fresh import attempt, run
 from tests.support.readme import block
-from tests.support.serving import LIMIT, ROOT, Connection, free_port, post
+from tests.support.serving import ROOT, Connection, free_port, post
 from tests.support.sites import TOKEN, new_rose
 from tests.support.waiting import program, wait_until
 
@@ -102,8 +101,7 @@ def test_image_serves_plants(buildah: str, public_folder: Path) -> None:
     def healthy() -> bool:
         kind, *check = image["Healthcheck"]["Test"]
         assert kind == "CMD"
-        done = subprocess.run([*command, *check], timeout=LIMIT, capture_output=True, check=False)
-        return done.returncode == 0
+        return attempt([*command, *check]).returncode == 0
 
     with program(port, [*command, *image["Cmd"]]):
         with Connection(port) as connection:

@@ -1,7 +1,6 @@
 """deploy/compose.yaml and deploy/kubernetes.yaml, by their schemas, and by what they must have."""
 
 import json
-import subprocess
 from ipaddress import ip_address, ip_network
 from itertools import product
 from pathlib import Path, PurePosixPath
@@ -13,7 +12,7 @@ from sqlalchemy import make_url
 from plantstore import __version__
 from plantstore.tokens.lines import read_tokens
 from tests.support.databases import installed
-from tests.support.fresh import run
+from tests.support.fresh import attempt, run
 from tests.support.serving import ROOT
 
 pytestmark = pytest.mark.deploy
@@ -26,15 +25,8 @@ NGINX_CONF = ROOT / "deploy" / "nginx.conf"
 
 def test_compose_file_is_valid() -> None:
     """compose.yaml is valid."""
-    command = [
-        installed("npx", "npm"),
-        "--yes",
-        "dclint@3.1.0",
-        "--formatter",
-        "json",
-        str(COMPOSE),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    options = ("--yes", "dclint@3.1.0", "--formatter", "json", COMPOSE)
+    done = attempt([installed("npx", "npm"), *options], timeout=300)
     (report,) = json.loads(done.stdout[done.stdout.index("[") :])
     assert "invalid-schema" not in {finding["rule"] for finding in report["messages"]}
 

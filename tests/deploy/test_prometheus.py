@@ -74,12 +74,8 @@ def test_dashboard(tmp_path: Path) -> None:
 
         text = CONFIGURATION.format(alerts=ALERTS, token=TOKEN, port=service.port)
         configuration.write_text(text)
-        command = [
-            installed("prometheus", "prometheus"),
-            f"--config.file={configuration}",
-            "--log.level=error",
-        ]
-        command += [f"--storage.tsdb.path={tmp_path}/data"]
+        command = [installed("prometheus", "prometheus"), "--log.level=error"]
+        command += [f"--config.file={configuration}", f"--storage.tsdb.path={tmp_path}/data"]
         with program(port, [*command, f"--web.listen-address=127.0.0.1:{port}"]):
             count = 'plantstore_request_duration_seconds_count{outcome="ok"}'
             wait_until(partial(requested, count))

@@ -27,7 +27,7 @@ from tests.support.databases import (
     postgresql_programs,
     sqlite,
 )
-from tests.support.fresh import copy_project, run
+from tests.support.fresh import attempt, copy_project, run
 from tests.support.readme import block
 from tests.support.serving import LIMIT, ROOT, Connection, post
 from tests.support.sites import ROSE_PLANT, TOKEN, new_rose
@@ -120,13 +120,7 @@ def test_commands_as_an_ordinary_user(folder: Path) -> None:
     as_user |= {"env": environment(folder), "cwd": folder / "state"}
     check = command("ExecStartPre", folder)
     subprocess.run(check, timeout=LIMIT, check=True, capture_output=True, **as_user)
-    trace = [
-        installed("strace", "strace"),
-        "--follow-forks",
-        "--summary-only",
-        "--output",
-        str(calls),
-    ]
+    trace = [installed("strace", "strace"), "--follow-forks", "--summary-only", f"--output={calls}"]
     with socket.create_server(("127.0.0.1", 0)) as listener:
         started = [*trace, *activation(listener, *command("ExecStart", folder))]
         with subprocess.Popen(started, pass_fds=[listener.fileno()], **as_user) as process:
@@ -186,10 +180,7 @@ def run_unit(url: str, backups: Path) -> "subprocess.CompletedProcess[str]":
     script = found[1].replace("\\\n", " ").replace("$$", "$").replace("%%", "%")
     command = ["/bin/sh", "-c", script.replace(PROGRAM, str(backups / "plantstore"))]
     path = os.pathsep.join([str(postgresql_programs()), PATH])
-    settings = {"PATH": path, "PLANTSTORE_STORE": url}
-    return subprocess.run(
-        command, cwd=backups, env=settings, capture_output=True, text=True, timeout=LIMIT
-    )
+    return attempt(command, cwd=backups, env={"PATH": path, "PLANTSTORE_STORE": url})
 
 
 @only(sqlite)

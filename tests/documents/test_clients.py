@@ -3,7 +3,6 @@
 import json
 import re
 import shlex
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -20,7 +19,7 @@ from plantstore import MemoryStore, Plant, create_app
 from plantstore.errors import ERRORS
 from plantstore.server.worker._refusals import _REFUSALS
 from tests.support.databases import installed
-from tests.support.fresh import run
+from tests.support.fresh import attempt, run
 from tests.support.readme import block
 from tests.support.responses import check_error
 from tests.support.serving import LIMIT, ROOT, Gunicorn
@@ -262,14 +261,7 @@ def test_client_reads_all_pages(store: MemoryStore, waits: list[float]) -> None:
 
 def execute(command: list[str], code: str, folder: Path) -> tuple[str, str]:
     """Execute a program; return what it has printed, and its last error."""
-    done = subprocess.run(
-        [installed(command[0], "nodejs"), *command[1:], code],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-        check=False,
-    )
+    done = attempt([installed(command[0], "nodejs"), *command[1:], code], cwd=folder)
     errors = re.findall(r"^\[?(\w*Error: .*?)(?:\] {)?$", done.stderr, re.MULTILINE)
     return done.stdout, "".join(errors)
 

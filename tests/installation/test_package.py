@@ -2,16 +2,15 @@
 
 import re
 import shlex
-import subprocess
 import sys
 from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
 
-from tests.support.fresh import copy_project, run
+from tests.support.fresh import attempt, copy_project, run
 from tests.support.readme import block, recipe
-from tests.support.serving import LIMIT, ROOT
+from tests.support.serving import ROOT
 
 WATCHED_IMPORT = """
 import sys
@@ -79,7 +78,7 @@ def test_too_old_python_is_named_at_once() -> None:
         (f"{oldest}.0", 0, "plantstore\n"),
     ):
         command = [sys.executable, "-W", "ignore", "-c", SETUP, version]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT)
+        done = attempt(command, cwd=ROOT)
         assert (done.returncode, done.stderr if code else done.stdout) == (code, said)
 
 
