@@ -97,7 +97,8 @@ def test_store_of_the_docs_in_a_package_of_its_own(tmp_path: Path) -> None:
     tests = run(block("folder-install", "docs/stores.md"), package)
     assert re.search(r"=+ \d{2} passed in .* =+\n$", tests)
     plant = '{"id":1,"name":"Monstera","tag":"indoor"}\n'
-    assert run(block("folder-use", "docs/stores.md"), package) == plant
+    used = run(block("folder-use", "docs/stores.md"), package)
+    assert used == f"1 added, 0 already there, 0 different\n{plant}"
     (package / "plants.jsonl").write_text(f'{plant}{{"id":2,"name":"Rose"}}\n')
     plantstore = "PLANTSTORE_STORE=folder://plants .venv/bin/plantstore"
     imported = run(f"{plantstore} import plants.jsonl", package)
