@@ -75,21 +75,6 @@ def error_handlers(site: Flask) -> None:
         site.register_error_handler(kind, lambda error: ("the site's own page", 299))
 
 
-def catch_all(site: Flask) -> None:
-    """Match every path that no other route matches, with or without a slash."""
-    site.url_map.strict_slashes = False
-    site.add_url_rule("/<path:path>", "page", lambda path: "a page", methods=["GET", "POST"])
-    site.add_url_rule("/<section>/<page>", "other", lambda section, page: "another page")
-
-
-def hooks(site: Flask) -> None:
-    """Read every request before and after, and every response."""
-    site.before_request(lambda: (request.get_json(silent=True), request.form, None)[2])
-    site.after_request(lambda response: (response.get_data(), request.get_data(), response)[2])
-    site.url_value_preprocessor(lambda endpoint, values: None)
-    site.teardown_request(lambda error: None)
-
-
 def smorest(site: Flask) -> None:
     """Let the site have an API by flask-smorest."""
     site.config.from_mapping(API_TITLE="Site", API_VERSION="v1", OPENAPI_VERSION="3.1.0")
@@ -104,13 +89,10 @@ CONFIGURATIONS: dict[str, Callable[[Flask], object]] = {
     "traps": lambda site: site.config.update(
         TRAP_HTTP_EXCEPTIONS=True, TRAP_BAD_REQUEST_ERRORS=True
     ),
-    "equal limit": lambda site: site.config.update(
-        MAX_CONTENT_LENGTH=MAX_BODY, MAX_FORM_MEMORY_SIZE=10
-    ),
     "server_name": lambda site: site.config.update(
         SERVER_NAME="nursery.example:8080", APPLICATION_ROOT="/nursery"
     ),
-    **{configure.__name__: configure for configure in (error_handlers, catch_all, hooks, smorest)},
+    **{configure.__name__: configure for configure in (error_handlers, smorest)},
 }
 
 
