@@ -1,7 +1,6 @@
 """The log: its loggers, the lines about requests, and the formats text and JSON."""
 
 import logging
-import re
 import time
 
 from flask import g, request
@@ -20,9 +19,6 @@ CHANGED: logging.Logger = logging.getLogger("plantstore.changed")
 REMOVED: logging.Logger = logging.getLogger("plantstore.removed")
 #: The logger of what a service serves: its store, its operations, its page.
 SERVED: logging.Logger = logging.getLogger("plantstore.served")
-
-# The header traceparent (W3C Trace Context). An id that is only zeros is not valid.
-_TRACEPARENT = re.compile("00-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 def log(
@@ -46,17 +42,7 @@ def log(
     id = request_id(request.environ)
     if logger.isEnabledFor(level):
         about = g.get("plantstore_client"), request.remote_addr, id
-        trace = trace_id(request.environ.get("HTTP_TRACEPARENT", ""))
-        log_line(logger, level, message, arguments, about, number=number, fault=fault, trace=trace)
-
-
-def trace_id(traceparent: str) -> str | None:
-    """Return the id of the trace of a request: 32 hexadecimal digits, or ``None``.
-
-    :param traceparent: the header of the request (W3C Trace Context, version 00).
-    """
-    found = _TRACEPARENT.fullmatch(traceparent)
-    return None if found is None else found[1]
+        log_line(logger, level, message, arguments, about, number=number, fault=fault)
 
 
 def log_line(
@@ -68,21 +54,17 @@ def log_line(
     *,
     number: int | None = None,
     fault: BaseException | None = None,
-    trace: str | None = None,
 ) -> None:
     """Log a line about any request, also one that has not reached the application.
 
     :param about: the client, the address and the id of the request.
     :param number: the number of the error. The line begins with it, also before its arguments are
         put in: whatever groups lines by their text groups them by this number.
-    :param trace: the id of the trace of the request, for the JSON lines.
     """
     fields = ("plantstore_client", "plantstore_address", "plantstore_request_id")
     extra: dict[str, object] = dict(zip(fields, about, strict=True))
     if number is not None:
         message, extra["plantstore_error"] = f"{number}: {message}", number
-    if trace is not None:
-        extra["plantstore_trace"] = trace
     text = f"{message} (client: %r, address: %r, request: %s)"
     logger.log(level, text, *arguments, *about, exc_info=fault, extra=extra)
 
@@ -133,7 +115,6 @@ def make_formatter(format: object) -> logging.Formatter:
             "plantstore_address": "address",
             "plantstore_request_id": "request_id",
             "plantstore_error": "error",
-            "plantstore_trace": "trace_id",
         },
         timestamp="time",
     )

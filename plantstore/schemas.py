@@ -10,7 +10,7 @@ from marshmallow.exceptions import SCHEMA
 from marshmallow.validate import Range
 
 from .json_text import decode_json
-from .stores.base import INT64, int64_fault, text_fault
+from .stores.base import INT64, Plant, int64_fault, text_fault
 from .text import one_line
 
 if TYPE_CHECKING:
@@ -43,8 +43,13 @@ def _kind(value: object) -> str:
 class PlantField(_Field):
     """What the fields of a plant have in common: a plant may have no value."""
 
-    def _serialize(self, value: Any, attr: str | None, obj: Any, **kwargs: Any) -> Any:
-        return missing if value is None else value  # It is left out.
+    def serialize(self, attr: str, obj: Any, accessor: Any = None, **kwargs: Any) -> Any:
+        """Return the value of a plant, or ``missing`` if it has none: the field is left out."""
+        if type(obj) is Plant and self.attribute is None:
+            value = getattr(obj, attr)  # marshmallow, which takes any object, would take longer.
+        else:
+            value = super().serialize(attr, obj, accessor, **kwargs)
+        return missing if value is None else value
 
     def _validate(self, value: Any) -> None:
         if self.validators:  # Otherwise marshmallow makes an object that calls none of them.
@@ -125,12 +130,6 @@ class PlantSchema(Schema):
         :raises marshmallow.ValidationError: if the JSON text is not what the schema describes.
         """
         return self.load(decode_json(json_data), **kwargs)
-
-    def get_attribute(self, obj: Any, attr: str, default: Any) -> Any:
-        """Return the value of a field."""
-        if type(obj) is dict and attr in obj:
-            return obj[attr]  # Without the detours of marshmallow, which takes any object.
-        return super().get_attribute(obj, attr, default)
 
     def handle_error(self, error: ValidationError, data: Any, **kwargs: Any) -> None:
         """Say what was sent instead of an object."""

@@ -1,5 +1,6 @@
 """The settings ``PLANTSTORE_*``: the same names in the environment and in ``app.config``."""
 
+import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from difflib import get_close_matches
@@ -11,6 +12,7 @@ from .auth import VerifyToken
 from .blueprint import OPERATIONS, check_operations, check_store
 from .body import DEFAULT_MAX_BODY
 from .log import make_formatter
+from .observability import METRICS_FOLDER
 from .stores.base import Store
 from .stores.urls import DEFAULT_STORE, open_store, public_url
 from .text import at_least, printable, switch, words
@@ -109,12 +111,23 @@ class Settings:
         self[setting]  # This raises SettingsError if the value is wrong.
         return ", ".join(words(self._source[setting.name]))
 
+    def _describe_metrics(self, workers: int) -> str:
+        folder = os.environ.get(METRICS_FOLDER)
+        is_usable = os.access(f"{folder}/.", os.W_OK) if folder else workers < 2 and folder is None
+        if self[METRICS] and not is_usable:
+            share = f"set {METRICS_FOLDER} to an empty folder that this user can write"
+            raise SettingsError(f"{METRICS.name}: {share}. In it, the workers share the metrics")
+        return self._describe(METRICS)
+
     def _check_tokens(self) -> str:
         self.verify_token()  # It waits until the file of tokens is not being written.
         return self.describe_tokens()
 
-    def _describe_store(self) -> str:
-        with self.open_store():
+    def _describe_store(self, workers: int) -> str:
+        with self.open_store() as store:
+            if store.one_process and workers > 1:
+                only = f"the store of {STORE.name} can have only one worker"
+                raise SettingsError(f"{only}, not {workers}")
             return public_url(self[STORE])
 
     def check_names(self) -> str:
@@ -126,20 +139,31 @@ class Settings:
                 raise SettingsError(f"{printable(name)} is not a setting. Did you mean {nearest}?")
         return "all names are known"
 
-    def findings(self) -> Iterator[str | SettingsError]:
-        """Yield a line or an error of each check before the start. No connection is opened."""
+    def findings(self, workers: int | None = None) -> Iterator[str | SettingsError]:
+        """Yield a line or an error of each check before the start. No connection is opened.
+
+        :param workers: how many processes will serve. By default, WEB_CONCURRENCY says it.
+        """
+        if workers is None:
+            number = os.environ.get("WEB_CONCURRENCY", "")
+            workers = int(number) if number.isdecimal() else 1  # gunicorn refuses another text.
         checks = {"Settings": self.check_names, "Tokens": self._check_tokens}
         others = [entry for entry in SETTINGS if entry not in {TOKENS, TOKENS_FILE, STORE}]
         checks |= {entry.name: partial(self._describe, entry) for entry in others}
-        for label, check in (checks | {"Store": self._describe_store}).items():
+        checks[METRICS.name] = partial(self._describe_metrics, workers)
+        checks["Store"] = partial(self._describe_store, workers)
+        for label, check in checks.items():
             try:
                 yield f"{label}: {check()}"
             except SettingsError as error:
                 yield error
 
-    def check(self) -> None:
-        """Raise :exc:`SettingsError` for the first setting that is missing or wrong."""
-        for finding in self.findings():
+    def check(self, workers: int) -> None:
+        """Raise :exc:`SettingsError` for the first setting that is missing or wrong.
+
+        :param workers: how many processes will serve.
+        """
+        for finding in self.findings(workers):
             if isinstance(finding, SettingsError):
                 raise finding
 

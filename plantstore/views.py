@@ -55,14 +55,14 @@ class Views:
         plant = Plant(**new_plant)
         self._store.add(plant)
         announce_added(plant)
-        return json_response(plant_schema.dump(new_plant))
+        return json_response(plant_schema.dump(plant))
 
     def read(self, plantstore_id: str, **_: Any) -> Response:
         """Return the plant with an id."""
         plant = self._store.get(_parse_id(plantstore_id))
         if plant is None:
             raise Refused(40402)
-        return json_response(plant_schema.dump(plant._asdict()))
+        return json_response(plant_schema.dump(plant))
 
     def list(self, **_: Any) -> Response:
         """Return a page of the plants with their ids, in ascending order of the ids."""
@@ -70,8 +70,7 @@ class Views:
         with deadline(OPERATION):
             plants, has_next = _take(self._store.iterate(page.after), page.limit)
         links = [_next_link(page.limit, plants[-1].id)] if has_next else []
-        listed = [plant._asdict() for plant in plants]
-        return json_response(new_plant_schema.dump(listed, many=True), headers=links)
+        return json_response(new_plant_schema.dump(plants, many=True), headers=links)
 
     def update(self, plantstore_id: str, **_: Any) -> Response:
         """Replace the plant with an id. Without a tag in the body, it has none afterwards."""
@@ -82,7 +81,7 @@ class Views:
         except KeyError:
             raise Refused(40402) from None
         announce_changed(plant)
-        return json_response(plant_schema.dump(members))
+        return json_response(plant_schema.dump(plant))
 
     def delete(self, plantstore_id: str, **_: Any) -> Response:
         """Remove the plant with an id from the store."""

@@ -27,6 +27,7 @@ def _log_to_standard_error() -> None:
         handler = logging.StreamHandler()
         handler.setFormatter(make_formatter(Settings(os.environ)[LOG]))
         logger.addHandler(handler)
+        logger.propagate = False  # A server may add a handler for all loggers, as Waitress does.
         logger.setLevel(logging.INFO)
         ADDED.setLevel(logging.WARNING)  # One line for each new plant would be slow.
 

@@ -82,7 +82,7 @@ NUMBERS = (
 @settings(max_examples=4 * settings().max_examples)
 @given(NUMBERS)
 def test_any_number_as_id(literal: str) -> None:
-    """A number is an id, and stored exactly, if it is an integer of int64 that no float rounds."""
+    """A number is an id, and stored exactly, if no float has rounded it to an integer of int64."""
     number = Decimal(literal)
     status, stored = post(f'{{"id":{literal},"name":""}}'.encode())
     valid = -(2**63) <= number < 2**63

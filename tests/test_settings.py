@@ -146,7 +146,7 @@ def test_wrong_value_is_refused(name: str, message: str, value: Any) -> None:
     ("name", "nearest"),
     [
         *(("STORES", "STORE"), ("TOKEN", "TOKENS"), ("TOKEN_FILE", "TOKENS_FILE"), ("", "LOG")),
-        *(("MAXBODY", "MAX_BODY"), ("store", "STORE"), ("PORTS", "PROXIES")),
+        *(("MAXBODY", "MAX_BODY"), ("store", "STORE"), ("PROXIE", "PROXIES")),
     ],
 )
 def test_unknown_setting(monkeypatch: pytest.MonkeyPatch, name: str, nearest: str) -> None:

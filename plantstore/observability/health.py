@@ -28,14 +28,13 @@ def create_health_blueprint(*, store: Store, name: str = "plantstore_health") ->
     blueprint = ServiceBlueprint(name, __name__)
     ping = _Ping(store)
 
+    # A prefix of a site may have parameters.
     @blueprint.get("/healthz")
     def healthz(**_: Any) -> ServiceResponse:
-        """Respond."""
         return _ok()
 
     @blueprint.get("/readyz")
     def readyz(**_: Any) -> ServiceResponse:
-        """Respond if requests can be executed."""
         if store.one_process and request.environ["wsgi.multiprocess"]:
             raise Refused(50302)
         ping()
@@ -52,8 +51,6 @@ class _Ping:
     """Pings a store. While a ping is in progress, other callers get the result of the last one.
 
     So the clients of a store that hangs occupy at most one thread.
-
-    :param store: the store.
     """
 
     def __init__(self, store: Store) -> None:
@@ -85,11 +82,9 @@ class _Ping:
         The thread has the context variables of this one. A store of a site may need them.
         """
         future: Future[None] = Future()
-        call = copy_context().run
+        run = copy_context().run
         try:
-            Thread(
-                target=call, args=(self._ping, future), name="plantstore ping", daemon=True
-            ).start()
+            Thread(target=run, args=(self._ping, future), daemon=True).start()
         except RuntimeError as error:
             raise StoreUnavailable(f"cannot start a thread: {error}") from error
         return future
@@ -108,9 +103,8 @@ def _error_of(ping: Future[None]) -> StoreUnavailable | None:
         error = ping.exception(remaining(PING))
     except TimeoutError:
         return StoreUnavailable("it has not responded within two seconds")
-    if isinstance(error, StoreMisconfigured):
-        return StoreMisconfigured(str(error))
     if isinstance(error, StoreUnavailable):
-        return StoreUnavailable(str(error))
+        kind = StoreMisconfigured if isinstance(error, StoreMisconfigured) else StoreUnavailable
+        return kind(str(error))
     # The text of another exception may have a password.
     return StoreUnavailable(f"ping raised {type(error).__name__}") if error else None

@@ -1,17 +1,21 @@
-"""Metrics of the standalone service for Prometheus. They need prometheus-client."""
+"""Metrics of the standalone service for Prometheus. They need prometheus-client.
+
+Several processes share them by files in a folder, as prometheus-client documents.
+"""
 
 import logging
 import os
 import time
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 from threading import Lock
 from typing import Any
 
-import prometheus_client.values
 from flask import Flask, Response, request
 from prometheus_client import Histogram, Metric, generate_latest
 from prometheus_client.core import InfoMetricFamily
+from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from ..auth import VerifyToken
@@ -19,17 +23,16 @@ from ..blueprint import OPERATIONS, ServiceBlueprint
 from ..errors import Refused
 from ..responses import ServiceResponse
 from ..text import one_line
-from .shared_files import prepare_file, read_files
+from . import METRICS_FOLDER
 
-# Its functions have no types.
-values: Any = prometheus_client.values
 _log = logging.getLogger("plantstore")
+# The size in bytes of a file: enough for every operation with every outcome.
+_SIZE = 1 << 19
 # The upper limits of the buckets of a duration, in seconds.
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
 # The key in the WSGI environment of the time when a request began.
 _BEGAN = "plantstore.began"
-# The variable with the folder in which several processes share metrics.
-_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 # What a request is for, by its endpoint.
 _NAMES = {f"plantstore.{name}": name for name in OPERATIONS}
 _NAMES["plantstore_metrics.metrics"] = "metrics"
@@ -48,60 +51,53 @@ class Durations:
         )
         self._lock = Lock()
         self._prepared = 0  # The id of the process whose file is prepared.
-        self._failed = 0  # The id of the process that has no metrics.
+        self._has_failed = False
 
     def observe(self, operation: str, outcome: str, seconds: float) -> None:
         """Observe the duration of a request. If this fails, the process has no metrics."""
-        if self._failed == os.getpid():
-            return
-        try:
-            if self._prepared != os.getpid():
-                self._prepare()
-            self._histogram.labels(operation, outcome).observe(seconds)
-        except Exception as error:  # noqa: BLE001  # A request must not fail because of metrics.
-            self._failed = os.getpid()
-            reason = getattr(error, "strerror", None) or one_line(error)
-            _log.error("This process has no metrics: %s", reason)
+        with self._lock:
+            try:
+                if not self._has_failed:
+                    self._prepare()
+                    self._histogram.labels(operation, outcome).observe(seconds)
+            except Exception as error:  # noqa: BLE001  # A request must not fail because of metrics.
+                self._has_failed = True
+                reason = getattr(error, "strerror", None) or one_line(error)
+                _log.error("This process has no metrics: %s", reason)
 
     def _prepare(self) -> None:
-        """Prepare the file of this process, once. A process that it forks has another one."""
-        with self._lock:
-            if self._prepared != os.getpid() and _FOLDER in os.environ:
-                prepare_file(os.environ[_FOLDER])
-            self._prepared = os.getpid()
+        """Give the file of this process its full size, before prometheus-client uses it as memory.
 
-    def collect(self) -> Iterator[Metric]:
-        """Yield the durations of all processes of the service.
-
-        :raises Refused: 50302 if several processes do not share them.
+        Otherwise a disk that is full later would end the process.
         """
-        if _FOLDER not in os.environ:
-            if request.environ["wsgi.multiprocess"]:
-                raise Refused(50302, f"Several processes run the service. Set {_FOLDER}.")
-            yield from self._histogram.collect()
-            return
+        process = os.getpid()
+        if METRICS_FOLDER in os.environ and self._prepared != process:
+            file = Path(os.environ[METRICS_FOLDER], f"histogram_{process}.db")
+            if not file.exists():
+                new = file.with_suffix(".new")  # Other processes cannot read an empty file.
+                new.write_bytes(bytes(_SIZE))
+                new.replace(file)
+            self._prepared = process
+
+    def collect(self) -> list[Metric]:
+        """Return the durations of all processes of the service.
+
+        :raises Refused: 50302 if several processes do not share them, or a file is damaged.
+        """
+        if METRICS_FOLDER not in os.environ and not request.environ["wsgi.multiprocess"]:
+            return [*self._histogram.collect()]
         try:
-            metrics = read_files(os.environ[_FOLDER])
+            shared: Any = MultiProcessCollector(None)  # type: ignore[no-untyped-call]
+            # Other packages may share metrics in the same folder.
+            return [it for it in shared.collect() if it.name.startswith("plantstore_")]
         except Exception as error:  # noqa: BLE001  # A damaged file causes one of any kind.
             reason = f"The metrics cannot be read: {one_line(error)}"
-            message = f"The folder {_FOLDER} of the metrics cannot be read."
+            message = f"The processes of the service do not share metrics by {METRICS_FOLDER}."
             raise Refused(50302, message, reason=reason) from None
-        # Other packages may share metrics in the same folder.
-        yield from (metric for metric in metrics if metric.name.startswith("plantstore_"))
 
 
-@cache
-def _shared_durations() -> Durations:
-    """Return those of this process. Two objects would overwrite the values of each other."""
-    if not values.ValueClass._multiprocess:  # noqa: SLF001
-        # prometheus-client was imported when there was no folder.
-        values.ValueClass = values.get_value_class()
-    return Durations()
-
-
-def _own_durations() -> Durations:
-    values.ValueClass = values.get_value_class()  # There may have been a folder before.
-    return Durations()
+# Two objects would overwrite the values of each other in the file of their process.
+_shared_durations = cache(Durations)
 
 
 class Metrics(Collector):
@@ -112,14 +108,12 @@ class Metrics(Collector):
     """
 
     def __init__(self, version: str, store: str) -> None:
-        self._durations = _shared_durations() if _FOLDER in os.environ else _own_durations()
-        self._info = InfoMetricFamily(
-            "plantstore", "The service.", {"version": version, "store": store}
-        )
+        is_shared = METRICS_FOLDER in os.environ
+        self._durations = _shared_durations() if is_shared else Durations()
+        self._about = {"version": version, "store": store}
 
     def observe(self, app: Flask) -> None:
         """Observe the requests of an application that has no other hooks yet."""
-        durations = self._durations
 
         # Flask calls the first function of an application before the others, and afterwards last.
         @app.before_request
@@ -128,35 +122,25 @@ class Metrics(Collector):
 
         @app.after_request
         def observe(response: Response) -> Response:
-            operation = _NAMES.get(request.endpoint or "", "")
-            now = time.perf_counter()
+            now, status = time.perf_counter(), response.status_code
             seconds = now - request.environ.get(_BEGAN, now)  # A signal of a site may have failed.
-            durations.observe(operation, _outcome(response), seconds)
+            number = getattr(response, "number", None) or status * 100  # That of the Error.
+            outcome = "ok" if status < 400 else str(number)
+            self._durations.observe(_NAMES.get(request.endpoint or "", ""), outcome, seconds)
             return response
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics."""
-        yield self._info
+        """Yield the metrics of all processes of the service."""
+        yield InfoMetricFamily("plantstore", "The service.", self._about)
         yield from self._durations.collect()
-
-    def read(self) -> Response:
-        """Return the response with the metrics of all processes of the service."""
-        content_type = "text/plain; version=0.0.4; charset=utf-8"
-        return ServiceResponse(generate_latest(self), content_type=content_type)
-
-
-def _outcome(response: Response) -> str:
-    """Return ``ok``, or the number of an error."""
-    status = response.status_code
-    return "ok" if status < 400 else str(getattr(response, "number", None) or status * 100)
 
 
 def create_metrics_blueprint(metrics: Metrics, verify_token: VerifyToken) -> ServiceBlueprint:
-    """Return a blueprint with ``GET /metrics``, which needs a token like every operation.
-
-    :param metrics: the metrics.
-    :param verify_token: returns a token's client.
-    """
+    """Return a blueprint with ``GET /metrics``, which needs a token like every operation."""
     blueprint = ServiceBlueprint("plantstore_metrics", __name__, verify_token=verify_token)
-    blueprint.add_url_rule("/metrics", "metrics", metrics.read)
+
+    @blueprint.get("/metrics", endpoint="metrics")
+    def read() -> Response:
+        return ServiceResponse(generate_latest(metrics), content_type=_CONTENT_TYPE)
+
     return blueprint

@@ -87,7 +87,7 @@ def has_page() -> bool:
 
 
 def _find_files() -> dict[str, Path]:
-    """Return the paths of the files that the page loads, or none if flask-swagger-ui is not installed."""
+    """Return the files that the page loads, or none without flask-swagger-ui."""
     library: Any = find_spec("flask_swagger_ui")
     if library is None:
         return {}

@@ -7,7 +7,7 @@ from typing import Any
 
 from gunicorn.glogging import Logger as GunicornLogger
 
-from ..log import ADDED, TextFormatter, make_formatter, trace_id
+from ..log import ADDED, TextFormatter, make_formatter
 from ..settings import LOG, Settings, SettingsError
 from ..text import printable
 
@@ -75,6 +75,4 @@ def _add_fields(record: logging.LogRecord) -> bool:
     record.status, record.seconds = int(atoms["s"] or 0), float(atoms["L"])
     for name, atom in _ABOUT.items():
         setattr(record, name, None if atoms[atom] == "-" else atoms[atom])
-    if trace := trace_id(atoms["{http_traceparent}e"]):
-        record.plantstore_trace = trace
     return True

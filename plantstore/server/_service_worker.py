@@ -1,6 +1,8 @@
 """The worker class of the service."""
 
 import logging
+import sys
+import time
 from typing import Any
 
 from ..body import DEFAULT_MAX_BODY
@@ -43,6 +45,17 @@ class ServiceWorker(Worker):
     refuse = staticmethod(_refuse)
     note_queued = staticmethod(note_queued)
     wsgi: Any
+
+    def init_process(self) -> None:
+        """Serve until the worker ends. If no thread can be started, one line of the log says so."""
+        try:
+            super().init_process()
+        except RuntimeError as error:
+            if "new thread" not in str(error):
+                raise
+            self.log.error("No thread can be started: raise TasksMax= or ulimit -u")
+            time.sleep(1)  # gunicorn starts another worker at once.
+            sys.exit(1)
 
     def load_wsgi(self) -> None:
         """Load the application. It has the limit of bodies, and its store may have to wait."""

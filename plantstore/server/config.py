@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from importlib.util import find_spec
 from logging import LogRecord
 from threading import Thread
 from typing import Any
@@ -14,18 +15,18 @@ from gunicorn import sock
 
 from .. import __version__
 from ..log import SERVED
+from ..observability import METRICS_FOLDER
 from ..settings import Settings, SettingsError
 from ..stores.base import Store
 from ..text import one_line
 from ..tokens.file import TokenFile
-from . import worker
 from ._logger import Logger
-from ._metrics_files import create_folder
+from .worker import missing
 
 wsgi_app = "plantstore.wsgi:app"
 _WORKER = "plantstore.server._service_worker.ServiceWorker"
 # If something is missing that our worker needs, gunicorn's own worker class serves.
-worker_class = "gthread" if worker.missing else _WORKER
+worker_class = "gthread" if missing else _WORKER
 threads = 8
 graceful_timeout = 30  # Seconds that requests have to finish after SIGTERM.
 # gunicorn never kills a worker: the plants in its memory would be lost.
@@ -44,12 +45,10 @@ access_log_format = (
 control_socket_disable = True  # Nothing but the socket of the service is opened.
 
 _NOT_RELOADED = "%s. The service continues as before: correct this, then reload again."
-# The message for an operator who asks for more than one worker.
-_ONE_WORKER = "plantstore: the store of PLANTSTORE_STORE can have only one worker"
 
 
 def on_starting(server: Any) -> None:
-    """Refuse to start, in one line, if a setting is wrong or the store allows only one worker.
+    """Refuse to start, in one line, if a setting is wrong or does not allow several workers.
 
     A reload (SIGHUP) is then refused in the same way: otherwise it would end the service.
     """
@@ -76,7 +75,7 @@ def when_ready(server: Any) -> None:
     """Report how requests are served, and warn if a protection is missing."""
     _report(server)
     if not hasattr(server.worker_class, "note_queued"):
-        reason = worker.missing or f"its worker class is not {_WORKER}"
+        reason = missing or f"its worker class is not {_WORKER}"
         server.log.warning("Slow clients can stop the service: %s", reason)
 
 
@@ -107,15 +106,26 @@ def post_worker_init(worker: Any) -> None:
 
 
 def nworkers_changed(server: Any, new_value: int, old_value: int | None) -> None:
-    """Prepare the metrics, and keep one worker after SIGTTIN if the store allows only one."""
-    create_folder(server)
+    """Add no worker after SIGTTIN if a setting, such as the store, allows only one."""
     # gunicorn logs its configuration before it calls any other hook.
     server.log.error_log.addFilter(_hide_environment)
     # A worker that is added later then sees that it is one of several.
     server.cfg.set("workers", new_value)
-    if old_value is not None and new_value > 1 and _one_process(server):
-        server.log.error(_ONE_WORKER)
-        server.num_workers = 1
+    if old_value is not None and new_value > old_value:
+        try:
+            _check_settings(server, new_value)
+        except RuntimeError as error:
+            server.log.error(error)
+            server.num_workers = old_value
+
+
+def child_exit(server: Any, worker: Any) -> None:
+    """Tell prometheus-client that a worker has ended, as it asks. Its counts stay."""
+    if METRICS_FOLDER in os.environ and find_spec("prometheus_client"):
+        from prometheus_client.multiprocess import mark_process_dead
+
+        with suppress(OSError):
+            mark_process_dead(worker.pid)  # type: ignore[no-untyped-call]
 
 
 def _hide_environment(record: LogRecord) -> bool:
@@ -138,20 +148,21 @@ def _test_store(worker: Any, store: Store) -> None:
 def _check(server: Any) -> None:
     """Check the settings and some options.
 
-    :raises RuntimeError: if one is wrong, or if the store allows only one worker.
+    :raises RuntimeError: if one is wrong, or does not allow several workers.
     """
     if server.cfg.is_ssl:
         _check_certificate(server.cfg)
     server.first_age = server.worker_age + 1  # That of the first worker that starts after this.
+    _check_settings(server, server.num_workers)
+
+
+def _check_settings(server: Any, workers: int) -> None:
     settings = _settings(server)
-    if settings is None:
-        return
     try:
-        settings.check()
+        if settings is not None:
+            settings.check(workers)
     except SettingsError as error:
         raise RuntimeError(f"plantstore: {error}") from None
-    if _one_process(server) and server.num_workers > 1:
-        raise RuntimeError(f"{_ONE_WORKER}, not {server.num_workers}")
 
 
 def _check_certificate(cfg: Any) -> None:
@@ -164,19 +175,10 @@ def _check_certificate(cfg: Any) -> None:
         raise RuntimeError(f"plantstore: no certificate can be read: {reason} ({files})") from None
 
 
-def _serves_settings(server: Any) -> bool:
-    # Another application may pass its own store and token check to create_app.
-    return str(server.app.app_uri).startswith("plantstore")
-
-
-def _settings(process: Any) -> Settings | None:
-    """Return the settings, or ``None`` if another application is served.
+def _settings(server: Any) -> Settings | None:
+    """Return the settings, or ``None`` if another application is served, which may not use them.
 
     They are read anew: a reload may have changed the environment.
     """
-    return Settings(os.environ) if _serves_settings(process) else None
-
-
-def _one_process(server: Any) -> bool:
-    settings = _settings(server)
-    return settings is not None and settings.open_store().one_process
+    is_ours = str(server.app.app_uri).startswith("plantstore")
+    return Settings(os.environ) if is_ours else None

@@ -2,7 +2,7 @@
 
 import unicodedata
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from typing import Any, cast
 from urllib.parse import unquote_plus
 
@@ -34,9 +34,10 @@ def open_store(url: str) -> Store:
     :param url: ``memory://`` for a new :class:`MemoryStore`, the URL of a database, such as
         ``sqlite:///plants.db``, for a :class:`~plantstore.SQLStore`, or a URL whose scheme is
         the name of an entry point that another package has in the group ``plantstore.stores``.
-    :raises ValueError: if no store has such a URL, if its driver is missing or cannot be imported,
-        or if several packages have its scheme. The message does not show the URL, which may
-        contain a password. What the package of another store raises is not changed.
+    :raises ValueError: if no store has such a URL, or if its driver is missing or cannot be
+        imported. The message does not show the URL, which may contain a password. What an entry
+        point raises is not changed. If several have the scheme, it is the first that
+        :mod:`importlib.metadata` finds.
     """
     if not _is_text(url):
         raise ValueError(
@@ -49,16 +50,13 @@ def open_store(url: str) -> Store:
         return MemoryStore()
     if separator and scheme in _DATABASES:
         return _open_sql(url, *_DATABASES[scheme])
-    entries = entry_points(group=_GROUP, name=scheme) if separator else ()
-    if not entries:
-        installed = {entry.name for entry in entry_points(group=_GROUP)}
-        known = ["memory", *_DATABASES, *sorted(installed - {"memory", *_DATABASES})]
-        listed = ", ".join(f"{name}://" for name in known)
-        raise ValueError(f"not the URL of a store; it must begin with one of: {listed}")
-    if len(entries) > 1:
-        packages = ", ".join(sorted(map(_package, entries)))
-        raise ValueError(f"several packages have a store for {scheme}://, keep one: {packages}")
-    return _open_installed(next(iter(entries)), url)
+    entries = entry_points(group=_GROUP)
+    named = entries.select(name=scheme) if separator else ()
+    if named:
+        return cast(Store, next(iter(named)).load()(url))
+    others = {entry.name for entry in entries} - {"memory", *_DATABASES}
+    listed = ", ".join(f"{name}://" for name in ("memory", *_DATABASES, *sorted(others)))
+    raise ValueError(f"not the URL of a store; it must begin with one of: {listed}")
 
 
 def existing(url: str) -> str:
@@ -108,22 +106,3 @@ def _open_sql(url: str, driver: str, extra: str) -> Store:
                 problem = f"is missing: pip install 'plantstore[{extra}]'"
             raise ValueError(f"the driver for this URL {problem}") from error
     return cast(Store, package.SQLStore(package.make_engine(url)))
-
-
-def _open_installed(entry: EntryPoint, url: str) -> Store:
-    """Return the store that the function of an entry point opens. Its errors are those of others.
-
-    :raises ValueError: if it is no function that returns a store.
-    """
-    opener: Any = entry.load()
-    store = opener(url) if callable(opener) else None
-    if not isinstance(store, Store):
-        raise ValueError(
-            f"the entry point {entry.name} of the package {_package(entry)} must be a function"
-            " that takes a URL and returns a Store"
-        )
-    return store
-
-
-def _package(entry: EntryPoint) -> str:
-    return entry.dist.name if entry.dist else entry.value

@@ -31,6 +31,17 @@ def test_document_is_valid() -> None:
             assert [*validator.OpenAPIV31SpecValidator(document).iter_errors()] == [], names
 
 
+def test_patterns_of_other_languages() -> None:
+    """Each pattern compiles in RE2, the syntax of Go, and finds U+0000."""
+    re2 = pytest.importorskip("re2", reason="pip install -r tests/conformance/requirements.txt")
+    patterns = set(re.findall('"pattern": ("[^,}]*")', json.dumps(make_document(OPERATIONS))))
+    assert patterns
+    for pattern in map(json.loads, patterns):
+        compiled = re2.compile(pattern)
+        assert compiled.fullmatch("früh\n")
+        assert not compiled.fullmatch("a\0b")
+
+
 @pytest.mark.parametrize(("operations", "examples"), [("create", 500), (ALL, 200)])
 def test_service_conforms_to_its_document(operations: str, examples: int, tmp_path: Path) -> None:
     """500 requests, also in sequences, get the responses that the document describes."""

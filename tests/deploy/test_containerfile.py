@@ -67,7 +67,7 @@ def test_labels(buildah: str, tmp_path: Path) -> None:
 
 
 def test_image_serves_plants(buildah: str, public_folder: Path) -> None:
-    """A container serves as its own user, is healthy, and writes only to its volumes and /tmp.
+    """A container serves as its own user, is healthy also with a proxy, and writes only to /tmp.
 
     The command of docs/deploy.md makes a token in a folder; a volume keeps the SQLite file.
     """
@@ -96,6 +96,8 @@ def test_image_serves_plants(buildah: str, public_folder: Path) -> None:
     options = [word for name, value in settings.items() for word in ("--env", f"{name}={value}")]
     for folder, place in (("tokens", "/etc/plantstore:ro"), ("plants", "/var/lib/plantstore")):
         options += ["--volume", f"{public_folder}/{folder}:{place}"]
+    # Docker sets the proxy of a company in each container. Here, nothing listens at its port.
+    options += ["--env", "http_proxy=http://127.0.0.1:1"]
     command = [*within.split(), *options, container, "--"]
 
     def healthy() -> bool:

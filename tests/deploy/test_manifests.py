@@ -76,8 +76,8 @@ def test_kubernetes_objects_are_valid() -> None:
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     assert container["image"].partition(":")[2] == __version__
     names = {variable["name"] for variable in container["env"]}
-    settings = {"STORE", "TOKENS_FILE", "PROXIES", "METRICS"}
-    assert names == {f"PLANTSTORE_{name}" for name in settings}
+    settings = {f"PLANTSTORE_{name}" for name in ("STORE", "TOKENS_FILE", "PROXIES", "METRICS")}
+    assert names == {*settings, "PROMETHEUS_MULTIPROC_DIR"}
 
 
 def test_kubernetes_objects_select_the_copies() -> None:

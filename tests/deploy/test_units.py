@@ -117,7 +117,11 @@ def test_commands_as_an_ordinary_user(folder: Path) -> None:
     """The unit and docs/deploy.md work for an ordinary user, with the system calls of the unit."""
     calls = folder / "state" / "calls"
     as_user: dict[str, Any] = {"user": USER, "group": USER, "extra_groups": []}
-    as_user |= {"env": environment(folder), "cwd": folder / "state"}
+    # systemd makes the folder of the metrics, which is empty at each start.
+    (name, path) = re.findall(r"(?m)^Environment=(\w+)=%t/(.*)$", UNIT.read_text())[0]
+    assert f"RuntimeDirectory={path}" in UNIT.read_text().splitlines()
+    shared = {name: str(folder / "state")}
+    as_user |= {"env": environment(folder) | shared, "cwd": folder / "state"}
     check = command("ExecStartPre", folder)
     subprocess.run(check, timeout=LIMIT, check=True, capture_output=True, **as_user)
     trace = [installed("strace", "strace"), "--follow-forks", "--summary-only", f"--output={calls}"]
@@ -129,6 +133,7 @@ def test_commands_as_an_ordinary_user(folder: Path) -> None:
                     token = (folder / "token").read_bytes()
                     request = post(new_rose()).replace(TOKEN.encode(), token)
                     assert connection.request(request).status == 200
+                    assert [*(folder / "state").glob("histogram_*.db")]
             finally:
                 (service,) = children(process.pid)
                 os.kill(service, signal.SIGTERM)

@@ -2,8 +2,10 @@
 
 import json
 import logging
+import os
 import re
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,8 +18,8 @@ from flask import request
 from plantstore import create_app
 from plantstore.log import TextFormatter
 from tests.support.log import LINE
-from tests.support.readme import recipe
-from tests.support.serving import LIMIT, Connection, Granian, Gunicorn, post
+from tests.support.reloading import ANYWHERE
+from tests.support.serving import LIMIT, Connection, Granian, Gunicorn, configured, post
 from tests.support.sites import TOKEN, new_rose
 
 # An application whose store fails in a way that nothing expects, and which uses the log itself.
@@ -92,27 +94,6 @@ def test_json_lines(tmp_path: Path) -> None:
     assert line["traceback"].startswith("Traceback (most recent call last):\n")
 
 
-TRACE = "0af7651916cd43dd8448eb211c80319c"
-PARENT = f"00-{TRACE}-b7ad6b7169203331-01"
-WRONG = ["", TRACE, f"{PARENT}-x", f"{PARENT} x", PARENT.upper(), PARENT.replace("00-", "ff-")]
-WRONG += [f"00-{'0' * 32}-b7ad6b7169203331-01", f"00-{TRACE}-{'0' * 16}-01"]
-
-
-@pytest.mark.server
-def test_trace_of_json_lines() -> None:
-    """A JSON line has the id of the trace in a valid traceparent of its request, and no other."""
-    options = ("--access-logfile", "-", "--env", "PLANTSTORE_LOG=json")
-    with Gunicorn(*options, PLANTSTORE_TOKENS=TOKEN) as server:
-        for id, parent in enumerate([PARENT, *WRONG]):
-            headers = (f"traceparent: {parent}", f"X-Request-ID: id-{id}")
-            assert server.request(post(b"[]", *headers)).error == 40003
-            server.wait_for(f"POST /plants HTTP/1.1.* 400 .* id-{id}")
-        lines = [json.loads(line) for line in server.log.splitlines()]
-    traces = [(line["request_id"], line["trace_id"]) for line in lines if "trace_id" in line]
-    assert traces == [("id-0", TRACE)] * 2
-    assert {*json.loads(recipe("trace-line"))} in [{*line} for line in lines]
-
-
 @pytest.mark.server
 def test_lines_appear_once(tmp_path: Path) -> None:
     """A line of the service appears once, also if the application configures the root logger."""
@@ -123,6 +104,16 @@ def test_lines_appear_once(tmp_path: Path) -> None:
             assert server.request(post(body)).error == number
             server.wait_for(f"{number}: ")
         assert server.log.count("40002: ") == 1
+
+
+def test_lines_appear_once_under_another_server() -> None:
+    """A line of the service appears once if its server logs all loggers, as Waitress does."""
+    code = "from plantstore.wsgi import app; import logging; logging.basicConfig(level='INFO')"
+    command = [sys.executable, "-c", f"{code}; app.test_client().get('/other')"]
+    environment = {**os.environ, **ANYWHERE, "PLANTSTORE_TOKENS": TOKEN}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    (line,) = [line for line in done.stderr.splitlines() if "40401: " in line]
+    assert LINE.match(line)
 
 
 @pytest.mark.server
@@ -195,6 +186,33 @@ def test_log_under_another_server() -> None:
     assert LINE.match(line)
 
 
+@pytest.mark.server
+def test_limit_of_threads(tmp_path: Path) -> None:
+    """While no thread can be started, a worker says so in one line, and another one tries again."""
+    limit = """
+import threading
+def start(thread):
+    raise RuntimeError("can't start new thread")
+def post_fork(server, worker):
+    worker.is_first = True
+    if worker.age == 1:
+        threading.Thread.start = start
+"""
+    with configured(tmp_path, limit) as server:
+        assert server.request(post(new_rose())).status == 200
+        assert server.log.count("[ERROR] No thread can be started: raise ") == 1
+
+
+@pytest.mark.server
+def test_application_that_cannot_be_loaded(tmp_path: Path) -> None:
+    """A fault of an application at its start ends the service, and its traceback is in the log."""
+    (tmp_path / "own.py").write_text("raise RuntimeError('own')")
+    command = [sys.executable, "-m", "gunicorn", "-c", "python:plantstore.server.config", "own:app"]
+    environment = {**os.environ, **ANYWHERE, "PORT": "0"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=False)
+    assert (done.returncode, b"RuntimeError: own" in done.stderr) == (3, True)
+
+
 def test_text_of_a_client_is_not_a_line_of_the_log() -> None:
     """No text can begin a line of the log, or control a terminal."""
     record = logging.LogRecord("x", logging.INFO, "", 0, "a\n[2026-01-01 \x1b\u2028\r", None, None)
@@ -209,34 +227,22 @@ def test_text_of_a_client_is_not_a_line_of_the_log() -> None:
         (1, f"192.0.2.1, x, {ADDRESS} ", ADDRESS),
         (2, f"192.0.2.1, {ADDRESS}, 192.0.2.2", ADDRESS),
         (2, ADDRESS, "127.0.0.1"),
-        *[(1, sent, sent) for sent in (f"{ADDRESS}:51008", "[2001:db8::7]:80", "unix:")],
         (1, "", "127.0.0.1"),
+        (1, "1' client: 'x\x1b", "1' client: 'x\\x1b"),  # It cannot look like another part.
     ],
 )
-def test_address_that_a_proxy_sends(proxies: int, sent: str, expected: str) -> None:
-    """The address is what the first proxy names, or if it names none, that of the connection."""
-    app = create_app({"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_PROXIES": proxies})
-    app.add_url_rule("/address", view_func=lambda: str(request.remote_addr))
-    response = app.test_client().get("/address", headers={"X-Forwarded-For": sent})
-    assert response.text == expected
-
-
-def test_text_of_a_proxy_is_quoted(caplog: pytest.LogCaptureFixture) -> None:
-    """A text that is not an address cannot look like another part of the line of the log."""
+def test_address_that_a_proxy_sends(
+    proxies: int, sent: str, expected: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The address in the log is that of the first proxy, or of the connection; no URL changes."""
     caplog.set_level(logging.INFO)
-    app = create_app({"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_PROXIES": 1})
-    sent = "1' client: 'x\x1b"
-    app.test_client().get("/plants", headers={"X-Forwarded-For": sent})
-    assert """address: "1' client: 'x\\x1b", request: """ in caplog.text
-
-
-@pytest.mark.parametrize("name", ["Proto", "Host", "Port", "Prefix"])
-def test_proxies_change_only_the_address(name: str) -> None:
-    """No other header of a proxy changes the URL that the service sees."""
-    app = create_app({"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_PROXIES": 1})
+    app = create_app({"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_PROXIES": proxies})
     app.add_url_rule("/url", view_func=lambda: f"{request.url} {request.script_root}")
-    response = app.test_client().get("/url", headers={f"X-Forwarded-{name}": "https"})
-    assert response.text == "http://localhost/url "
+    names = ("Proto", "Host", "Port", "Prefix")
+    headers = {"X-Forwarded-For": sent, **{f"X-Forwarded-{name}": "https" for name in names}}
+    assert app.test_client().get("/url", headers=headers).text == "http://localhost/url "
+    app.test_client().get("/plants", headers=headers)
+    assert re.search(rf"address: ['\"]{re.escape(expected)}['\"], request: ", caplog.text)
 
 
 @pytest.mark.server

@@ -118,7 +118,7 @@ def test_sigttin_adds_no_worker_on_memory() -> None:
     with Gunicorn(PLANTSTORE_TOKENS=TOKEN) as server:
         server.wait_for("Booting worker")
         server.signal(signal.SIGTTIN)
-        server.wait_for("can have only one worker\n")
+        server.wait_for("can have only one worker, not 2\n")
         assert server.request(post(new_rose())).status == 200
         assert server.log.count("Booting worker") == 1
         server.signal(signal.SIGHUP)

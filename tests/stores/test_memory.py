@@ -1,12 +1,9 @@
 """MemoryStore."""
 
-import gc
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from functools import partial
-from typing import Any
 
 from plantstore import MemoryStore, Plant, PlantExists
 
@@ -46,37 +43,19 @@ class UsedId(int):
         return int(self)
 
 
-ROSE, LILY = Plant(1, "Rose", "red"), Plant(1, "Lily", "white")
-
-
-def test_operations_wait_for_each_other(store: MemoryStore) -> None:
-    """While an operation uses a plant, none of another thread finds or changes a part of it."""
-    calls = list[Future[Any]]()
+def test_replace_is_atomic(store: MemoryStore) -> None:
+    """A plant that is removed while it is replaced does not come back."""
+    store.add(Plant(1, "Rose"))
+    calls = list[Future[None]]()
     with ThreadPoolExecutor(1) as threads:
 
-        def meanwhile(call: Callable[..., object], *arguments: object) -> None:
-            calls.append(threads.submit(call, *arguments))
-            wait(calls, 0.1)  # Without the lock, the call has ended by then.
+        def remove() -> None:
+            if not calls:
+                calls.append(threads.submit(store.remove, 1))
+                wait(calls, 0.1)  # Without the lock, the call has ended by then.
 
-        added, removed, read = UsedId(1), UsedId(1), UsedId(1)
-        added.use = partial(meanwhile, store.get, 1)
-        store.add(ROSE._replace(id=added))
-        added.use = int
-        assert {found.result() for found in calls} <= {None, ROSE}
-        removed.use = partial(meanwhile, store.add, LILY)
-        store.remove(removed)
-        wait(calls)
-        assert store.get(1) == LILY
-        store.remove(1)
-        store.add(LILY._replace(id=read))
-        read.use = partial(meanwhile, store.remove, 1)
-        assert list(store) == [LILY]
-    assert len(store) == 0
-
-
-def test_plants_are_not_tracked_by_garbage_collection(store: MemoryStore) -> None:
-    """The number of objects that the garbage collector tracks does not grow with the plants."""
-    before = len(gc.get_objects())
-    for id in range(10_000):
-        store.add(Plant(id, f"plant {id}", f"tag {id}"))
-    assert len(gc.get_objects()) - before < 100
+        replaced = UsedId(1)
+        replaced.use = remove
+        store.replace(Plant(replaced, "Lily"))
+    calls[0].result()
+    assert [*store] == []

@@ -152,23 +152,6 @@ def test_own_schemes_cannot_be_replaced(other: Install) -> None:
     assert refusal("foo://").count("memory://") == 1
 
 
-def test_scheme_of_several_packages_is_refused(other: Install) -> None:
-    """A scheme that several packages have is refused, and the message names them."""
-    other("plantstore-shelf", "shelf", MEMORY)
-    other("other-shelf", "shelf", MEMORY)
-    assert refusal("shelf://me:hunter2@host").endswith(": other-shelf, plantstore-shelf")
-
-
-@pytest.mark.parametrize(
-    "source", ["def open(url): return None", "def open(url): return {}", "open = 5", "open = type"]
-)
-def test_entry_point_that_returns_no_store_is_refused(other: Install, source: str) -> None:
-    """If an entry point is no function that returns a store, the message names its package."""
-    other("plantstore-shelf", "shelf", source)
-    message = refusal("shelf://me:hunter2@host")
-    assert message.startswith("the entry point shelf of the package plantstore-shelf must be ")
-
-
 @pytest.mark.parametrize(
     ("source", "error"),
     [("import lacking", ModuleNotFoundError), ("def open(url): url.shelf", AttributeError)],
@@ -194,10 +177,10 @@ open = lambda url: Failing()
 """
 DOWN = "import plantstore\ndef open(url): raise plantstore.StoreUnavailable('down')"
 COMMANDS = [
-    (DOWN, "count", 1, "the store is unavailable: down"),
+    (DOWN, "export", 1, "the store is unavailable: down"),
     (
         MEMORY.replace("False", "True"),
-        "count",
+        "export",
         2,
         "Invalid value for --store or PLANTSTORE_STORE: with ",
     ),
@@ -271,7 +254,7 @@ def test_white_space_around_a_url(url: str, text: str, run: Run) -> None:
     with pytest.raises(SettingsError, match="^PLANTSTORE_STORE: ") as caught:
         Settings({"PLANTSTORE_STORE": wrong}).open_store()
     assert str(caught.value).endswith(message)
-    for command in (["count"], ["add", "1", "Rose"], ["backup", "copy.db"]):
+    for command in (["export"], ["import", "-"], ["backup", "copy.db"]):
         result = run(*command, "--store", wrong)
         assert (result.exit_code, result.stdout) == (2, "")
         assert message in " ".join(result.stderr.split())

@@ -83,3 +83,10 @@ def serve(*arguments: str, folder: Path, **environment: str) -> Server:
     """Return the service of `plantstore serve` on a free port, in a folder."""
     command = ("plantstore", "serve", "--bind", "127.0.0.1:0", *arguments)
     return Server(*command, cwd=folder, **{**ANYWHERE, **environment})
+
+
+def memory(server: Server) -> int:
+    """Return the bytes of memory that the only worker of a server uses."""
+    (worker,) = workers(server)
+    pages = Path(f"/proc/{worker}/statm").read_text().split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")

@@ -45,19 +45,19 @@ class Client:
         #: The number of requests so far, and the client's address from the PROXY protocol.
         self.requests = 0
         self.proxied: dict[str, Any] | None = None
-        #: What is kept of the last head: its bytes before and after the digits of its
-        #: Content-Length (or None), gunicorn's request object, and its environ, if there is one.
-        self.parts: tuple[bytes, bytes] | None = None
-        self.parsed: Any = None
-        self.environ: dict[str, Any] = {}
+        #: What is kept of the last head: its lines (or None), gunicorn's request object, and its
+        #: environ, if there is one.
+        self.kept_lines: list[bytes] | None = None
+        self.kept_request: Any = None
+        self.kept_environ: dict[str, Any] = {}
         #: Whether the connection ends after the response, and how many bytes are discarded then.
         self.is_last, self.to_discard = False, 0
         self.forget_request()
 
     def forget_request(self) -> None:
         """Forget the request that was executed, so that the next one can arrive."""
-        if self.parts is None:  # The last head is not kept.
-            self.parsed, self.environ = None, {}
+        if self.kept_lines is None:  # The last head is not kept.
+            self.kept_request, self.kept_environ = None, {}
         #: The number of bytes of the head that have been looked at.
         self.seen = 0
         #: The request that gunicorn has parsed from the head, and the size of the head in bytes.

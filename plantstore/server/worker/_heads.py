@@ -1,8 +1,8 @@
 """The head of a request. gunicorn parses it, and makes the environ (PEP 3333) from it.
 
-Most clients send the same head with each request of a connection, except for the digits of its
-Content-Length. The worker keeps the request object and the environ of the last head, and uses them
-for the next one. Without this, a served create would take 15 % longer.
+The heads of a connection mostly differ in a few lines: an id, the client of a proxy, the length of
+the body. The worker keeps the request object and the environ of the last head, and lets gunicorn
+parse only the lines that differ. Without this, a create through a proxy would take 40 % longer.
 """
 
 import re
@@ -12,14 +12,20 @@ from gunicorn.http.errors import ConfigurationProblem, NoMoreData
 from gunicorn.http.message import Request
 from gunicorn.http.unreader import IterUnreader
 from gunicorn.http.wsgi import WSGIErrorsWrapper, create
+from gunicorn.util import unquote_to_wsgi_str
 
 from ._client import Client
 from ._refusals import RefusedRequest
 
-# The digits of a Content-Length.
-_LENGTH = re.compile(rb"\r\n(?i:content-length):[ \t]*([0-9]{1,18})(?=\r\n[^ \t])")
 # The maximum size of a head that is kept, in bytes. What is kept takes ten times as much memory.
 _MAX_KEPT = 2048
+# The fields that are used for more than their own variables in the environ. If one of them differs,
+# the whole head is parsed.
+_USED = {"CONNECTION", "EXPECT", "HOST", "TRANSFER-ENCODING"}
+# The fields whose variables have no prefix.
+_PREFIXES = {"CONTENT-LENGTH": "", "CONTENT-TYPE": ""}
+# A length that the worker need not check. gunicorn also refuses other ones.
+_LENGTH = re.compile("[0-9]{1,18}")
 
 
 def parse(cfg: Any, client: Client, size: int) -> None:
@@ -31,26 +37,66 @@ def parse(cfg: Any, client: Client, size: int) -> None:
     """
     client.requests, client.head_size = client.requests + 1, size
     head = bytes(client.data[:size])
-    digits = _LENGTH.search(head)
-    start, end = digits.span(1) if digits else (size, size)
-    parts = head[:start], head[end:]
-    if parts != client.parts:
-        client.parsed, client.environ = _parse(cfg, client, head), {}
-        client.parts = parts if _can_be_kept(cfg, client.parsed, head) else None
-    elif digits:
-        new = {"CONTENT-LENGTH": head[start:end].decode()}
-        headers = client.parsed.headers
-        client.parsed.headers = [(name, new.get(name, value)) for name, value in headers]
-    client.request, client.fields = client.parsed, dict(client.parsed.headers)
+    lines = head[:-4].split(b"\r\n")
+    if not _is_parsed(cfg, client, lines):
+        client.kept_request, client.kept_environ = _parse(cfg, client, head), {}
+        client.kept_lines = lines if _can_be_kept(cfg, client.kept_request, lines, size) else None
+    client.request, client.fields = client.kept_request, dict(client.kept_request.headers)
 
 
-def _can_be_kept(cfg: Any, request: Any, head: bytes) -> bool:
+def _is_parsed(cfg: Any, client: Client, lines: list[bytes]) -> bool:
+    """Parse the lines that differ from those of the last head, if this is enough."""
+    last = client.kept_lines
+    if last is None or len(lines) != len(last) or not client.kept_environ:
+        return False
+    changed = [place for place, line in enumerate(lines) if line != last[place]]
+    try:
+        is_enough = client.head_size <= _MAX_KEPT and (
+            (lines[0] == last[0] or _parse_first(client, lines[0], last[0]))
+            and _parse_fields(cfg, client, [place for place in changed if place], lines)
+        )
+    except Exception:  # noqa: BLE001  # It is parsed again, and refused if it is not valid.
+        return False
+    client.kept_lines = lines
+    return is_enough
+
+
+def _parse_first(client: Client, line: bytes, last: bytes) -> bool:
+    request, environ = client.kept_request, client.kept_environ
+    is_long = 0 < request.limit_request_line < len(line)
+    if is_long or line[-9:] != last[-9:] or environ["SCRIPT_NAME"]:
+        return False
+    request.parse_request_line(line)
+    environ["REQUEST_METHOD"], environ["RAW_URI"] = request.method, request.uri
+    environ["PATH_INFO"] = unquote_to_wsgi_str(request.path)
+    environ["QUERY_STRING"] = request.query
+    return True
+
+
+def _parse_fields(cfg: Any, client: Client, places: list[int], lines: list[bytes]) -> bool:
+    if not places:
+        return True
+    headers = client.kept_request.headers
+    fields = client.kept_request.parse_headers(b"\r\n".join([lines[place] for place in places]))
+    names = [headers[place - 1][0] for place in places]
+    if [name for name, _ in fields] != names or {*_USED, *cfg.secure_scheme_headers} & {*names}:
+        return False
+    for place, (name, value) in zip(places, fields, strict=True):
+        if name == "CONTENT-LENGTH" and _LENGTH.fullmatch(value) is None:
+            return False
+        headers[place - 1] = name, value
+        client.kept_environ[_PREFIXES.get(name, "HTTP_") + name.replace("-", "_")] = value
+    return True
+
+
+def _can_be_kept(cfg: Any, request: Any, lines: list[bytes], size: int) -> bool:
     # Hooks of the operator may change the request object. Reading a chunked body changes it.
     hooks = (cfg.settings[name] for name in ("pre_request", "post_request"))
     has_hook = any(hook.get() is not hook.default for hook in hooks)
-    is_chunked = any(name == "TRANSFER-ENCODING" for name, _ in request.headers)
-    is_first = head.startswith(b"PROXY ")  # Only gunicorn's parser refuses it the second time.
-    return len(head) <= _MAX_KEPT and not (has_hook or is_chunked or is_first)
+    names = {name for name, _ in request.headers if "_" not in name}
+    # Each line after the first one is a field with a variable of its own.
+    is_plain = len(names) == len(lines) - 1 and "TRANSFER-ENCODING" not in names
+    return size <= _MAX_KEPT and is_plain and not has_hook
 
 
 def environ_of(worker: Any, client: Client) -> dict[str, Any]:
@@ -58,12 +104,10 @@ def environ_of(worker: Any, client: Client) -> dict[str, Any]:
 
     :raises RefusedRequest: if its path does not begin with the variable ``SCRIPT_NAME``.
     """
-    if not client.environ:
-        client.environ = _make_environ(worker, client)
+    if not client.kept_environ:
+        client.kept_environ = _make_environ(worker, client)
     of_this = {"wsgi.input": client.body, "wsgi.errors": WSGIErrorsWrapper(worker.cfg)}
-    if "CONTENT-LENGTH" in client.fields:
-        of_this["CONTENT_LENGTH"] = client.fields["CONTENT-LENGTH"]
-    return client.environ | of_this
+    return client.kept_environ | of_this
 
 
 def _make_environ(worker: Any, client: Client) -> dict[str, Any]:

@@ -191,7 +191,8 @@ class Worker(BaseWorker):
             sock.close()  # The system resets the connections that are left.
         soon = time.monotonic() + _LINGER_TIMEOUT
         for client in [*self._clients.values()]:
-            if client.output or not client.data:  # Nothing of a request has arrived.
+            # A request of which a part has arrived has as much time as without the signal.
+            if client.event == EPOLLOUT or not client.data:
                 client.deadline = min(client.deadline, soon)
         while self._clients and time.monotonic() < end:
             time.sleep(0.05)
@@ -225,11 +226,12 @@ class Worker(BaseWorker):
             self._poller.register(client.fd, EPOLLIN | EPOLLONESHOT)
 
     def _close_oldest(self) -> bool:
-        """Close the connection that has waited longest: if possible, one without a request."""
+        """Close the connection that has waited longest, of those of which least has arrived."""
         clients = [*self._clients.values()]
-        silent = [client for client in clients if not client.output and not client.to_discard]
-        idle = (client for client in silent if not client.data)
-        for client in chain(idle, silent, clients):
+        no_response = [client for client in clients if not client.output and not client.to_discard]
+        no_head = [client for client in no_response if client.request is None]
+        idle = (client for client in no_head if not client.data)
+        for client in chain(idle, no_head, no_response, clients):
             if client.lock.acquire(blocking=False):
                 self._close(client)
                 return True
@@ -322,7 +324,7 @@ class Worker(BaseWorker):
         end = None if start is None else head_end(client.data, start, client.seen)
         if end is not None:
             parse(self.cfg, client, end)
-        if end is not None or client.requests and client.data and not client.seen:
+        if end is not None or client.data and not client.seen:  # It begins, or is complete.
             client.deadline = time.monotonic() + _READ_TIMEOUT
         client.seen = len(client.data)
         return end is not None

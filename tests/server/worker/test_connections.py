@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.reloading import workers
+from tests.support.reloading import memory, workers
 from tests.support.serving import (
     LIMIT,
     PATIENCE,
@@ -59,13 +59,6 @@ def test_memory_of_idle_connections(tmp_path: Path, request_: bytes) -> None:
         assert memory(server) - before < 10e6
 
 
-def memory(server: Gunicorn) -> int:
-    """Return the bytes of memory that the worker uses."""
-    (worker,) = workers(server)
-    pages = Path(f"/proc/{worker}/statm").read_text().split()[1]
-    return int(pages) * os.sysconf("SC_PAGE_SIZE")
-
-
 def test_limit_of_connections(tmp_path: Path) -> None:
     """At the limit of connections that are open, the one that has waited longest is closed."""
     limits = ("worker_connections = 10", constants(_READ_TIMEOUT=1000, _LINGER_TIMEOUT=1000))
@@ -83,13 +76,29 @@ def test_limit_of_connections(tmp_path: Path) -> None:
             reset.reset()
         with server.clients(2) as (oldest, second):
             assert promptly(server, CLOSE).status == 404
-            oldest.send(b"P")  # What it sends does not make it younger.
-            assert promptly(server, CLOSE).status == 404
             wait_until(lambda: sockets(server) == idle + 2)  # The others have ended.
             with server.clients(9) as others:
                 assert oldest.has_response(PATIENCE)  # It is closed.
                 for connection in (second, *others):
                     assert connection.request(post(new_rose())).status == 200
+
+
+@pytest.mark.parametrize("flood", [b"", b"P"], ids=["nothing", "a byte"])
+def test_connections_of_others_do_not_end_an_upload(tmp_path: Path, flood: bytes) -> None:
+    """At the limit of connections, one whose client goes on sending a request is not closed."""
+    limits = ("worker_connections = 20", constants(_READ_TIMEOUT=LIMIT))
+    with configured(tmp_path, *limits) as server, server.clients(10) as uploads:
+        body = new_rose().ljust(1000)
+        for upload in uploads:
+            upload.send(post(b"", "Expect: 100-continue", length=len(body)))
+            assert upload.receive_head().status == 100
+        for position in range(0, 1000, 100):
+            for upload in uploads:
+                upload.send(body[position : position + 100])
+            with server.clients(10, flood):
+                assert promptly(server, CLOSE).status == 404
+        # The first one creates the plant.
+        assert sorted(upload.receive().status for upload in uploads) == [200] + [400] * 9
 
 
 def sockets(server: Gunicorn) -> int:
@@ -166,7 +175,7 @@ def test_connections_of_others_do_not_end_a_response(tmp_path: Path) -> None:
 
 
 def test_stop_with_open_connections(tmp_path: Path) -> None:
-    """SIGTERM finishes requests, opens no connection, and ends the service within seconds."""
+    """SIGTERM finishes requests, opens no connection, and closes an idle one within seconds."""
     body = new_rose()
     with (
         configured(tmp_path, constants(_READ_TIMEOUT=1000)) as server,
@@ -177,11 +186,27 @@ def test_stop_with_open_connections(tmp_path: Path) -> None:
         reading.send(body[:5])
         server.process.terminate()
         wait_until(lambda: not listening(server.port))
-        assert reading.request(body[5:]).status == 200
-        for connection in (idle, late):
-            connection.limit(PATIENCE)
-        assert late.request(post(b"", length=9)).error == 40002
+        late.send(post(body)[:20])
+        idle.limit(PATIENCE)
         assert idle.closed()
+        # Their time is not shorter than without the signal.
+        assert not reading.has_response(1)
+        assert reading.request(body[5:]).status == 200
+        assert late.request(post(body)[20:]).error == 40004
+        wait_until(lambda: server.process.poll() is not None, PATIENCE)
+
+
+def test_stop_with_a_request_that_does_not_arrive(tmp_path: Path) -> None:
+    """After SIGTERM, the service waits for the rest of a request only as long as before."""
+    with (
+        configured(tmp_path, constants(_READ_TIMEOUT=3)) as server,
+        server.clients(2) as (head, body),
+    ):
+        head.send(b"P")
+        body.send(post(b"", length=9))
+        server.process.terminate()
+        assert body.receive().error == 40002
+        assert head.closed()
         wait_until(lambda: server.process.poll() is not None, PATIENCE)
 
 

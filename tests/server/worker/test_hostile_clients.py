@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.certificates import with_certificate
+from tests.support.reloading import memory
 from tests.support.serving import (
     PATIENCE,
     SMALL_BUFFERS,
@@ -204,6 +205,32 @@ def test_clients_that_do_not_read_a_large_file(tmp_path: Path) -> None:
             assert promptly(server, post(new_rose())).status == 200
 
 
+# A page of plants with 3.9 million characters.
+GET_PAGE = b"GET /plants?limit=3 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer s3cret\r\n\r\n"
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["http", "https"])
+@pytest.mark.parametrize("request_", [GET_LARGE, GET_PAGE], ids=["file", "page"])
+def test_memory_of_responses_that_are_not_read(
+    tmp_path: Path, request_: bytes, *, tls: bool
+) -> None:
+    """Large responses that many clients read slowly take less than 100 MB of memory in all."""
+    settings = {"PLANTSTORE_OPERATIONS": "create,list", "PLANTSTORE_MAX_BODY": "2000000"}
+    if tls:
+        settings["GUNICORN_CMD_ARGS"] = " ".join(with_certificate(tmp_path))
+    with configured(tmp_path, SMALL_BUFFERS, **settings) as server:
+        server.tls = tls
+        for id in (1, 2, 3):
+            large = b'{"id":%d,"name":"%s"}' % (id, b"x" * 1_300_000)
+            assert server.request(post(large)).status == 200
+        before = memory(server)
+        with server.clients(150, request_, unread=4096) as clients:
+            assert clients[-1].receive_head().status == 200
+            assert promptly(server, post(new_rose())).status == 200
+            assert memory(server) - before < 100e6
+            assert clients[-1].receive_some(4096)
+
+
 def test_clients_that_read_a_large_file_slowly(tmp_path: Path) -> None:
     """Clients that read the largest file slowly delay no request."""
     with configured(tmp_path) as server, server.clients(10, GET_LARGE, unread=8192) as readers:
@@ -306,12 +333,12 @@ MALFORMED = [
     (b"GET /plants HTTP/s3cret\r\nHost: x\r\n\r\n", 40000),
     (b"s3cret /plants HTTP/1.1\r\nHost: x\r\n\r\n", 40000),
     *((b"\r\n\r\n", 40000), (b"\n", 40000), (b"\x16", 40000)),  # The last one is TLS.
-    (b"GET /" + b"x" * 5000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 41400),
     *(
         (b"GET / HTTP/1.1\r\nHost: x\r\nExpect:%b\r\n\r\n" % value, 41700)
         for value in (b" s3cret", b"")
     ),
-    *((b"x" * 65_536, 43100), (b"x" * 65_533 + b"\r\n\r\n", 43100)),
+    *((b"GET /" + b"x" * size + b" HTTP/1.1\r\nHost: x\r\n\r\n", 41400) for size in (5000, 70_000)),
+    *((b"x" * 65_536, 41400), (b"x" * 65_533 + b"\r\n\r\n", 41400)),
     *(
         (b"GET /plants HTTP/1.1\r\nHost: x\r\n" + b"X: y\r\n" * number + b"\r\n", 43100)
         for number in (100, 255, 256, 20_000)
@@ -333,6 +360,49 @@ def test_malformed_http_is_an_error(server: Gunicorn, head: bytes, error: int) -
         assert connection.closed()
     id = response.headers["x-request-id"]
     server.wait_for(rf"\[INFO\] {response.error}: .*, address: '127\.0\.0\.1', request: {id}\)")
+
+
+LATER = b"GET /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nX: y\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *((b"X: y", line) for line in (b"X: \x01", b" X: y", b"X : y", b"X", b"Host: x")),
+        *((b"Content-Length: 0", b"Content-Length: %b" % value) for value in (b"-1", b"x", b"")),
+        *((b"/healthz", target) for target in (b"/\xe9", b"*", b"x", b"", b"/ x")),
+        *((b"GET", method) for method in (b"get", b"G", b"")),
+    ],
+)
+def test_later_head_that_is_malformed(server: Gunicorn, change: tuple[bytes, bytes]) -> None:
+    """The later heads of a connection are checked as the first one is."""
+    with server.connect() as connection:
+        assert connection.request(LATER).status == 200
+        assert connection.request(LATER).status == 200
+        assert connection.request(LATER.replace(*change)).error == 40000
+
+
+FAILING = """
+from plantstore.server.worker import Worker
+
+class worker_class(Worker):
+    @staticmethod
+    def refuse(*arguments):
+        raise LookupError("this refusal fails")
+"""
+
+
+def test_refusal_that_fails(tmp_path: Path) -> None:
+    """If an Error cannot be sent, its connection is closed, and no thread ends."""
+    config = tmp_path / "gunicorn.py"
+    config.write_text(f"from plantstore.server.config import *\n{FAILING}")
+    with Gunicorn("-c", str(config), "--threads=2", PLANTSTORE_TOKENS=TOKEN) as server:
+        for _ in range(5):
+            with server.connect() as connection:
+                connection.send(b"\n")
+                assert connection.closed()
+        assert promptly(server, post(new_rose())).status == 200
+        assert "LookupError: this refusal fails" in server.log
 
 
 def test_malformed_head_request(server: Gunicorn) -> None:

@@ -243,6 +243,18 @@ GET = b"GET /show HTTP/1.1\r\nHost: x\r\n"
 SIZED = b"POST /show HTTP/1.1\r\nHost: x\r\ncontent-length:\t%d\r\nX-A: %b\r\n\r\n%b"
 IN_CHUNKS = b"POST /show HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 IN_CHUNKS += b"3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n"
+# Parts of heads that differ: the method, the target, the version, the Host, and another line.
+HEADS = [
+    *(
+        (b"GET", b"", 1, b"x", line)
+        for line in (b"X-A: 1", b"X-A: 2", b"x-a:", b"X-B: 1", b"X_B: 1")
+    ),
+    *((b"GET", b"", 1, b"x", b"Content-Type: %b" % kind) for kind in (b"a/b", b"\xe9")),
+    *((b"GET", b"", 1, b"x", b"Content-Length: %b" % size) for size in (b"0", b"0" * 20, b"00")),
+    *((b"GET", target, 1, b"x", b"X-A: 1") for target in (b"/1?a", b"/%C3%A92?", b"//#b", b"/3")),
+    *((b"PUT", b"/3", 1, b"x", b"X-A: 1"), (b"PUT", b"/3", 1, b"y:9", b"X-A: 1")),
+    *((b"PUT", b"/4", minor, b"y:9", b"X-A: 5") for minor in (0, 1)),
+]
 ONE_AFTER_THE_OTHER = [
     *(SIZED % (len(body), b"1", body) for body in (b"hello", b"HELLO", b"hello, world", b"")),
     *(SIZED % (5, value, b"hello") for value in (b"2", b"1", b"1" * 8000, b"1" * 8000)),
@@ -250,6 +262,10 @@ ONE_AFTER_THE_OTHER = [
     SIZED % (5, b"1", b"again"),
     *(GET + b"\r\n", GET + b"\r\n", GET + b"Content-Length: 0 \r\n\r\n", GET + b"\r\n"),
     *(GET + b"Content-Length: 2 \r\n\r\n%b" % body for body in (b"ab", b"cd", b"ef")),
+    *(
+        b"%b /show%b HTTP/1.%d\r\nHost: %b\r\n%b\r\nConnection: keep-alive\r\n\r\n" % it
+        for it in HEADS
+    ),
 ]
 
 
