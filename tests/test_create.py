@@ -7,7 +7,7 @@ import pytest
 from flask.testing import FlaskClient
 
 from plantstore import MemoryStore, Plant
-from plantstore.schemas import error_schema
+from plantstore.schemas import error_schema, plant_schema
 from tests.support.responses import check_error, create
 from tests.support.sites import make_site
 
@@ -48,6 +48,12 @@ def test_duplicate_id_is_refused(client: FlaskClient, store: MemoryStore) -> Non
     for second in (first, {"id": 1, "name": "Rose"}, {"id": 1.0, "name": "Rose"}):
         check_error(create(client, second), 40004)
     assert list(store) == [Plant(1, "Monstera", "indoor")]
+
+
+def test_plant_schema_omits_id_and_missing_tag() -> None:
+    """The Plant schema omits the id and a missing tag, for a dict and for a Plant."""
+    for plant in (Plant(1, "Monstera"), {"id": 1, "name": "Monstera", "tag": None}):
+        assert plant_schema.dump(plant) == {"name": "Monstera"}
 
 
 @pytest.mark.parametrize("number", [2**31, -(2**31) - 1, "40001", 1.5, None])
