@@ -10,7 +10,6 @@ from flask.testing import FlaskClient
 
 from plantstore import Client, MemoryStore, StaticTokens, VerifyToken
 from plantstore.blueprint import OPERATIONS
-from plantstore.tokens.new import make_token
 from tests.support.responses import ALL, check_error, create, perform
 from tests.support.sites import BEARER, ROSE, ROSE_PLANT, TOKEN, make_blueprint, make_site
 
@@ -148,18 +147,9 @@ def test_view_of_a_site_needs_no_right() -> None:
 
 
 def test_log_of_unknown_tokens(client: FlaskClient, caplog: pytest.LogCaptureFixture) -> None:
-    """The log says whether a refused token was mistyped, revoked or is of another form."""
+    """The log says whether a refused token is malformed or unknown, and shows nothing of it."""
     caplog.set_level("INFO", "plantstore")
-    made = make_token()
-    mistyped = "The token was mistyped or cut: its checksum is wrong."
-    for token, reason in (
-        (made, "The token was revoked, has expired, or is one of another service."),
-        (made[:-1] + ("b" if made[-1] == "a" else "a"), mistyped),
-        (made[:-1], mistyped),
-        ("plt_", mistyped),
-        ("other", "The token is unknown."),
-        ("a=b", "The token is malformed."),
-    ):
+    for token, reason in (("other", "The token is unknown."), ("a=b", "The token is malformed.")):
         caplog.clear()
         headers = {"Authorization": f"Bearer {token}"}
         check_error(client.post("/plants", json=ROSE, headers=headers), 40102)

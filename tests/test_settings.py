@@ -10,7 +10,7 @@ import pytest
 from plantstore import MemoryStore, SettingsError, create_app
 from plantstore.blueprint import OPERATIONS
 from plantstore.settings import Settings
-from tests.support.reloading import PAST, write
+from tests.support.reloading import write
 from tests.support.responses import check_error, create
 from tests.support.sites import ROSE, TOKEN
 
@@ -124,11 +124,10 @@ def test_wrong_tokens_file_is_refused(tmp_path: Path) -> None:
     """A tokens file that is invalid is refused; the message has neither a token nor its path."""
     path = tmp_path / "hunter2"
     for content, fault in (
-        (b"# t\nvalid\nhunter2=x", "line 3 is neither "),
+        (b"# t\nvalid\nhunter2=x\n", "line 3 is neither "),
         (b"\xff", "not UTF-8"),
     ):
         path.write_bytes(content)
-        os.utime(path, (PAST, PAST))
         assert refusal(PLANTSTORE_TOKENS_FILE=path).startswith(f"PLANTSTORE_TOKENS_FILE: {fault}")
 
 

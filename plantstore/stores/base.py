@@ -141,6 +141,10 @@ class Store(ABC):
                 existing.add(plant.id)
         return existing
 
+    def get_some(self, ids: Iterable[int]) -> dict[int, Plant]:
+        """Return the plants with these ids that exist, by their ids."""
+        return {id: plant for id in ids if (plant := self.get(id)) is not None}
+
     @abstractmethod
     def get(self, id: int) -> Plant | None:
         """Return the plant with an id, or ``None`` if there is none."""

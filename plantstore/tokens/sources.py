@@ -53,6 +53,6 @@ def count_tokens(listed: Sequence[str], path: str) -> str:
     """
     sources = [f"{len(listed)} from PLANTSTORE_TOKENS"] if listed else []
     if path:
-        in_file = read_file(path)
+        _, in_file = read_file(path)
         sources.append(f"{len(in_file)} from PLANTSTORE_TOKENS_FILE{name_expired(in_file)}")
     return ", ".join(sources)

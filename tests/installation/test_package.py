@@ -51,7 +51,7 @@ def test_package_without_extras(tmp_path: Path) -> None:
     assert said.endswith("SQLStore needs SQLAlchemy: pip install 'plantstore[sqlite]'\n")
     checked = run("PLANTSTORE_TOKENS=s3cret env/bin/plantstore check", tmp_path)
     assert checked.endswith("\nok     Store: memory:// can be used\n")
-    assert len(run("env/bin/python -m plantstore token", tmp_path).splitlines()) == 2
+    assert run("env/bin/python -m plantstore token", tmp_path).startswith("sha256:")
     assert run("env/bin/plantstore openapi", tmp_path).startswith('{\n  "openapi": "3.1.0",\n')
     assert run("env/bin/python pages.py", tmp_path).split() == ["200", "404", "200", "404"]
     run(f"env/bin/pip install -q '{project}[docs]'", tmp_path)
