@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from configparser import RawConfigParser
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -135,17 +134,3 @@ def test_table_of_settings_is_complete() -> None:
     for row, setting in zip(table, SETTINGS, strict=True):
         row[1] = re.sub(r"\[(.*?)\]\(.*?\)", r"\1", row[1])
         assert row == [setting.name, setting.meaning.strip("`"), setting.default or "none"]
-
-
-def test_minimum_versions() -> None:
-    """The table of versions in docs/embedding.md names those of setup.cfg."""
-    setup = RawConfigParser()
-    setup.read(ROOT / "setup.cfg")
-    options, extras = setup["options"], setup["options.extras_require"]
-    required = " ".join([options["install_requires"], extras["sqlite"]])
-    versions = dict(re.findall(r"(\w+)>=(\S+)", f"Python{options['python_requires']} {required}"))
-    # Werkzeug comes with Flask, whose version 3.0.0 needs at least this one.
-    versions["werkzeug"] = versions["flask"]
-    table = {name.split(",")[0]: first for name, first, _ in rows("package", "docs/embedding.md")}
-    lower = [{name.lower(): used[name] for name in used} for used in (table, versions)]
-    assert lower[0] == lower[1]
