@@ -7,11 +7,11 @@ from urllib.parse import parse_qsl, unquote
 
 from sqlalchemy import URL, Engine, exc, make_url
 
-from ._database import Database, Run, close, copy_engine, driver_of
+from ._database import Database, Run, close, copy_engine, driver_of, lane_limits
 from ._mysql import MySQL
 from ._options import shown
 from ._postgresql import PostgreSQL
-from ._sqlite import SQLite, file_of, is_new
+from ._sqlite import SQLite, file_of, is_in_memory, is_new
 
 __all__ = [
     "Database",
@@ -21,7 +21,9 @@ __all__ = [
     "database_of",
     "driver_of",
     "file_of",
+    "is_in_memory",
     "is_new",
+    "lane_limits",
     "make_engine",
     "public_url",
 ]
