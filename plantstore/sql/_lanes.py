@@ -442,7 +442,7 @@ def _note_socket(database: Database, driver: Any, _record: object) -> None:
             raise
 
 
-# The lanes that may have an SQLite file open, also those of the processes that have forked this one.
+# The lanes that may have an SQLite file open, also those of a process that has forked this one.
 _lanes_of_files = set[Lane]()
 
 

@@ -113,8 +113,8 @@ class BaseDatabase(ABC):
         if is_known and self.is_fault(error):
             return error
         if is_known and self._is_lasting(error):
-            problem = f"it refuses an operation: {self.describe(error)}"
-            return _caused(misconfigured(self.table, problem), error)
+            refusal = f"it refuses an operation: {self.describe(error)}"
+            return _caused(misconfigured(self.table, refusal), error)
         problem = self.row_fault(error) if is_known else None
         if problem is not None:
             return _caused(misconfigured(self.table, problem), error)
