@@ -196,19 +196,18 @@ class Lanes:
     def _serve(self, lane: "Lane", queue: WaitingJobs) -> None:
         """Execute jobs as long as the lane is needed and can connect."""
         failure: Exception | None = None
-        fault: Exception | None = None
         if self.database.one_writer:
             _lanes_of_files.add(lane)
         try:
             failure = lane.connect()
             while failure is None and self._is_needed(lane):
                 failure = self._execute_next(lane, queue)
-        except Exception as error:  # noqa: BLE001  # It is ours. The callers get it at once.
-            fault = error
+        except Exception as error:  # noqa: BLE001  # It is a fault of ours. The callers get it.
+            failure = error
         finally:
             lane.close()
             _lanes_of_files.discard(lane)
-            self._leave(lane, queue, failure, fault)
+            self._leave(lane, queue, failure)
 
     def _execute_next(self, lane: "Lane", queue: WaitingJobs) -> Exception | None:
         """Execute the next jobs, or connect again, and return why this is not possible."""
@@ -240,12 +239,10 @@ class Lanes:
             now = time.monotonic()
             self._start_lane(now, self._stuck(now))
 
-    def _leave(
-        self, lane: "Lane", queue: WaitingJobs, failure: Exception | None, fault: Exception | None
-    ) -> None:
+    def _leave(self, lane: "Lane", queue: WaitingJobs, failure: Exception | None) -> None:
         """End a lane. If no other one can connect either, the jobs that wait have failed.
 
-        After a fault of ours they have failed, too, and so have those that the lane has taken.
+        A lane that fails with jobs has a fault of ours: these jobs and those that wait have failed.
         """
         now, failed = time.monotonic(), lane.jobs
         with self._lock:
@@ -255,14 +252,13 @@ class Lanes:
                 self._end_queue(queue)  # A job came back after close() had taken the others.
             stuck = self._stuck(now)
             is_last = queue is self._queue and len(self._lanes) == len(stuck)
-            if fault or (failure and is_last):
+            if failure and (failed or is_last):
                 failed += queue.drain()
             elif failure:
                 self._next_start = now + Limits.probe
             self._start_lane(now, stuck)
-        explain = self.database.explain if fault else self.database.explain_connecting
         for job in failed:
-            job.finish(error=explain(cast(Exception, fault or failure)))
+            job.finish(error=self.database.explain_connecting(cast(Exception, failure)))
 
 
 class Lane(Thread):

@@ -16,7 +16,7 @@ from ._lanes import LaneConnections
 from ._limits import Sizes
 from ._site import SiteConnections
 from ._tables import TableMissing, define_table, table_missing
-from .databases import Run, database_of, is_new, lane_limits
+from .databases import Run, database_of, is_new
 
 _id = attrgetter("id")
 
@@ -54,7 +54,7 @@ class SQLStore(Store):
         database = database_of(engine)(engine, definition, creates_table=metadata is None)
         self._database = database
         self._connections: LaneConnections | SiteConnections
-        if limits := lane_limits(engine):
+        if limits := engine.get_execution_options().get("plantstore"):
             self._connections = LaneConnections(database, *limits)
             finalize(self, self._connections.close)  # Its threads do not end by themselves.
         else:

@@ -18,7 +18,6 @@ from tests.support.sql import (
     add_in_one_group,
     changed,
     check_refused,
-    create_trigger,
     execute,
     make_store,
     open_sql,
@@ -147,13 +146,6 @@ def test_table_with_the_name_added(engine: Engine) -> None:
     with pytest.raises(PlantExists):
         store.add(ROSE_PLANT)
     execute(engine, "DROP TABLE added")
-
-
-@only(postgresql)
-def test_wrong_statement_of_a_trigger(store: SQLStore, engine: Engine) -> None:
-    """A syntax error in a trigger of the site is reported, and is not a fault of the store."""
-    create_trigger(engine, "EXECUTE 'INSRT'")
-    check_refused(store, StoreMisconfigured, "it refuses an operation: syntax error", ROSE_PLANT)
 
 
 # Rules and triggers that drop roses. PostgreSQL refuses each insert of ours if there is a rule.
@@ -381,27 +373,6 @@ def test_dropped_table(store: SQLStore, engine: Engine, read: Callable[[SQLStore
     read_all(store)
     store.add(LILY)
     assert list(store) == [LILY]
-
-
-@pytest.mark.parametrize(
-    ("place", "other", "problem"),
-    [
-        (mariadb, "VIEW plants AS SELECT id FROM labels", "references invalid table"),
-        (postgresql, "SEQUENCE plants", "plants"),
-    ],
-    indirect=["place"],
-)
-def test_other_object_with_the_name_of_the_table(engine: Engine, other: str, problem: str) -> None:
-    """A view whose own table is missing, or a sequence, is StoreMisconfigured."""
-    execute(engine, "CREATE TABLE labels (id BIGINT)", f"CREATE {other}", "DROP TABLE labels")
-    store = SQLStore(engine)
-    try:
-        check_refused(store, StoreMisconfigured, problem)
-        if other.startswith("VIEW"):
-            with pytest.raises(StoreMisconfigured, match=problem):
-                store.ping()
-    finally:
-        execute(engine, f"DROP {other.split()[0]} plants")
 
 
 @only(mariadb, postgresql)

@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl, unquote
 
 from sqlalchemy import URL, Engine, exc, make_url
 
-from ._database import Database, Run, close, copy_engine, driver_of, lane_limits
+from ._database import Database, Run, close, copy_engine, driver_of
 from ._mysql import MySQL
 from ._options import shown
 from ._postgresql import PostgreSQL
@@ -23,7 +23,6 @@ __all__ = [
     "file_of",
     "is_in_memory",
     "is_new",
-    "lane_limits",
     "make_engine",
     "public_url",
 ]

@@ -18,8 +18,6 @@ from .._limits import Limits, Sizes
 from .._tables import Requirements, check_table, create_table, dropped, misconfigured
 from ._errors import BaseDatabase
 
-# The execution option of an engine for lanes.
-_LIMITS = "plantstore"
 #: The columns of plants in a statement, in the order of the fields. None of them needs quotes.
 COLUMNS = ", ".join(Plant._fields)
 # The types of the values of a plant. Another program can write others, such as a BLOB into SQLite.
@@ -318,16 +316,10 @@ def lane_engine(
         url,
         connect_args=connect_args,
         isolation_level="AUTOCOMMIT",
-        execution_options={_LIMITS: (timeout, connections or Sizes.connections)},
+        execution_options={"plantstore": (timeout, connections or Sizes.connections)},
         hide_parameters=True,  # The traceback of a fault shows no plant.
         poolclass=NullPool,
     )
-
-
-def lane_limits(engine: Engine) -> tuple[float, int] | None:
-    """Return the timeout and the connections of an engine for lanes. A site's engine has none."""
-    limits: tuple[float, int] | None = engine.get_execution_options().get(_LIMITS)
-    return limits
 
 
 def copy_engine(engine: Engine) -> Engine:

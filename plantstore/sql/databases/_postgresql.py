@@ -12,15 +12,7 @@ from sqlalchemy import URL, Connection, Engine, exc
 from ...stores.base import Plant, StoreMisconfigured, StoreUnavailable
 from .._limits import Limits
 from .._tables import Requirements, make_columns
-from ._database import (
-    COLUMNS,
-    AddedAndExisting,
-    Database,
-    driver_of,
-    lane_engine,
-    lane_limits,
-    name_of,
-)
+from ._database import COLUMNS, AddedAndExisting, Database, driver_of, lane_engine, name_of
 from ._options import between, convert, one_of
 
 # What a session needs. A statement ends on the server before the client gives up, and a wait for a
@@ -163,7 +155,7 @@ class PostgreSQL(Database):
 
     def check_table_if_due(self, connection: Connection, *, to_add: bool) -> None:
         """Also check that the session has the options of :meth:`make_engine`, if it needs them."""
-        if not self.is_checked and lane_limits(self.engine):
+        if not self.is_checked and "plantstore" in self.engine.get_execution_options():
             is_prepared = driver_of(connection).prepare_threshold is not None
             if is_prepared and connection.exec_driver_sql(_SESSION).scalar() is None:
                 raise StoreMisconfigured(f"the session has lost its options: {_FOR_PGBOUNCER}")
@@ -176,19 +168,17 @@ class PostgreSQL(Database):
         be late: behind Pgpool-II, a query can be executed by a standby.
 
         Each statement is a transaction. So the first one that adds plants is the last one: the
-        error of another one would be reported for them, too. Plants that are in neither set are
-        then added alone.
+        error of another one would be reported for them, too.
         """
         added, existing = self._insert_new(connection, plants), set[int]()
-        for _ in range(_REMOVALS):
-            known = added | existing
-            missing = [plant for plant in plants if plant.id not in known]
-            if added or not missing:
-                break
-            # A plant that is neither was just removed, or added by another client. Or the database
-            # drops it each time.
+        missing, attempts = plants, _REMOVALS
+        # A plant that is neither new nor found was just removed, or added by another client. Or the
+        # database drops it each time.
+        while missing and not added and attempts:
             for id, is_new in self._insert_or_find(connection, missing):
                 (added if is_new else existing).add(id)
+            missing = [plant for plant in missing if plant.id not in existing]
+            attempts -= 1
         return added, existing
 
     def _insert_new(self, connection: Connection, plants: Sequence[Plant]) -> set[int]:

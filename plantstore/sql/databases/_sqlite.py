@@ -25,7 +25,8 @@ _LOST = "the SQLite file was deleted or replaced while it was in use; what was a
 # The maximum number of plants in a statement: before version 3.32, it can have 999 parameters.
 _ROWS = 999 // len(Plant._fields)
 _FOLDER = (
-    "it is a folder, which Docker makes for a missing file: remove it, and mount its own folder"
+    "it is a folder, not a file (Docker makes one if it mounts a file that is missing): remove it,"
+    " and mount the folder around it"
 )
 # What usually locks the file for too long.
 _LOCKED = (

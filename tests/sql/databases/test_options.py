@@ -38,6 +38,8 @@ INVALID = {
 NAMED = [
     *[(url + it, it.split("=")[0]) for url, options in INVALID.items() for it in options.split()],
     (POSTGRESQL + "line%0Abreak=1", r"'line\nbreak'"),
+    (POSTGRESQL + "sslmode=no-verify", "sslmode of the URL must be disable or allow or prefer or"),
+    (POSTGRESQL + "sslmode=hunter2", "or require or verify-ca or verify-full"),
     (MYSQL + "connect_timeout=x", "an option of the URL"),
     (MYSQL + "ssl_check_hostname=x", "an option of the URL"),
 ]
@@ -59,12 +61,11 @@ def test_invalid_option_is_refused_by_name(url: str, name: str) -> None:
 
 # Wrong values that only the driver finds, by what the message has.
 WRONG = {
-    'invalid sslmode value: "***"': [
-        POSTGRESQL + "sslmode=hunter2",
-        POSTGRESQL + "sslmode=a%0Ahunter2&target_session_attrs=read-write",
-        POSTGRESQL + 'sslmode=a"hunter2',
+    'invalid target_session_attrs value: "***"': [
+        POSTGRESQL + "target_session_attrs=hunter2",
+        POSTGRESQL + "target_session_attrs=a%0Ahunter2",
+        POSTGRESQL + 'target_session_attrs=a"hunter2',
     ],
-    'invalid target_session_attrs value: "***"': [POSTGRESQL + "target_session_attrs=hunter2"],
     'invalid "ssl_min_protocol_version" value: "***"': [
         POSTGRESQL + "ssl_min_protocol_version=hunter2"
     ],

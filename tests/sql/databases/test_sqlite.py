@@ -1,8 +1,6 @@
 """SQLite files: journal modes, locks, and adds of concurrent threads."""
 
 import sqlite3
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +14,7 @@ from sqlalchemy import Engine
 from plantstore import Plant, PlantExists, SQLStore, StoreUnavailable
 from tests.support.commands import invoke
 from tests.support.databases import MODES
-from tests.support.serving import LIMIT, ROOT
+from tests.support.serving import LIMIT
 from tests.support.sites import LILY, ROSE_PLANT
 from tests.support.sql import (
     COLUMNS,
@@ -177,36 +175,6 @@ def test_every_commit_is_synced(url: str, mode: str) -> None:
         assert [ask(f"PRAGMA {pragma}", store.ping) for pragma in pragmas] == [2, mode, 4000]
 
 
-FORK = """
-import os, sys
-from plantstore import Plant, open_store
-store = open_store(sys.argv[1])
-store.add(Plant(0, ""))
-(child_has_added, added), (parent_has_closed, closed) = os.pipe(), os.pipe()
-if os.fork() == 0:
-    store.add(Plant(1, ""))
-    os.write(added, b".")
-    os.read(parent_has_closed, 1)
-    for id in range(2, 50):
-        store.add(Plant(id, ""))
-    os._exit(0)
-os.read(child_has_added, 1)
-store.close()
-os.write(closed, b".")
-assert os.wait()[1] == 0
-"""
-
-
-@pytest.mark.posix
-@pytest.mark.parametrize("mode", MODES)
-def test_parent_closes_the_store_after_a_fork(url: str, mode: str) -> None:
-    """If a process closes its store after a fork, the plants that its child adds are stored."""
-    url = f"{url}?journal_mode={mode}"
-    subprocess.run([sys.executable, "-c", FORK, url], cwd=ROOT, check=True, timeout=LIMIT)
-    with open_sql(url) as store:
-        assert [plant.id for plant in store] == [*range(50)]
-
-
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("file_mode", "folder_mode"), [(0o444, 0o777), (0o666, 0o555)])
 def test_ping_of_a_file_that_cannot_be_written(
@@ -279,8 +247,8 @@ TEXT = "Rose, Lily, Tulip" * 100
     ("prepare", "reason"),
     [
         (lambda file: file.write_text(TEXT), "file is not a database: {file}"),
-        (Path.mkdir, "unable to open database file: {file}"),
-        (lambda file: file.parent.rmdir(), "database file: {file}: its folder is missing"),
+        (Path.mkdir, "file: {file}: it is a folder, not a file"),
+        (lambda file: file.parent.rmdir(), "{file}: its folder is missing"),
         (lambda file: (file.parent.rmdir(), file.parent.touch()), "{file}: its folder is missing"),
     ],
     ids=["text", "folder", "missing folder", "file as folder"],
@@ -296,5 +264,5 @@ def test_error_names_the_file(
         for use in (store.ping, lambda: store.add(ROSE_PLANT)):
             with pytest.raises(StoreUnavailable) as caught:
                 use()
-            assert str(caught.value).endswith(reason.format(file=file))
+            assert reason.format(file=file) in str(caught.value)
     assert not file.is_file() or file.read_text() == TEXT
