@@ -212,6 +212,15 @@ ADDS_BEFORE = wrong(add_some=adds_each)
 HIDES_ERRORS = wrong_error("add_some", lambda it, error: set())
 REPLACES_OTHERS = wrong(add_some=replaces_others)
 CHECKS_SOME_FIRST = wrong(add_some=checks_some_first)
+# Of get_some.
+GETS_SOME = [
+    wrong(get_some=lambda it, ids: {id: it.get(id) for id in ids}),
+    wrong(get_some=lambda it, ids: Correct.get_some(it, ids[:])),
+    wrong(get_some=lambda it, ids: dict.fromkeys(Correct.get_some(it, ids), (*it,)[0])),
+    wrong(get_some=lambda it, ids: {id: (*it.get(id),) for id in Correct.get_some(it, ids)}),
+    wrong(get_some=lambda it, ids: Correct.get_some(it, [*ids][:1000])),
+    wrong(get_some=lambda it, ids: Correct.get_some(it, [*ids] or [1])),
+]
 
 SUITE = StoreContract()
 EMPTY = partial(SUITE.test_text_is_stored_unchanged, text="")
@@ -235,6 +244,7 @@ FAULTS: dict[Callable[..., None], list[type[Correct]]] = {
     SUITE.test_get_returns_an_added_plant: [*GETS, HAS_ONLY_ROSE, HAS_ONE, RETURNS_TUPLES],
     SUITE.test_duplicate_id_raises_plant_exists: [OVERWRITES, STORES_FIRST, NAMES_NO_ID],
     INVALID: [IGNORES_INVALID, NAMES_NO_FIELD, STORES_FIRST, ADDS_BEFORE, HIDES_ERRORS],
+    SUITE.test_get_some_returns_the_plants_that_exist: GETS_SOME,
     SUITE.test_iteration_is_in_id_order: ORDERS,
     SUITE.test_ids_at_the_limits_of_int64: [NARROW, GETS_REMOVED, OUT_OF_RANGE, REMOVES_MISSING],
     SUITE.test_remove_frees_the_id: [GETS_REMOVED, HAS_ONE, REMOVES_MISSING, KEEPS_TAGS],

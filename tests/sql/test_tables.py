@@ -328,7 +328,7 @@ def test_engine_with_the_dialect_mariadb(place: Place, creator: str) -> None:
 def read_all(store: SQLStore) -> None:
     """Check that each operation but an add treats a missing table as an empty one."""
     store.ping()
-    assert (store.get(1), list(store), len(store)) == (None, [], 0)
+    assert (store.get(1), store.get_some([1]), list(store), len(store)) == (None, {}, [], 0)
     with pytest.raises(KeyError):
         store.remove(1)
 
