@@ -25,9 +25,9 @@ class Job:
 
     #: When it was let through during silence.
     probed_at = 0.0
-    _is_done = False
-    _result: Any = None
-    _error: Exception | None = None
+    is_done = False
+    result: Any = None
+    error: Exception | None = None
 
     def __init__(self, expires: float, run: Run[Any]) -> None:
         self.expires, self.run, self.context = expires, run, copy_context()
@@ -37,22 +37,13 @@ class Job:
 
     def finish(self, result: Any = None, error: Exception | None = None) -> None:
         """Let the caller continue, with a result or an error. Only the first call has an effect."""
-        if not self._is_done:
-            self._is_done, self._result, self._error = True, result, error
+        if not self.is_done:
+            self.is_done, self.result, self.error = True, result, error
             self._waiting.release()
 
     def wait(self, seconds: float) -> bool:
         """Return whether it has finished, after at most so many seconds. Only its caller waits."""
         return self._waiting.acquire(timeout=max(0, seconds))
-
-    def outcome(self) -> Any:
-        """Return its result, or raise its error, after :meth:`wait` has returned True."""
-        try:
-            if self._error is not None:
-                raise self._error
-            return self._result
-        finally:
-            del self  # Otherwise the job, its error and this frame would refer to each other.
 
 
 class Add(Job):
@@ -69,8 +60,7 @@ class Add(Job):
 class WaitingJobs(SimpleQueue[Job | None]):
     """The jobs that wait for a lane, in the order of their arrival. ``None`` only wakes a lane.
 
-    The garbage collector may close a store in a thread that has just called one of these methods. A
-    SimpleQueue allows that, and a Condition does not.
+    It is no Condition: the garbage collector may close a store while a thread is in these methods.
     """
 
     def __init__(self) -> None:

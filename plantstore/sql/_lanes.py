@@ -30,9 +30,8 @@ connections may lead to a server that is gone.
 The lanes in the list belong to the store, and close() empties it. A lane that is not in it ends
 after its jobs. Until then it is a daemon thread: the process may end without it.
 
-A process that forks begins without lanes in its child. The connections to SQLite files are closed
-before that, because a child would misjudge their locks. If one of them is in use at this moment,
-the child refuses to use any file.
+A forked process begins without lanes. The connections to SQLite files are closed before a fork,
+because a child would misjudge their locks. If one is in use, the child refuses to use any file.
 """
 
 import math
@@ -94,14 +93,16 @@ class Lanes:
     def call(self, job: Job) -> Any:
         """Let a lane execute a job, and return its result, or raise the reason why it has none."""
         try:
-            self._enter(job, time.monotonic())
+            self._enter(job)
             while not job.wait(min(Limits.look, job.expires - time.monotonic())):
-                self._check_waiting(job, time.monotonic())
+                self._look(job, time.monotonic())
         except BaseException:
             job.expires = 0.0  # So that it is not executed later.
             raise
         try:
-            return job.outcome()
+            if job.error is not None:
+                raise job.error
+            return job.result
         finally:
             del job  # Otherwise the job, its error and this frame would refer to each other.
 
@@ -116,14 +117,14 @@ class Lanes:
             if lane.is_free and lane is not current_thread():  # Any thread may collect garbage.
                 lane.join(max(0, end - time.monotonic()))
 
-    def _enter(self, job: Job, now: float) -> None:
+    def _enter(self, job: Job) -> None:
         with self._lock:
-            self._admit(job, now, _NO_RESPONSE, arriving=1)
+            self._admit(job, time.monotonic(), _NO_RESPONSE, arriving=1)
             if not self._lanes:
                 raise StoreUnavailable(_NO_THREAD)
             self._queue.put(job)
 
-    def _check_waiting(self, job: Job, now: float) -> None:
+    def _look(self, job: Job, now: float) -> None:
         if now >= job.expires:
             raise StoreUnavailable(_LATE)
         with self._lock:
@@ -275,10 +276,9 @@ class Lane(Thread):
         #: Another descriptor of the connection's socket, which stays open when the driver closes
         #: its own. So another thread can use it.
         self.socket: socket.socket | None = None
+        self.pid = os.getpid()
         #: The jobs that it has taken, and must finish or put back.
         self.jobs: list[Job] = []
-        #: The id of the process that has started it.
-        self.pid = os.getpid()
         #: Since when it connects or executes jobs. It is infinite while the lane is free.
         self.busy_since = time.monotonic()
         #: When its connection was opened, or has had a response last.

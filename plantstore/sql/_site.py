@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from threading import BoundedSemaphore, RLock
@@ -140,24 +140,18 @@ def _pool_of(engine: Engine) -> _Pool:
     return pool
 
 
-def _all_pools() -> list[_Pool]:
-    engines = [engine for known in _pools.keyrefs() if (engine := known()) is not None]
-    return [pool for engine in engines if (pool := _pools[engine]()) is not None]
-
-
-def _close_all() -> None:
-    for pool in _all_pools():
-        pool.close()
-
-
-def _reset_all() -> None:
-    for pool in _all_pools():
-        pool.reset()
+def _at_fork(call: Callable[[_Pool], None]) -> None:
+    for known in _pools.keyrefs():
+        engine = known()
+        pool = None if engine is None else _pools[engine]()
+        if pool is not None:
+            call(pool)
 
 
 if hasattr(os, "register_at_fork"):  # pragma: no branch  # Windows has no fork.
     # A child would misjudge the locks of SQLite files that are open.
-    os.register_at_fork(before=_close_all, after_in_child=_reset_all)
+    close_all, reset_all = partial(_at_fork, _Pool.close), partial(_at_fork, _Pool.reset)
+    os.register_at_fork(before=close_all, after_in_child=reset_all)
 
 
 def _commit(run: Run[_T], connection: Connection) -> _T:
