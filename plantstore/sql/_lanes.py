@@ -39,7 +39,7 @@ import os
 import select
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from contextvars import Context
 from functools import partial
@@ -112,10 +112,7 @@ class Lanes:
             lanes, self._lanes = self._lanes, []
             queue, self._queue = self._queue, WaitingJobs()
             self._end_queue(queue)
-        end = time.monotonic() + Limits.close
-        for lane in lanes:
-            if lane.is_free and lane is not current_thread():  # Any thread may collect garbage.
-                lane.join(max(0, end - time.monotonic()))
+        _wait_for(lane for lane in lanes if lane.is_free)
 
     def _enter(self, job: Job) -> None:
         with self._lock:
@@ -427,6 +424,14 @@ class Lane(Thread):
         return context.run(self._database.retry, attempt, expires)
 
 
+def _wait_for(lanes: Iterable[Lane]) -> None:
+    """Wait until lanes have ended."""
+    end = time.monotonic() + Limits.close
+    for lane in lanes:
+        if lane is not current_thread():  # Any thread may collect garbage.
+            lane.join(max(0, end - time.monotonic()))
+
+
 def _note_socket(database: Database, driver: Any, _record: object) -> None:
     """Let a lane that connects know its socket before SQLAlchemy sends its first statement."""
     lane, descriptor = current_thread(), database.descriptor(driver)
@@ -444,8 +449,11 @@ _lanes_of_files = set[Lane]()
 
 def _close_files() -> None:
     """Close the connections to SQLite files, apart from those that are in use, before a fork."""
-    for lanes in {lane.lanes for lane in [*_lanes_of_files] if lane.pid == os.getpid()}:
+    mine = [lane for lane in [*_lanes_of_files] if lane.pid == os.getpid()]
+    for lanes in {lane.lanes for lane in mine}:
         lanes.close()
+    # Some may connect, or be about to end, although no call is running.
+    _wait_for(lane for lane in mine if lane.is_free or not lane.jobs)
 
 
 if hasattr(os, "register_at_fork"):  # pragma: no branch  # Windows has no fork.
