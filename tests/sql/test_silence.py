@@ -1,7 +1,6 @@
 """Silence: no lane has a response, so most jobs are refused at once, and a few open connections."""
 
 import gc
-import socket
 import threading
 import time
 from collections import Counter
@@ -216,24 +215,6 @@ def test_lost_connection_is_closed(store: SQLStore, gate: Proxy, limit: Limit) -
     wait_until(lambda: add(store) == "" and not lost & gate.clients)
 
 
-def test_connection_that_hangs_after_its_login(gate: Proxy, limit: Limit, listen: Listen) -> None:
-    """If a new connection hangs after its login, another one is used, and it is closed later."""
-    limit(lost=1)
-    lost = set[socket.socket]()
-
-    def hang(*_: object) -> None:
-        if not lost:
-            lost.update(gate.clients)
-            gate.silence()
-
-    with open_sql(gate.url) as store:
-        store.add(ROSE_PLANT)
-        gate.silence()
-        listen("connect", hang)
-        assert add(store, 0.2)
-        wait_until(lambda: not add(store, 0.2) and bool(lost) and not lost & gate.clients)
-
-
 # A query by which SQLAlchemy learns about a server, after its version.
 SECOND_QUERY = {"postgresql": b"select current_schema()", "mysql": b"SELECT DATABASE()"}
 
@@ -382,16 +363,6 @@ def test_late_connections_are_used(closed: SQLStore, gate: Proxy) -> None:
     assert 1 <= gate.accepted - before <= 16
     assert all(add_all(closed, 2000))
     assert gate.accepted - before <= 16
-
-
-def test_close_closes_connections_that_are_opening(closed: SQLStore, gate: Proxy) -> None:
-    """close() closes connections that are still opening, as soon as they are open."""
-    assert add(closed, 0.3)
-    wait_until(lambda: bool(gate.clients))
-    closed.close()
-    gate.forwards.set()
-    wait_until(lambda: not gate.clients)
-    assert not add(closed)
 
 
 def test_failed_connections_are_closed(gate: Proxy) -> None:

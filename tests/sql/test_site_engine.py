@@ -202,19 +202,6 @@ def test_metadata_of_a_site(engine: Engine) -> None:
     assert list(SQLStore(engine, metadata)) == list(SQLStore(engine)) == [ROSE_PLANT, LILY]
 
 
-def test_transactions_of_a_site_are_independent(engine: Engine) -> None:
-    """On a shared engine, the site's own transactions still need a commit."""
-    embedded = SQLStore(engine)
-    embedded.add(ROSE_PLANT)
-    with engine.connect() as connection:
-        connection.execute(text("INSERT INTO plants (id, name) VALUES (2, 'x')"))
-        connection.rollback()
-    embedded.add_some([LILY])
-    with engine.connect() as connection:
-        connection.execute(text("DELETE FROM plants"))
-    assert list(embedded) == [ROSE_PLANT, LILY]
-
-
 @pytest.fixture(params=["sqlite://", *MODES])
 def beginning(request: pytest.FixtureRequest, url: str) -> Iterator[Engine]:
     """Return an engine for SQLite whose transactions a listener begins, as SQLAlchemy explains."""

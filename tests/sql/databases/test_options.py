@@ -54,7 +54,7 @@ def test_invalid_option_is_refused_by_name(url: str, name: str) -> None:
     with pytest.raises(SettingsError, match="^PLANTSTORE_STORE: ") as caught:
         Settings({"PLANTSTORE_STORE": url}).open_store()
     assert str(caught.value).endswith(message)
-    result = invoke("count", "--store", url)
+    result = invoke("export", "-", "--store", url)
     assert (result.exit_code, result.stdout) == (2, "")
     assert "hunter2" not in result.stderr
 
