@@ -193,7 +193,7 @@ class Lanes:
 
     def _serve(self, lane: "Lane", queue: WaitingJobs) -> None:
         """Execute jobs as long as the lane is needed and can connect."""
-        failure: Exception | None = None
+        failure, explain = cast(Exception | None, None), self.database.explain_connecting
         if self.database.one_writer:
             _lanes_of_files.add(lane)
         try:
@@ -201,11 +201,11 @@ class Lanes:
             while failure is None and self._is_needed(lane):
                 failure = self._execute_next(lane, queue)
         except Exception as error:  # noqa: BLE001  # It is a fault of ours. The callers get it.
-            failure = error
+            failure, explain = error, self.database.explain
         finally:
             lane.close()
             _lanes_of_files.discard(lane)
-            self._leave(lane, queue, failure)
+            self._leave(lane, queue, failure, explain)
 
     def _execute_next(self, lane: "Lane", queue: WaitingJobs) -> Exception | None:
         """Execute the next jobs, or connect again, and return why this is not possible."""
@@ -237,7 +237,13 @@ class Lanes:
             now = time.monotonic()
             self._start_lane(now, self._stuck(now))
 
-    def _leave(self, lane: "Lane", queue: WaitingJobs, failure: Exception | None) -> None:
+    def _leave(
+        self,
+        lane: "Lane",
+        queue: WaitingJobs,
+        failure: Exception | None,
+        explain: Callable[[Exception], Exception],
+    ) -> None:
         """End a lane. If no other one can connect either, the jobs that wait have failed.
 
         A lane that fails with jobs has a fault of ours: these jobs and those that wait have failed.
@@ -256,7 +262,7 @@ class Lanes:
                 self._next_start = now + Limits.probe
             self._start_lane(now, stuck)
         for job in failed:
-            job.finish(error=self.database.explain_connecting(cast(Exception, failure)))
+            job.finish(error=explain(cast(Exception, failure)))
 
 
 class Lane(Thread):

@@ -122,8 +122,6 @@ class BaseDatabase(ABC):
 
     def explain_connecting(self, error: Exception) -> Exception:
         """Return the exception that a caller gets if no lane can connect because of an error."""
-        if not isinstance(error, self._errors):
-            return error
         message = self.describe(error)
         if _FULL.search(message):
             message = f"{message} ({_LIMIT})"

@@ -24,10 +24,7 @@ _IDENTITY = "plantstore_file"
 _LOST = "the SQLite file was deleted or replaced while it was in use; what was added may be lost"
 # The maximum number of plants in a statement: before version 3.32, it can have 999 parameters.
 _ROWS = 999 // len(Plant._fields)
-_FOLDER = (
-    "it is a folder, not a file (Docker makes one if it mounts a file that is missing): remove it,"
-    " and mount the folder around it"
-)
+_FOLDER = "it is a folder, not a file (Docker makes one if the file is missing): remove it"
 # What usually locks the file for too long.
 _LOCKED = (
     "another connection has an open transaction in this SQLite file. If a hook or the token check"
