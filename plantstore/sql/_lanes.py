@@ -431,11 +431,10 @@ class Lane(Thread):
 
 
 def _wait_for(lanes: Iterable[Lane]) -> None:
-    """Wait until lanes have ended."""
+    """Wait until lanes have ended. One of them may be this thread, which collects garbage."""
     end = time.monotonic() + Limits.close
-    for lane in lanes:
-        if lane is not current_thread():  # Any thread may collect garbage.
-            lane.join(max(0, end - time.monotonic()))
+    for lane in {*lanes} - {current_thread()}:
+        lane.join(max(0, end - time.monotonic()))
 
 
 def _note_socket(database: Database, driver: Any, _record: object) -> None:

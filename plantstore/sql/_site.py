@@ -141,11 +141,9 @@ def _pool_of(engine: Engine) -> _Pool:
 
 
 def _at_fork(call: Callable[[_Pool], None]) -> None:
-    for known in _pools.keyrefs():
-        engine = known()
-        pool = None if engine is None else _pools[engine]()
-        if pool is not None:
-            call(pool)
+    engines = [engine for known in _pools.keyrefs() if (engine := known()) is not None]
+    for pool in filter(None, [_pools[engine]() for engine in engines]):
+        call(pool)
 
 
 if hasattr(os, "register_at_fork"):  # pragma: no branch  # Windows has no fork.

@@ -264,18 +264,23 @@ class Id(int):
         return super().__hash__()
 
 
-def test_fault_of_a_lane(store: SQLStore) -> None:
-    """A fault of ours in a thread of the store reaches all callers at once, and is not a timeout.
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_fault_of_a_lane(store: SQLStore, moment: str) -> None:
+    """A fault of ours in a thread of the store reaches its callers at once, and is not a timeout.
 
-    The store goes on.
+    The store goes on. An add that has succeeded before the fault stays so.
     """
+    compared = count()
 
     def fail() -> None:
-        raise LookupError("a fault")
+        if next(compared) == (0 if moment == "before" else 3):  # The commit is in between.
+            raise LookupError("a fault")
 
     plants = [GROUP[0], Plant(Id(2, fail), ""), *GROUP[2:]]
-    assert {repr(error) for error in add_in_one_group(store, plants)} == {"LookupError('a fault')"}
-    assert add_in_one_group(store, GROUP) == [None] * 5
+    outcomes = [repr(error) for error in add_in_one_group(store, plants)]
+    fault = "LookupError('a fault')"
+    assert outcomes == [fault if moment == "before" else "None", *[fault] * 4]
+    store.add(Plant(10, ""))
 
 
 WITHOUT_C = """
