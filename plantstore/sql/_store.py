@@ -86,7 +86,7 @@ class SQLStore(Store):
         return repeated.union(*map(self._add_batch, batches(ordered)))
 
     def _add_batch(self, plants: Sequence[Plant]) -> set[int]:
-        """Add plants together, again without those of which the outcome is known, or each alone."""
+        """Add plants by one transaction, the rest by another one, or what is refused one by one."""
         existing = set[int]()
         while plants:
             added: Collection[int] = ()
