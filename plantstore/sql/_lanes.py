@@ -61,6 +61,7 @@ _NO_THREAD = "cannot start a thread: the system has no resources for it"
 _INHERITED = "this process was forked while its parent used the SQLite file: start another one"
 
 _T = TypeVar("_T")
+Explain = Callable[[Exception], Exception]
 
 
 class Lanes:
@@ -238,11 +239,7 @@ class Lanes:
             self._start_lane(now, self._stuck(now))
 
     def _leave(
-        self,
-        lane: "Lane",
-        queue: WaitingJobs,
-        failure: Exception | None,
-        explain: Callable[[Exception], Exception],
+        self, lane: "Lane", queue: WaitingJobs, failure: Exception | None, explain: Explain
     ) -> None:
         """End a lane. If no other one can connect either, the jobs that wait have failed.
 
