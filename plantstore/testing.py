@@ -111,6 +111,16 @@ class StoreContract:
         assert store.add_some(many[::-1]) == set()
         assert list(store) == many
 
+    def test_get_some_returns_the_plants_that_exist(self, store: Store) -> None:
+        """get_some returns those of many plants that exist, by their ids, whatever the order."""
+        many = [Plant(id, f"plant {id}") for id in range(3, 1500)]
+        store.add_some([_ROSE, _LILY, *many])
+        found = store.get_some(id for id in (2, 1, 0, 2, *_NO_IDS))
+        assert found == {1: _ROSE, 2: _LILY}
+        assert {type(plant) for plant in found.values()} == {Plant}
+        assert store.get_some(range(3, 2000)) == {plant.id: plant for plant in many}
+        assert store.get_some([]) == {}
+
     def test_iteration_is_in_id_order(self, store: Store) -> None:
         """Iteration yields every plant in the order of the ids, over the whole range of int64.
 

@@ -11,7 +11,7 @@ from ._database import Database, Run, close, copy_engine, driver_of
 from ._mysql import MySQL
 from ._options import shown
 from ._postgresql import PostgreSQL
-from ._sqlite import SQLite, file_of, is_new
+from ._sqlite import SQLite, file_of, is_in_memory, is_new
 
 __all__ = [
     "Database",
@@ -21,6 +21,7 @@ __all__ = [
     "database_of",
     "driver_of",
     "file_of",
+    "is_in_memory",
     "is_new",
     "make_engine",
     "public_url",
