@@ -146,10 +146,9 @@ def handle_errors(blueprint: Blueprint) -> None:
     The other pages of a site are not affected.
     """
     handle = blueprint.register_error_handler
-    handle(Refused, _refused)
+    handle(Refused, lambda it: error_response(it.number, it.message, reason=it.reason))
     handle(PlantExists, lambda error: error_response(40004))
     handle(StoreUnavailable, _store_unavailable)
-    handle(StoreMisconfigured, _store_misconfigured)
     handle(HTTPException, site_error_response)
     # Flask prefers the site's handler for a status to the blueprint's handler for HTTPException.
     for status in default_exceptions:
@@ -164,14 +163,9 @@ def service_failed(error: InternalServerError) -> ServiceResponse:
     return error_response(50001, reason="The service failed.", fault=fault)
 
 
-def _store_misconfigured(error: StoreMisconfigured) -> ServiceResponse:
-    return error_response(50303, reason=f"The store is not set up for plants: {one_line(error)}")
-
-
 def _store_unavailable(error: StoreUnavailable) -> ServiceResponse:
     # An outage causes many of these lines, so they have no traceback.
-    return error_response(50301, reason=f"The store is unavailable: {one_line(error)}")
-
-
-def _refused(error: Refused) -> ServiceResponse:
-    return error_response(error.number, error.message, reason=error.reason)
+    number, state = 50301, "unavailable"
+    if isinstance(error, StoreMisconfigured):
+        number, state = 50303, "not set up for plants"
+    return error_response(number, reason=f"The store is {state}: {one_line(error)}")

@@ -1,12 +1,11 @@
 """The OpenAPI document and the documentation page over HTTP."""
 
-from collections.abc import Sequence
 from functools import cache
 from hashlib import sha256
 from importlib.util import find_spec
 from mimetypes import guess_type
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from flask import Blueprint, current_app, request
 from werkzeug.routing import Map
@@ -55,28 +54,28 @@ def create_docs_blueprint(*, name: str = "plantstore_docs") -> Blueprint:
         served = _served(routes, prefix, (host, subdomain))
         if not served:
             raise RuntimeError(f"{name}: register it with the same url_prefix as create_blueprint")
-        return _make_content(dump_json(make_document(served)), "application/json")
+        return _Content(dump_json(make_document(served)), "application/json")
 
     @blueprint.get("/openapi.json")
     def openapi(**_: Any) -> ServiceResponse:
         """Return the OpenAPI document of the operations under this URL prefix."""
         rule: Any = request.url_rule
         prefix = rule.rule.removesuffix("/openapi.json")
-        return _respond(document(current_app.url_map, prefix, rule.host, rule.subdomain))
+        return document(current_app.url_map, prefix, rule.host, rule.subdomain).respond()
 
     @blueprint.get("/docs")
     def page(**_: Any) -> ServiceResponse:
         """Return the page."""
         if not files:
             raise Refused(40401, _NO_PAGE)
-        return _respond(_read(_PAGE / "index.html"))
+        return _read(_PAGE / "index.html").respond()
 
     @blueprint.get("/docs/<plantstore_file>")
     def file(plantstore_file: str, **_: Any) -> ServiceResponse:
         """Return a file that the page loads."""
         if plantstore_file not in files:
             raise Refused(40401)
-        return _respond(_read(files[plantstore_file]))
+        return _read(files[plantstore_file]).respond()
 
     return blueprint
 
@@ -91,45 +90,34 @@ def _find_files() -> dict[str, Path]:
     library: Any = find_spec("flask_swagger_ui")
     if library is None:
         return {}
-    folder = Path(library.origin).parent / "dist"
-    return {name: _PAGE / name for name in _OWN_FILES} | {
-        name: folder / name for name in _LIBRARY_FILES
-    }
+    folders = {_PAGE: _OWN_FILES, Path(library.origin).parent / "dist": _LIBRARY_FILES}
+    return {name: folder / name for folder, names in folders.items() for name in names}
 
 
-class _Content(NamedTuple):
-    """What is sent to each client. To read and to hash it in each request would take long."""
+class _Content:
+    """What is sent to each client. To read and to hash it in each request would take long.
 
-    body: bytes
-    content_type: str
-    etag: str
-    headers: list[tuple[str, str]]
+    The body is one item, so no thread of the server waits for a client that reads it slowly.
+    """
 
+    def __init__(self, body: bytes, content_type: str, *headers: tuple[str, str]) -> None:
+        self._body, self._type, self._etag = body, content_type, sha256(body).hexdigest()
+        self._headers = [("Cache-Control", "no-cache"), ("ETag", f'"{self._etag}"'), *headers]
 
-def _make_content(
-    body: bytes, content_type: str, headers: Sequence[tuple[str, str]] = ()
-) -> _Content:
-    etag = sha256(body).hexdigest()
-    own = [("Cache-Control", "no-cache"), ("ETag", f'"{etag}"')]
-    return _Content(body, content_type, etag, [*own, *headers])
+    def respond(self) -> ServiceResponse:
+        """Return a response with an ETag, or without its body if the client has this one already.
+
+        No other header has a meaning here: a date, a range or ``If-Match`` is ignored.
+        """
+        if request.if_none_match.contains_weak(self._etag):
+            return ServiceResponse(b"", 304, self._headers)
+        return ServiceResponse(self._body, 200, self._headers, self._type)
 
 
 @cache
 def _read(file: Path) -> _Content:
     content_type, _ = guess_type(file.name)
-    return _make_content(file.read_bytes(), f"{content_type}; charset=utf-8", _PAGE_HEADERS)
-
-
-def _respond(content: _Content) -> ServiceResponse:
-    """Return a response with an ETag, or without its body if the client has this one already.
-
-    The body is one item, so no thread of the server waits for a client that reads it slowly. No
-    other header has a meaning here: a date, a range or ``If-Match`` is ignored.
-    """
-    body, content_type, etag, headers = content
-    if request.if_none_match.contains_weak(etag):
-        return ServiceResponse(b"", 304, headers)
-    return ServiceResponse(body, 200, headers, content_type)
+    return _Content(file.read_bytes(), f"{content_type}; charset=utf-8", *_PAGE_HEADERS)
 
 
 def _served(routes: Map, prefix: str, place: tuple[str | None, str | None]) -> list[str]:
