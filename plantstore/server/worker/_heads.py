@@ -24,8 +24,6 @@ _MAX_KEPT = 2048
 _USED = {"CONNECTION", "EXPECT", "HOST", "TRANSFER-ENCODING"}
 # The fields whose variables have no prefix.
 _PREFIXES = {"CONTENT-LENGTH": "", "CONTENT-TYPE": ""}
-# A length that the worker need not check. gunicorn also refuses other ones.
-_LENGTH = re.compile("[0-9]{1,18}")
 
 
 def parse(cfg: Any, client: Client, size: int) -> None:
@@ -82,7 +80,7 @@ def _parse_fields(cfg: Any, client: Client, places: list[int], lines: list[bytes
     if [name for name, _ in fields] != names or {*_USED, *cfg.secure_scheme_headers} & {*names}:
         return False
     for place, (name, value) in zip(places, fields, strict=True):
-        if name == "CONTENT-LENGTH" and _LENGTH.fullmatch(value) is None:
+        if name == "CONTENT-LENGTH" and not (value.isdecimal() and len(value) < 19):
             return False
         headers[place - 1] = name, value
         client.kept_environ[_PREFIXES.get(name, "HTTP_") + name.replace("-", "_")] = value

@@ -234,14 +234,14 @@ class Worker(BaseWorker):
 
     # The main thread, or another one.
 
-    def _count(self, size: int) -> None:
-        """Note that so many bytes begin to wait in memory."""
-        self._uncounted += size
-        if self._uncounted > _UNCOUNTED:
-            self._limit_memory()
+    def _limit_memory(self, more: int = _UNCOUNTED) -> None:
+        """Close the connections that have waited longest if too much waits for all of them.
 
-    def _limit_memory(self) -> None:
-        """Close the connections that have waited longest if too much waits for all of them."""
+        :param more: how many bytes begin to wait. By default, it is time to count all of them.
+        """
+        self._uncounted += more
+        if self._uncounted < _UNCOUNTED:
+            return
         self._uncounted = 0
         held = [(client, client.held()) for client in [*self._clients.values()]]
         users = Counter(part for _, parts in held for part in parts)
@@ -290,7 +290,7 @@ class Worker(BaseWorker):
         while not self._has_request(client):
             if not client.receive():
                 self._clients.move_to_end(client.fd)
-                self._count(len(client.data))
+                self._limit_memory(len(client.data))
                 self._wait(client, client.event)
                 return
         self._urgent.get(client.request.path, self._queue).put(client)
@@ -367,7 +367,7 @@ class Worker(BaseWorker):
             return
         if not is_sent:
             if client.event == EPOLLIN:  # It begins to wait.
-                self._count(sum(map(len, client.output)))
+                self._limit_memory(sum(map(len, client.output)))
             self._wait(client, EPOLLOUT, SEND_TIMEOUT)
         elif client.is_last:  # Closing it now could destroy the response.
             client.to_discard = _LINGER_SIZE
