@@ -119,10 +119,6 @@ class Settings:
             raise SettingsError(f"{METRICS.name}: {share}. In it, the workers share the metrics")
         return self._describe(METRICS)
 
-    def _check_tokens(self) -> str:
-        self.verify_token()  # It waits until the file of tokens is not being written.
-        return self.describe_tokens()
-
     def _describe_store(self, workers: int) -> str:
         with self.open_store() as store:
             if store.one_process and workers > 1:
@@ -147,7 +143,7 @@ class Settings:
         if workers is None:
             number = os.environ.get("WEB_CONCURRENCY", "")
             workers = int(number) if number.isdecimal() else 1  # gunicorn refuses another text.
-        checks = {"Settings": self.check_names, "Tokens": self._check_tokens}
+        checks = {"Settings": self.check_names, "Tokens": self.describe_tokens}
         others = [entry for entry in SETTINGS if entry not in {TOKENS, TOKENS_FILE, STORE}]
         checks |= {entry.name: partial(self._describe, entry) for entry in others}
         checks[METRICS.name] = partial(self._describe_metrics, workers)

@@ -29,6 +29,8 @@ _LILY = Plant(2, "Lily")
 _IDS = [INT64[0], -1, 0, 1, 5, 100, INT64[-1]]
 # Ids outside int64. Python cannot convert the last one to decimal text.
 _NO_IDS = [INT64[-1] + 1, INT64[0] - 1, 10**30, 10**5000]
+_TEXTS = ["", " ", "é", "\r\n", "\x01", "'\"\\%_;--", "🌵" * 1000]
+_TEXTS += ["a" * 1_000_000, "🌵" * 1_000_000]
 # Values that are not valid, for each type of a field.
 _WRONG_INTEGERS = [*_NO_IDS, "7", 1.0, True]
 _WRONG_TEXTS = [5, b"x", "a\0b", "\ud800", "\udfff"]
@@ -108,6 +110,16 @@ class StoreContract:
         assert list(store) == []
         assert store.add_some(many[::-1]) == set()
         assert list(store) == many
+
+    def test_get_some_returns_the_plants_that_exist(self, store: Store) -> None:
+        """get_some returns those of many plants that exist, by their ids, whatever the order."""
+        many = [Plant(id, f"plant {id}") for id in range(3, 1500)]
+        store.add_some([_ROSE, _LILY, *many])
+        found = store.get_some(id for id in (2, 1, 0, 2, *_NO_IDS))
+        assert found == {1: _ROSE, 2: _LILY}
+        assert {type(plant) for plant in found.values()} == {Plant}
+        assert store.get_some(range(3, 2000)) == {plant.id: plant for plant in many}
+        assert store.get_some([]) == {}
 
     def test_iteration_is_in_id_order(self, store: Store) -> None:
         """Iteration yields every plant in the order of the ids, over the whole range of int64.
@@ -194,21 +206,7 @@ class StoreContract:
         assert [plant.id for plant, _ in zip(store, store, strict=True)] == [*range(30)]
         store.add(Plant(30, ""))
 
-    @pytest.mark.parametrize(
-        "text",
-        [
-            "",
-            " ",
-            "é",
-            "\r\n",
-            "\x01",
-            "🌵" * 1000,
-            "a" * 1_000_000,
-            "🌵" * 1_000_000,
-            "'\"\\%_;--",
-        ],
-        ids=lambda text: text[:9].encode("unicode_escape").decode(),
-    )
+    @pytest.mark.parametrize("text", _TEXTS, ids=lambda text: ascii(text[:9]))
     def test_text_is_stored_unchanged(self, store: Store, text: str) -> None:
         """Names and tags of any length and with any characters are returned unchanged."""
         store.add(Plant(1, text, text))

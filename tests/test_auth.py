@@ -1,6 +1,7 @@
 """Authentication: RFC 6750, errors 40101, 40102 and 40301."""
 
 from hashlib import sha256
+from itertools import product
 from typing import Any
 
 import pytest
@@ -9,7 +10,6 @@ from flask.testing import FlaskClient
 
 from plantstore import Client, MemoryStore, StaticTokens, VerifyToken
 from plantstore.blueprint import OPERATIONS
-from plantstore.tokens.new import make_token
 from tests.support.responses import ALL, check_error, create, perform
 from tests.support.sites import BEARER, ROSE, ROSE_PLANT, TOKEN, make_blueprint, make_site
 
@@ -63,18 +63,14 @@ def with_rights(*operations: str) -> VerifyToken:
     return lambda token: Client("Flora", operations)
 
 
-@pytest.mark.parametrize("path", ["/plants", "/plants?limit=0", "/plants/1", "/plants/x"])
-def test_credentials_and_rights_are_checked_first(store: MemoryStore, path: str) -> None:
+def test_credentials_and_rights_are_checked_first(store: MemoryStore) -> None:
     """Without the right, no operation reads a body, or says whether a plant exists."""
     store.add(ROSE_PLANT)
     client = make_site(store=store, verify_token=with_rights(), operations=ALL).test_client()
-    for operation in OPERATIONS.values():
-        method = operation.method
-        if ("{id}" in operation.path) != ("/plants/" in path):
-            continue
+    for (method, path, _), id in product(OPERATIONS.values(), ("1", "x")):
+        url = f"{path.replace('<plantstore_id>', id)}?limit=0"
         for headers, number in (({}, 40101), (BEARER, 40301)):
-            response = client.open(path, method=method, headers=headers, data="{")
-            check_error(response, number)
+            check_error(client.open(url, method=method, headers=headers, data="{"), number)
     assert [*store] == [ROSE_PLANT]
 
 
@@ -128,18 +124,16 @@ def test_token_with_the_right_to_one_operation(
     """A token with the right to one operation gets 40301 for any other one, as the log says."""
     caplog.set_level("INFO", "plantstore")
     store.add(ROSE_PLANT)
-    garden = make_blueprint(store=store, verify_token=with_rights(right), operations=ALL)
-    site, parent = Flask("site"), Blueprint("nursery", __name__, url_prefix="/nursery")
-    parent.register_blueprint(garden)
+    site, parent = Flask("site"), Blueprint("nursery", __name__)
+    options = {"verify_token": with_rights(right), "operations": ALL}
+    parent.register_blueprint(make_blueprint(store=store, **options))
     site.register_blueprint(parent)
-
-    client = site.test_client()
     for name in {*ALL} - {right}:
-        message = check_error(perform(client, name, "/nursery"), 40301)
+        message = check_error(perform(site.test_client(), name), 40301)
         assert message == f"This token does not have the right to {name}."
         assert f"40301: {message} (client: 'Flora', " in caplog.text
     assert [*store] == [ROSE_PLANT]
-    assert perform(client, right, "/nursery").status_code in {200, 204}
+    assert perform(site.test_client(), right).status_code in {200, 204}
 
 
 def test_view_of_a_site_needs_no_right() -> None:
@@ -153,18 +147,9 @@ def test_view_of_a_site_needs_no_right() -> None:
 
 
 def test_log_of_unknown_tokens(client: FlaskClient, caplog: pytest.LogCaptureFixture) -> None:
-    """The log says whether a refused token was mistyped, revoked or is of another form."""
+    """The log says whether a refused token is malformed or unknown, and shows nothing of it."""
     caplog.set_level("INFO", "plantstore")
-    made = make_token()
-    mistyped = "The token was mistyped or cut: its checksum is wrong."
-    for token, reason in (
-        (made, "The token was revoked, has expired, or is one of another service."),
-        (made[:-1] + ("b" if made[-1] == "a" else "a"), mistyped),
-        (made[:-1], mistyped),
-        ("plt_", mistyped),
-        ("other", "The token is unknown."),
-        ("a=b", "The token is malformed."),
-    ):
+    for token, reason in (("other", "The token is unknown."), ("a=b", "The token is malformed.")):
         caplog.clear()
         headers = {"Authorization": f"Bearer {token}"}
         check_error(client.post("/plants", json=ROSE, headers=headers), 40102)

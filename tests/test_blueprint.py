@@ -69,28 +69,6 @@ def test_site_has_only_the_rules_of_the_operations() -> None:
             assert site.test_client().options(url).status_code == 200
 
 
-def test_other_methods_in_a_site(site: Flask) -> None:
-    """In a site, a method that no operation has gets the 405 of the site, also with its Allow."""
-    site.register_error_handler(405, lambda error: (f"only {sorted(error.valid_methods)}", 405))
-    response = site.test_client().put("/garden/plants", headers=BEARER)
-    assert (response.status_code, response.text) == (405, "only ['OPTIONS', 'POST']")
-
-
-@pytest.mark.parametrize("before", [True, False])
-def test_site_page_at_the_same_path(before: bool) -> None:
-    """A page of a site at the same path keeps its methods; the others reach the blueprint."""
-    site = Flask("site", static_folder=None)
-    if before:
-        make_site(site, url_prefix="/garden")
-    site.add_url_rule("/garden/plants", "page", lambda: "my plants", methods=["GET", "PUT"])
-    if not before:
-        make_site(site, url_prefix="/garden")
-    client = site.test_client()
-    assert client.get("/garden/plants").data == client.put("/garden/plants").data == b"my plants"
-    assert "PUT" in client.delete("/garden/plants", headers=BEARER).headers["Allow"]
-    assert client.post("/garden/plants", json=ROSE, headers=BEARER).status_code == 200
-
-
 @pytest.mark.parametrize(
     "path",
     ["/", "/plants/", "/x//plants", "/plants/x/y", "/Plants", "/plants/a%2Fb", "/static/x", "/%00"],
@@ -110,32 +88,19 @@ def test_untrusted_host_is_refused(app: Flask) -> None:
     assert "hunter2" not in message
 
 
-def test_redirect_of_another_view(app: Flask) -> None:
-    """A view that is added to the standalone service redirects as in each Flask application."""
-    app.add_url_rule("/garden/", "garden", lambda: "")
-    headers = {"Host": "plants.example:8000", "X-Forwarded-Host": "hunter2"}
-    response = app.test_client().get("/garden?bed=1", headers=headers)
-    assert response.status_code == 308
-    assert response.location == "http://plants.example:8000/garden/?bed=1"
-
-
-@pytest.mark.parametrize("method", [*HTTPMethod])
-def test_websocket_handshake(client: FlaskClient, method: HTTPMethod) -> None:
+def test_websocket_handshake(client: FlaskClient) -> None:
     """In the standalone service, the handshake of a WebSocket is 40005 with every method."""
     handshake = {"Connection": "Upgrade", "Upgrade": "websocket"}
-    response = client.open("/plants", method=method, headers=BEARER | handshake)
-    assert response.status_code == 400
-    if method != "HEAD":
-        check_error(response, 40005)
+    for method in {*HTTPMethod} - {"HEAD"}:
+        check_error(client.open("/plants", method=method, headers=BEARER | handshake), 40005)
 
 
-@pytest.mark.parametrize("slashes", ["/%2F", "/%2f%2F"])
-def test_path_with_two_slashes(site: Flask, slashes: str) -> None:
+def test_path_with_two_slashes(site: Flask) -> None:
     """A path that begins with two slashes, which a proxy may not recognize, is always 40401."""
     config = {"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_OPERATIONS": ALL}
     client = create_app({**config, "PLANTSTORE_METRICS": 1}).test_client()
     paths = "plants", "plants/1", "healthz", "readyz", "metrics", "openapi.json", "docs"
-    for path, method in product(paths, ("GET", "POST", "PUT", "DELETE")):
+    for slashes, path, method in product(("/%2F", "/%2f%2F"), paths, ("GET", "POST", "DELETE")):
         message = check_error(client.open(slashes + path, method=method, headers=BEARER), 40401)
         assert message == "There is nothing at this path. It begins with two slashes."
-    check_error(site.test_client().post(f"{slashes}garden/plants", headers=BEARER), 40401)
+        check_error(site.test_client().post(f"{slashes}garden/plants", headers=BEARER), 40401)

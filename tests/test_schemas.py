@@ -129,12 +129,18 @@ class Trimmed(NewPlantSchema):
         return data | {"name": data["name"].strip()}
 
 
-def test_schema_of_a_site() -> None:
-    """In a schema that a site derives for its own forms, hooks and validators work."""
+def test_loading_in_python() -> None:
+    """Load and loads accept a text, bytes and a bytearray; hooks and validators of a site work."""
+    schema, text, surrogate = NewPlantSchema(), '{"id":1,"name":"früh"}', '{"id":1,"name":"\ud800"}'
+    for data in (text, text.encode(), bytearray(text.encode())):
+        assert schema.loads(data) == {"id": 1, "name": "früh"}
+    with pytest.raises(ValidationError, match="surrogate"):
+        schema.loads(surrogate)
+    with pytest.raises(JSONDecodeError, match="line 1 column 17"):
+        schema.loads(bytearray(surrogate.encode(errors="surrogatepass")))
     assert Trimmed().loads('{"id":1,"name":" Lily "}') == {"id": 1, "name": "Lily"}
-    assert Trimmed().validate({"id": 1, "name": " ab "}) == {
-        "name": ["Shorter than minimum length 3."]
-    }
+    fault = {"name": ["Shorter than minimum length 3."]}
+    assert Trimmed().validate({"id": 1, "name": " ab "}) == fault
 
 
 def test_id_is_not_rounded_with_any_option() -> None:
@@ -143,14 +149,3 @@ def test_id_is_not_rounded_with_any_option() -> None:
     for options in ({}, {"unknown": RAISE}, {"many": True}, {"partial": True}):
         with pytest.raises(ValidationError, match="Must be between"):
             NewPlantSchema().loads(b"[%s]" % body if "many" in options else body, **options)
-
-
-def test_texts_that_loads_takes() -> None:
-    """Loads accepts a str, bytes and a bytearray; a fault in the JSON text has its position."""
-    schema, text, surrogate = NewPlantSchema(), '{"id":1,"name":"früh"}', '{"id":1,"name":"\ud800"}'
-    for data in (text, text.encode(), bytearray(text.encode())):
-        assert schema.loads(data) == {"id": 1, "name": "früh"}
-    with pytest.raises(ValidationError, match="surrogate"):
-        schema.loads(surrogate)
-    with pytest.raises(JSONDecodeError, match="line 1 column 17"):
-        schema.loads(bytearray(surrogate.encode(errors="surrogatepass")))

@@ -4,7 +4,7 @@ import logging
 from typing import Any
 
 import pytest
-from flask import Flask, abort, request
+from flask import Flask, abort
 
 from plantstore import MemoryStore, Plant, plant_added, plant_changed, plant_removed
 from tests.support.responses import ALL
@@ -92,19 +92,3 @@ def test_exception_in_a_receiver_is_logged(
     for record, name in zip(errors, ["added"] * 2 + ["removed"] * 2, strict=True):
         start = f"A receiver of plant_{name} failed for plant 1 (client: 'token-1', "
         assert (record.getMessage().startswith(start), record.exc_info is None) == (True, False)
-
-
-def test_receiver_for_one_sender(site: Flask) -> None:
-    """A receiver can select one site, and distinguish its stores by the blueprint."""
-    other = Flask("other")
-    for name in ("first", "second"):
-        make_site(other, name=name, url_prefix=f"/{name}")
-    calls = []
-
-    def receiver(sender: Flask, plant: Plant, client: str) -> None:
-        calls.append(request.blueprint)
-
-    with plant_added.connected_to(receiver, sender=other):
-        for to, prefix in ((site, "/garden"), (other, "/first"), (other, "/second")):
-            assert send(to, "POST", "/plants", ROSE, prefix) == 200
-    assert calls == ["first", "second"]

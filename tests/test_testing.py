@@ -156,6 +156,16 @@ FAULTS: list[tuple[Callable[..., None], str, list[Fault]]] = [
     (SOME, "add_some", [puts_some, returns(set())]),
     (SOME, "add_some", [lambda it, plants: Correct.add_some(it, [*plants][::-1])]),
     (MANY, "add_some", [lambda it, plants: Correct.add_some(it, [*plants][:-1])]),
+    (
+        SUITE.test_get_some_returns_the_plants_that_exist,
+        "get_some",
+        [
+            lambda it, ids: {id: it.get(id) for id in ids},
+            lambda it, ids: {id: (*it.get(id),) for id in Correct.get_some(it, ids)},
+            lambda it, ids: Correct.get_some(it, [*ids][:1000]),
+            lambda it, ids: Correct.get_some(it, [*ids] or [1]),
+        ],
+    ),
 ]
 
 

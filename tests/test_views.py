@@ -1,19 +1,22 @@
-"""The operations read, list and delete, and what all operations have in common."""
+"""The operations read, list, update and delete, and what all operations have in common."""
 
-from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
 
 import pytest
 from flask.testing import FlaskClient
-from sqlalchemy import Engine
+from sqlalchemy import create_engine
 from werkzeug.http import parse_options_header
 
-from plantstore import MemoryStore, Plant, SQLStore, StoreUnavailable, open_store
+from plantstore import MemoryStore, Plant, SQLStore, Store, StoreUnavailable
 from plantstore.schemas import new_plant_schema, plant_schema
-from tests.support.databases import Place
+from plantstore.testing import StoreContract
+from tests.support.commands import Run
+from tests.support.databases import Place, mariadb, only
+from tests.support.installing import install
 from tests.support.responses import ALL, check_error, create, delete, get, perform
-from tests.support.sites import BEARER, LILY, ROSE, ROSE_PLANT, ROSE_RESPONSE, make_site
+from tests.support.sites import BEARER, LILY, ROSE, ROSE_PLANT, TOKEN, make_blueprint, make_site
 
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
 # What is no id of a plant, although a plant has the id 1, and another one the id 0.
@@ -68,17 +71,6 @@ def test_id_that_no_plant_has(client: FlaskClient, store: MemoryStore, id: str) 
     check_error(delete(client, id), 40402)
     check_error(client.put(f"/plants/{id}", json=ROSE, headers=BEARER), 40402)
     assert len(store) == 2
-
-
-@pytest.mark.parametrize("path", ["/plants/1", "/plants", "/plants?limit=1"])
-def test_head_has_the_headers_of_get(client: FlaskClient, store: MemoryStore, path: str) -> None:
-    """HEAD is the same as GET, without the body."""
-    for plant in (ROSE_PLANT, LILY):
-        store.add(plant)
-    headers = BEARER | {"X-Request-ID": "x"}
-    expected, response = client.get(path, headers=headers), client.head(path, headers=headers)
-    assert (response.status_code, response.data) == (200, b"")
-    assert response.headers == expected.headers
 
 
 def test_list_has_the_ids(client: FlaskClient) -> None:
@@ -144,31 +136,94 @@ def test_delete_frees_the_id(client: FlaskClient, store: MemoryStore) -> None:
         assert list(store) == []
 
 
-def test_operations_with_each_database(place: Place, engine: Engine) -> None:
-    """Each database serves all operations, also on a site's engine; of four deletes, one is 204."""
-    with open_store(place.url) as own, ThreadPoolExecutor(4) as threads:
-        for store in (own, SQLStore(engine)):
-            client = make_site(store=store, operations=ALL).test_client()
-            for id in (LOWEST, -1, 3, HIGHEST):
-                assert create(client, {**ROSE, "id": id}).status_code == 200
-            assert pages(client, "/plants?limit=2") == [[LOWEST, -1], [3, HIGHEST]]
-            deleted = threads.map(lambda id: delete(client, id).status_code, [-1] * 4)  # noqa: B023
-            assert sorted(deleted) == [204, 404, 404, 404]
-            assert pages(client, f"/plants?limit=1&after={LOWEST}") == [[3], [HIGHEST]]
-            for new in (ROSE_RESPONSE, {"name": "Rosa"}, {"name": "Rosa"}, {"name": "", "tag": ""}):
-                assert client.put("/plants/3", json=new, headers=BEARER).json == new
-                assert get(client, "/plants/3").json == new
-            check_error(client.put("/plants/-1", json=ROSE, headers=BEARER), 40402)
-            check_error(get(client, "/plants/-1"), 40402)
-            for id in (LOWEST, 3, HIGHEST):
-                assert delete(client, id).status_code == 204
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ({"name": "Rosa", "tag": ""}, Plant(1, "Rosa", "")),
+        ({"name": "Rosa"}, Plant(1, "Rosa")),
+        (ROSE, ROSE_PLANT),
+        ({"id": "x", "name": "🌵", "age": 5}, Plant(1, "🌵")),
+    ],
+)
+def test_update_replaces_the_plant(
+    client: FlaskClient, store: MemoryStore, body: Any, expected: Plant
+) -> None:
+    """An update, also a repeated one, is 200 with the Plant; other members are ignored."""
+    store.add_some([ROSE_PLANT, LILY])
+    members = {name: value for name, value in expected.members().items() if name != "id"}
+    for _ in range(2):
+        response = client.put("/plants/1", json=body, headers=BEARER)
+        assert (response.status_code, response.json) == (200, members)
+        assert list(store) == [expected, LILY]
+
+
+# A request with each fault of a body, in the order in which they are found.
+FAULTS: dict[int, dict[str, Any]] = {
+    40001: {"data": b"x" * 100_000},
+    41301: {"data": b"x" * 100_000, "content_type": "application/json"},
+    40002: {"data": b'{"id": 1, "name": "\xff"', "content_type": "application/json"},
+    40003: {"json": {"id": 1, "name": 5, "tag": None}},
+}
+
+
+def test_body_of_an_update_has_the_rules_of_a_create(
+    client: FlaskClient, store: MemoryStore
+) -> None:
+    """A wrong body of an update gets the Error of a create, also if there is no such plant."""
+    store.add(ROSE_PLANT)
+    for number, fault in FAULTS.items():
+        expected = check_error(client.post("/plants", headers=BEARER, **fault), number)
+        for id in (1, 3, "x"):
+            response = client.put(f"/plants/{id}", headers=BEARER, **fault)
+            assert check_error(response, number) == expected
+    assert list(store) == [ROSE_PLANT]
+
+
+@only(mariadb)
+def test_update_if_the_driver_of_a_site_counts_only_changes(place: Place) -> None:
+    """An equal plant replaces a plant also if the site's driver counts only rows that change."""
+    engine = create_engine(place.site_url, connect_args={"client_flag": 0})
+    store = SQLStore(engine)
+    with pytest.raises(KeyError):
+        store.replace(LILY)
+    store.add(LILY)
+    store.replace(LILY)
+    assert list(store) == [LILY]
+    engine.dispose()
+
+
+class Unchangeable(MemoryStore):
+    """A store of a package that was written before there were updates."""
+
+    one_process = False
+    replace = Store.replace
+
+
+def test_store_without_replace() -> None:
+    """A store without replace has all other operations; update is refused when it is embedded."""
+    with pytest.raises(ValueError, match="^this store cannot change plants: leave out the "):
+        make_blueprint(store=Unchangeable(), operations=["create", "update"])
+    client = make_site(store=Unchangeable(), operations={*ALL} - {"update"}).test_client()
+    assert create(client, ROSE).status_code == 200
+    StoreContract().test_replace_changes_one_plant(Unchangeable())
+
+
+def test_unchangeable_store_of_another_package(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`plantstore check` says that the store of another package has no replace."""
+    source = f"from {__name__} import Unchangeable\ndef open(url):\n    return Unchangeable()\n"
+    install(monkeypatch, tmp_path, "plantstore-shelf", "shelf", source)
+    monkeypatch.setenv("PLANTSTORE_TOKENS", TOKEN)
+    fault = "PLANTSTORE_STORE: this store cannot change plants: leave out the operation update"
+    for operations in ("create update", "create"):
+        monkeypatch.setenv("PLANTSTORE_OPERATIONS", operations)
+        shown = run("check", "--store", "shelf://").stdout
+        assert (f"error  {fault}\n" in shown, "error" in shown) == (("update" in operations,) * 2)
 
 
 def test_plants_in_the_memory_of_several_processes(
-    client: FlaskClient,
-    store: MemoryStore,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
+    client: FlaskClient, store: MemoryStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     """If several processes serve plants in memory, every operation is 50302, as the log says."""
     store.add(LILY)
@@ -176,8 +231,8 @@ def test_plants_in_the_memory_of_several_processes(
     for name in ALL:
         check_error(perform(client, name, environ_overrides=several), 50302)
     assert (list(store), caplog.text.count("50302: ")) == ([LILY], len(ALL))
-    monkeypatch.setattr(store, "one_process", False)
-    assert get(client, "/plants/2", environ_overrides=several).status_code == 200
+    shared = make_site(store=Unchangeable()).test_client()
+    assert create(shared, ROSE, environ_overrides=several).status_code == 200
 
 
 def test_store_that_fails_during_an_operation() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 
 import click
 
@@ -9,73 +10,60 @@ from .. import __version__
 from ..openapi.document import make_document
 from ..settings import SERVED_OPERATIONS, Settings, SettingsError
 from ..stores.base import StoreUnavailable
-from ..stores.urls import existing, open_store
+from ..stores.urls import DEFAULT_STORE, existing, open_store
 from ..text import one_line
-from ._parameters import COUNT, examples, with_url
+from ..tokens.new import make_token
 
-
-@click.command(
-    epilog=examples(
-        "plantstore serve --bind 0.0.0.0:8000 --store sqlite:///plants.db --workers 4",
-        "plantstore serve -- --access-logfile -",
-    ),
+#: Passes the URL of the store to a command. With envvar=, an empty variable would be a missing one.
+with_url = click.option(
+    "--store",
+    "url",
+    metavar="URL",
+    default=lambda: os.environ.get("PLANTSTORE_STORE", DEFAULT_STORE),
+    help="The URL of the database. By default, that of the environment variable PLANTSTORE_STORE.",
 )
+
+
+@click.command(epilog="\b\nExample:\n  plantstore serve --workers 4 -- --access-logfile -")
 @click.option("--bind", metavar="HOST:PORT", help="The address, by default 127.0.0.1:8000.")
-@click.option(
-    "--workers",
-    type=COUNT,
-    metavar="N",
-    help="The number of processes, by default 1; memory:// allows only one.",
-)
-@click.option("--threads", type=COUNT, metavar="N", help="Threads of each process, by default 8.")
+@click.option("--workers", type=click.IntRange(1), metavar="N", help="Processes, by default 1.")
+@click.option("--threads", type=click.IntRange(1), metavar="N", help="Threads of each: 8.")
 @click.argument("options", nargs=-1, type=click.UNPROCESSED, metavar="[-- GUNICORN OPTIONS]")
 @with_url
 def serve(url: str, options: tuple[str, ...], **own: object) -> None:
-    """Serve plants over HTTP with gunicorn.
-
-    PLANTSTORE_TOKENS or PLANTSTORE_TOKENS_FILE must be set. Write options of gunicorn after --.
-    """
+    """Serve plants over HTTP with gunicorn, whose options follow --. A token must be configured."""
     os.environ["PLANTSTORE_STORE"] = url
     try:
         from .. import server
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "gunicorn":
             raise
-        raise click.ClickException(
-            "gunicorn is missing: pip install 'plantstore[gunicorn]'"
-        ) from None
+        missing = "gunicorn is missing: pip install 'plantstore[gunicorn]'"
+        raise click.ClickException(missing) from None
     except ValueError:  # gunicorn reads it when it is imported.
         raise click.ClickException("WEB_CONCURRENCY must be a number of workers") from None
     given = [f"--{name}={value}" for name, value in own.items() if value is not None]
     server.serve([*given, *options])
 
 
-@click.command(epilog=examples("plantstore check --store sqlite:///plants.db"))
+@click.command(epilog="\b\nExample:\n  plantstore check --store sqlite:///plants.db")
 @with_url
 def check(url: str) -> None:
-    """Check the settings and the store, and change nothing.
-
-    Each line says what is right (ok) or wrong (error). The exit code is 1 if anything is wrong.
-    """
-    settings = Settings({**os.environ, "PLANTSTORE_STORE": url})
-    *findings, store = settings.findings()
-    findings = [f"plantstore {__version__}", *findings, store]
-    if not isinstance(store, SettingsError):
-        findings[-1] = _usable(url, store)
-    wrong = [finding for finding in findings if isinstance(finding, Exception)]
-    for finding in findings:
-        click.echo(f"{'error' if finding in wrong else 'ok   '}  {one_line(finding)}")
-    if wrong:
-        click.get_current_context().exit(1)
+    """Check the settings and the store, and change nothing. If anything is wrong, exit with 1."""
+    *findings, store = Settings({**os.environ, "PLANTSTORE_STORE": url}).findings()
+    last = store if isinstance(store, SettingsError) else _usable(url, store)
+    for finding in (f"plantstore {__version__}", *findings, last):
+        click.echo(f"{'ok   ' if isinstance(finding, str) else 'error'}  {one_line(finding)}")
+    sys.exit(not all(isinstance(finding, str) for finding in (*findings, last)))
 
 
 def _usable(url: str, name: str) -> str | SettingsError:
-    """Return the line of the report about a store, or the error if it cannot be used.
+    """Return the line about a store, which begins with a name, or an error if it is unusable."""
+    if url.startswith("sqlite:"):
+        from ..sql import is_new, make_engine
 
-    :param name: the text with which the line begins.
-    """
-    if url.startswith("sqlite:") and _is_new(url):
-        return f"{name} can be used (the first plant creates the file)"
+        if is_new(make_engine(url).url):
+            return f"{name} can be used (the first plant creates the file)"
     try:
         # Opened with its own URL, the store could change the journal mode of an SQLite file.
         with open_store(existing(url)) as store:
@@ -85,18 +73,9 @@ def _usable(url: str, name: str) -> str | SettingsError:
     return f"{name} can be used"
 
 
-def _is_new(url: str) -> bool:
-    from ..sql import is_new, make_engine
-
-    return is_new(make_engine(url).url)
-
-
-@click.command(epilog=examples("plantstore openapi"))
+@click.command(epilog="\b\nExample:\n  plantstore openapi")
 def openapi() -> None:
-    """Print the OpenAPI document as JSON.
-
-    It has the operations in PLANTSTORE_OPERATIONS, by default only create.
-    """
+    """Print the OpenAPI document of PLANTSTORE_OPERATIONS as JSON."""
     try:
         operations = Settings(os.environ)[SERVED_OPERATIONS]
     except SettingsError as error:
@@ -105,5 +84,19 @@ def openapi() -> None:
     click.echo(json.dumps(make_document(operations), indent=2, ensure_ascii=False).encode())
 
 
-#: The commands of this module.
-COMMANDS = [serve, check, openapi]
+@click.command(epilog="\b\nExample:\n  plantstore token kiosk expires=2099-01-31 >> tokens")
+@click.argument("words", nargs=-1, metavar="[NAME] [expires=DATE] [operations=NAMES]")
+def token(words: tuple[str, ...]) -> None:
+    """Make a new access token, and print its line for a file of tokens.
+
+    NAME is the client, DATE the time from which the token is refused (ISO 8601, UTC), NAMES what it
+    has a right to, such as create,read. Without NAME, the line is a digest for PLANTSTORE_TOKENS.
+
+    The token itself is shown once, on standard error: give it to the client.
+    """
+    try:
+        made, line = make_token(" ".join(words))
+    except ValueError as error:
+        raise click.UsageError(f"{error}.".replace("line 1", "the line", 1)) from None
+    click.echo(line.encode(errors="surrogateescape"))
+    click.echo(made, err=True)

@@ -1,190 +1,165 @@
-"""The commands that export plants to a file, and import them."""
+"""The commands that export plants to a file, import them, and copy an SQLite file."""
 
 import os
+import re
+import secrets
+import shutil
 import sys
-from collections import Counter, deque
-from collections.abc import Generator, Iterable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
-from functools import wraps
-from itertools import islice, takewhile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from io import StringIO
 from operator import itemgetter
+from pathlib import Path
 from typing import IO, Any
 
 import click
 
-from ..stores.base import Store, StoreUnavailable
+from ..stores.base import Store
 from ..stores.batches import batches
-from ._formats import COLUMNS, EMPTY, FORMATS, BadLine, Format, Numbered
-from ._parameters import Command, examples, refuse_database, with_store
-from ._replacing import naming, replacing
-from ._streams import printable_line, progress
+from ..stores.urls import existing, open_store
+from ..text import printable
+from ._formats import READERS, WRITERS, Numbered
+from ._service import with_url
 
-# The maximum number of plants with other values that an import reports, each with its line.
-_SHOWN = 10
-
-
-def _with_format(command: Command) -> Command:
-    """Pass a file format to a command: the one of --format, or that of the file's name."""
-
-    @click.option(
-        "--format",
-        type=click.Choice([*FORMATS]),
-        help="JSON Lines or CSV. The default is csv if FILE ends with .csv, else jsonl.",
-    )
-    @wraps(command)
-    def run(file: str, format: str | None, **arguments: Any) -> None:
-        ending = "csv" if file.lower().endswith(".csv") else "jsonl"
-        command(file=file, format=FORMATS[format or ending], **arguments)
-
-    return run
-
-
-@click.command(
-    epilog=examples(
-        "plantstore export plants.jsonl --store sqlite:///plants.db",
-        "plantstore export - --format csv --store sqlite:///plants.db",
-    )
+_FORMATS = "jsonl", "csv"
+_with_format = click.option(
+    "--format",
+    type=click.Choice(_FORMATS),
+    help="JSON Lines or CSV. The default is csv if FILE ends with .csv, else jsonl.",
+    callback=lambda ctx, _, name: name or _FORMATS[ctx.params["file"].lower().endswith(".csv")],
 )
-@click.argument(
-    "file", type=click.Path(dir_okay=False, writable=True, allow_dash=True), default="-"
-)
+
+
+@click.command(epilog="\b\nExample:\n  plantstore export plants.jsonl")
+@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True), default="-")
 @_with_format
-@with_store()
-def export(store: Store, file: str, format: Format) -> None:
+@with_url
+def export(url: str, file: str, format: str) -> None:
     """Write all plants to FILE, by default to standard output (-).
 
-    If FILE exists, it is replaced when the new file is complete. If the export fails or is
-    interrupted, FILE is unchanged. A killed export leaves a file .plantstore-* beside FILE.
+    If FILE exists, it is replaced when the new file, .plantstore-* beside it, is complete.
     """
-    if not file:
-        raise click.BadParameter("the name is empty.", param_hint="FILE")
-    refuse_database(file)
-    with _output(file) as output:
-        terminal = output.isatty()
+    if _is_database(file):
+        raise click.UsageError(f"{printable(file)} belongs to a database. Choose another file.")
+    is_stream = file == "-" or (os.path.exists(file) and not os.path.isfile(file))
+    with (
+        _open(existing(url)) as store,
+        click.open_file(file, "wb") if is_stream else _replacing(file) as output,
+    ):
         # Counting the plants may take seconds.
-        total = len(store) if sys.stderr.isatty() and not terminal else 0
-        with closing(progress("Exporting", store, total)) as plants:
-            lines = format.lines(plants)
-            output.writelines(map(printable_line, lines) if terminal else lines)
+        total = len(store) if sys.stderr.isatty() and not output.isatty() else 0
+        with _progress("Exporting", total) as bar:
+            plants = (plant for plant in store if bar.update(1) is None)
+            output.writelines(WRITERS[format](plants))
+            output.flush()
+            bar.update(total)
 
 
-def _output(file: str) -> AbstractContextManager[IO[bytes]]:
-    # A file that standard output is redirected to must not be replaced or truncated.
-    if file == "-" or (os.path.exists(file) and os.path.samestat(os.stat(file), os.fstat(1))):
-        return click.open_file("-", "wb")
-    return replacing(file)
-
-
-@click.command(
-    "import",
-    help=f"""Add the plants of FILE that do not exist. - is standard input.
-
-    If a line is wrong, nothing is added; but a pipe, such as standard input, is added as it comes.
-    An import that ends early can be repeated: it adds what is missing. A plant that exists with
-    other values is reported and left as it is, and the exit code is 1.
-
-    JSON Lines: each line is a plant in JSON, with {COLUMNS}. CSV: the first line has these names,
-    separated by commas. {EMPTY} Spaces after a comma are ignored.
-    """,
-    epilog=examples(
-        "plantstore import plants.jsonl --store sqlite:///plants.db",
-        "plantstore import - --format csv --store sqlite:///plants.db",
-    ),
-)
+@click.command("import", epilog="\b\nExample:\n  plantstore import plants.jsonl")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @_with_format
-@with_store(creates=True)
-def import_(store: Store, file: str, format: Format) -> None:
-    """Add the plants of a file that do not exist."""
-    _check(file, format)
-    numbers = Counter[str]()
-    with _reporting_added(numbers), closing(_read(file, format, "Importing")) as lines:
-        different = _add_all(store, lines, numbers)
-        reported = [*islice(different, _SHOWN)]
-        deque(different, maxlen=0)  # The others are only counted.
-    for line, plant in reported:
-        click.echo(f"line {line}: plant {plant.id} exists with other values", err=True)
-    added, there, others = (numbers[name] for name in ("added", "there", "different"))
-    click.echo(f"{added} added, {there} already there, {others} different")
-    sys.exit(1 if others else 0)
+@with_url
+def import_(url: str, file: str, format: str) -> None:
+    """Add the plants of FILE that do not exist. - is standard input.
+
+    A wrong line ends the import. Repeat an import that has ended early: it adds what is missing. A
+    plant that exists with other values is reported and left as it is, and the exit code is 1.
+    """
+    counts, shown = Counter[str](), list[Numbered]()
+    # If the input is a pipe, no bar is shown: the export that writes into it may show one.
+    size = 0 if file == "-" else os.path.getsize(file)
+    with _open(url) as store, click.open_file(file, "rb") as content:
+        try:
+            with _progress("Importing", size) as bar:
+                lines = (line for line in content if bar.update(len(line)) is None)
+                for batch in batches(READERS[format](lines), itemgetter(1)):
+                    shown += _add(store, batch, counts)[: 10 - len(shown)]
+                bar.update(size)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, file) from None
+        finally:
+            for line, plant in shown:
+                click.echo(f"line {line}: plant {plant.id} exists with other values", err=True)
+            numbers = (f"{counts[kind]} {kind}" for kind in ("added", "already there", "different"))
+            click.echo(", ".join(numbers))
+    sys.exit(counts["different"] > 0)
 
 
-def _check(file: str, format: Format) -> None:
-    """Check all lines of a regular file before the import. A pipe can be read only once."""
+def _add(store: Store, batch: list[Numbered], counts: Counter[str]) -> list[Numbered]:
+    """Add and count the plants whose ids do not exist. Return those that have other values."""
+    first = {plant.id: plant for _, plant in reversed(batch)}  # Of several with one id.
+    existing = store.add_some([*reversed(first.values())])
+    # A plant that another client has just removed counts as one that is there.
+    stored = first | store.get_some(existing)
+    different = [(line, plant) for line, plant in batch if stored[plant.id] != plant]
+    added = len(first) - len(existing)
+    there = len(batch) - added - len(different)
+    counts.update({"added": added, "already there": there, "different": len(different)})
+    return different
+
+
+@click.command(epilog="\b\nExample:\n  plantstore backup copy.db")
+@click.argument("file", type=click.Path())
+@with_url
+def backup(url: str, file: str) -> None:
+    """Copy an SQLite database to a new FILE.
+
+    The service goes on. But without a write-ahead log, new plants wait until the copy is complete.
+    """
+    url = existing(url)
+    with _open(url):
+        if not url.startswith("sqlite:"):
+            raise click.UsageError("not an SQLite file: use pg_dump, mariadb-dump or export.")
+        # SQLite would apply an old log or journal to the copy.
+        if any(os.path.lexists(f"{file}{ending}") for ending in ("", "-wal", "-shm", "-journal")):
+            raise click.UsageError(f"{printable(file)} exists, or its -wal, -shm or -journal.")
+        from ..sql import back_up
+
+        with _replacing(file) as copy:
+            back_up(url, copy.name)
+
+
+def _open(url: str) -> Store:
     try:
-        if _is_regular(file):
-            deque(_read(file, format, "Checking"), maxlen=0)
-    except BadLine as error:
-        raise click.ClickException(f"{error} Nothing was imported.") from None
+        store = open_store(url)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--store or PLANTSTORE_STORE") from None
+    if store.one_process:
+        raise click.UsageError("only the service has these plants; try sqlite:///plants.db")
+    return store
+
+
+def _is_database(file: str) -> bool:
+    """Return whether a file is an SQLite database, or the log or the journal of one."""
+    database = re.sub("-(wal|shm|journal)$", "", os.path.realpath(file))
+    if not os.path.isfile(database):
+        return False
+    with open(database, "rb") as content:
+        return content.read(15) == b"SQLite format 3"
 
 
 @contextmanager
-def _reporting_added(numbers: Counter[str]) -> Iterator[None]:
-    """Say how many plants were added, if the import ends early."""
+def _replacing(file: str) -> Iterator[IO[bytes]]:
+    """Yield a new file. It replaces the old one, and has its permissions, if the block succeeds."""
+    target = Path(os.path.realpath(file))
+    temporary = target.with_name(f".plantstore-{secrets.token_hex(8)}")
     try:
-        yield
-    except BadLine as error:
-        message = f"{error} {numbers['added']} plants were added before it."
-        raise click.ClickException(message) from None
-    except StoreUnavailable:
-        if numbers["added"]:
-            hint = "The same command adds the others."
-            click.echo(f"At least {numbers['added']} plants were added. {hint}", err=True)
-        raise
+        with temporary.open("xb") as new:
+            if target.exists():
+                shutil.copymode(target, temporary)
+            yield new
+            new.flush()
+            os.fsync(new.fileno())
+        temporary.replace(target)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, file) from None
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
 
 
-def _add_all(store: Store, lines: Iterable[Numbered], numbers: Counter[str]) -> Iterator[Numbered]:
-    """Add plants, and yield those that exist with other values.
-
-    :param numbers: counts the plants that are ``added``, ``there`` with the same values, or
-        ``different``.
-    """
-    for batch in batches(lines, itemgetter(1)):
-        others = _add(store, batch)
-        numbers["added"] += len(batch) - len(others)
-        different = [*_differing(store, others)]
-        numbers["there"] += len(others) - len(different)
-        numbers["different"] += len(different)
-        yield from different
-
-
-def _is_regular(file: str) -> bool:
-    """Return whether this is the name of a regular file. ``-`` always means standard input."""
-    return file != "-" and os.path.isfile(file)
-
-
-def _read(file: str, format: Format, label: str) -> Generator[Numbered]:
-    """Yield the plants of a file with their line numbers, and show the progress."""
-    # If the input is a pipe, no bar is shown: the export that writes into it may show one.
-    size = os.path.getsize(file) if _is_regular(file) else 0
-    with (
-        naming("standard input" if file == "-" else file),
-        click.open_file(file, "rb") as content,
-        closing(progress(label, content, size, len)) as lines,
-    ):
-        yield from format.read(lines)
-
-
-def _add(store: Store, batch: list[Numbered]) -> list[Numbered]:
-    """Add plants. Return those that were not added, because their ids exist or occur twice."""
-    first = {plant.id: line for line, plant in reversed(batch)}
-    existing = store.add_some([plant for line, plant in batch if first[plant.id] == line])
-    return [
-        (line, plant) for line, plant in batch if plant.id in existing or first[plant.id] != line
-    ]
-
-
-def _differing(store: Store, plants: list[Numbered]) -> Iterator[Numbered]:
-    """Yield each plant whose id exists in the store with other values."""
-    ids = sorted(plant.id for _, plant in plants)
-    # The file is often an export. Then its ids are close together, and one page has many of them.
-    near = islice(store.iterate(ids[0] - 1), 2 * len(ids)) if ids else ()
-    found = {plant.id: plant for plant in takewhile(lambda plant: plant.id <= ids[-1], near)}
-    for line, plant in plants:
-        stored = found.get(plant.id) or store.get(plant.id)
-        if stored not in {None, plant}:  # None: another client has just removed it.
-            yield line, plant
-
-
-#: The commands of this module.
-COMMANDS = [export, import_]
+def _progress(label: str, total: int) -> Any:
+    """Return a progress bar. It is shown if standard error is a terminal, and there is a total."""
+    file = sys.stderr if total and sys.stderr.isatty() else StringIO()
+    return click.progressbar(length=total, label=label, file=file, update_min_steps=total // 1000)

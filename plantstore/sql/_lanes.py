@@ -28,7 +28,10 @@ A lane that has had no response since a stuck one began connects again before it
 connections may lead to a server that is gone.
 
 The lanes in the list belong to the store, and close() empties it. A lane that is not in it ends
-after its response, or is shut down as soon as no caller waits for it.
+after its jobs. Until then it is a daemon thread: the process may end without it.
+
+A forked process begins without lanes. The connections to SQLite files are closed before a fork,
+because a child would misjudge their locks. If one is in use, the child refuses to use any file.
 """
 
 import math
@@ -36,27 +39,21 @@ import os
 import select
 import socket
 import time
-from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from contextvars import Context, copy_context
+from contextvars import Context
 from functools import partial
-from queue import Empty, SimpleQueue
-from threading import Lock, RLock, Thread, current_thread
-from typing import Any, ClassVar, TypeVar, cast
+from threading import RLock, Thread, current_thread
+from typing import Any, TypeVar, cast
 
 from sqlalchemy import Connection, Engine, event
 
 from ..stores.base import Plant, PlantExists, StoreMisconfigured, StoreUnavailable
 from ..stores.deadline import remaining
+from ._jobs import Add, Job, WaitingJobs
 from ._limits import Limits
 from ._tables import dropped
 from .databases import Database, Run, close, copy_engine
-
-# The maximum number of adds in one transaction, and that of the characters of all their plants. A
-# character has up to four bytes, and some servers refuse a statement of more than one megabyte.
-_GROUP_SIZE, _GROUP_WEIGHT = 100, 250_000
 
 _NO_RESPONSE = "the database does not respond"
 _LATE = "the database has not responded in time"
@@ -64,104 +61,7 @@ _NO_THREAD = "cannot start a thread: the system has no resources for it"
 _INHERITED = "this process was forked while its parent used the SQLite file: start another one"
 
 _T = TypeVar("_T")
-
-
-class Job(Future[Any]):
-    """A function to execute with a connection, or a plant to add.
-
-    It is executed in the context of its caller, in which a tracing agent keeps the request. A group
-    of adds runs in the context of its first one.
-
-    :param expires: the time by the monotonic clock at which the caller gives up.
-    """
-
-    #: When it was let through during silence.
-    probed_at = 0.0
-
-    def __init__(self, expires: float, run: Run[Any]) -> None:
-        super().__init__()
-        self.expires, self.run, self.context = expires, run, copy_context()
-
-
-class Add(Job):
-    """A plant to add. Waiting adds of different ids are executed together."""
-
-    #: Whether it must not be executed with others.
-    is_alone = False
-
-    def __init__(self, expires: float, plant: Plant) -> None:
-        super().__init__(expires, lambda _: None)
-        self.plant = plant
-
-
-class WaitingJobs(SimpleQueue[Job | None]):
-    """The jobs that wait for a lane, in the order of their arrival. ``None`` only wakes a lane."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._turn = Lock()
-        # Jobs that were taken, and not executed. They come first.
-        self._front: deque[Job | None] = deque()
-        # The number of adds that the next group probably has.
-        self._expected = 1
-
-    def __len__(self) -> int:
-        """Return the approximate number of jobs that wait."""
-        return self.qsize() + len(self._front)
-
-    def take(self) -> list[Job]:
-        """Return the next job, or a group of adds. The list is empty if the lane was woken.
-
-        If the last group was large, a lane waits until this one is as large, while more adds
-        arrive: large groups need less processor time. Meanwhile, no other lane takes an add.
-        """
-        with self._turn:
-            first = self._next()
-            if isinstance(first, Add):
-                return self._group(first)
-            return [] if first is None else [first]
-
-    def put_back(self, jobs: list[Job]) -> None:
-        """Let another lane take jobs, before those that came later."""
-        self._front.extendleft(reversed(jobs))
-        if self._turn.locked():  # A lane waits for the next job.
-            self.put(None)
-
-    def drain(self) -> Iterator[Job]:
-        """Yield the jobs that wait and whose callers do, without waiting for others."""
-        with suppress(Empty):
-            while True:
-                job = self._next(block=False)
-                if job is not None and job.expires > time.monotonic():
-                    yield job
-
-    def _next(self, *, block: bool = True, timeout: float | None = None) -> Job | None:
-        if self._front:
-            with suppress(IndexError):  # Another thread may have taken the last one.
-                return self._front.popleft()
-        return self.get(block, timeout)
-
-    def _group(self, first: Add) -> list[Job]:
-        group: dict[int, Job] = {first.plant.id: first}
-        room = _GROUP_WEIGHT - first.plant.characters
-        while len(group) < _GROUP_SIZE and not first.is_alone:
-            try:
-                waits = len(group) < self._expected
-                other = self._next(block=waits, timeout=Limits.next_add)
-            except Empty:
-                break
-            if (
-                not isinstance(other, Add)
-                or other.is_alone
-                or other.plant.id in group
-                or other.plant.characters > room
-            ):
-                self._front.appendleft(other)
-                break
-            group[other.plant.id] = other
-            room -= other.plant.characters
-        self._expected = max(len(group), self._expected - 1)
-        return [*group.values()]
+Explain = Callable[[Exception], Exception]
 
 
 class Lanes:
@@ -182,10 +82,6 @@ class Lanes:
         # For everything below. The garbage collector may close a store in a thread that has it.
         self._lock = RLock()
         self._lanes: list[Lane] = []
-        #: The lanes that belong to the store no longer, because it was closed.
-        self.ending: list[Lane] = []
-        #: Whether no lane is started, because a process forks.
-        self.is_paused = False
         #: When a lane has had a response last.
         self.last_response = 0.0
         # When the last probe was let through.
@@ -198,57 +94,47 @@ class Lanes:
     def call(self, job: Job) -> Any:
         """Let a lane execute a job, and return its result, or raise the reason why it has none."""
         try:
-            self._enter(job, time.monotonic())
-            while True:
-                with suppress(TimeoutError):  # The job has not ended. Its own errors are returned.
-                    job.exception(timeout=min(Limits.look, job.expires - time.monotonic()))
-                    break
-                self._check_waiting(job, time.monotonic())
+            self._enter(job)
+            while not job.wait(min(Limits.look, job.expires - time.monotonic())):
+                self._look(job, time.monotonic())
         except BaseException:
             job.expires = 0.0  # So that it is not executed later.
-            self._end_unused()
             raise
         try:
-            return job.result()
+            if job.error is not None:
+                raise job.error
+            return job.result
         finally:
             del job  # Otherwise the job, its error and this frame would refer to each other.
 
     def close(self) -> None:
-        """Close the connections for which no caller waits, and the others after their jobs."""
+        """Let the lanes end, and wait for those that are free. The others end after their jobs."""
         with self._lock:
-            self.ending += self._lanes
-            self._lanes = []
+            lanes, self._lanes = self._lanes, []
             queue, self._queue = self._queue, WaitingJobs()
-            for job in queue.drain():
-                self._queue.put(job)
-            queue.put(None)
-        end = time.monotonic() + Limits.close
-        for lane in [*self.ending]:
-            is_other = lane is not current_thread()  # The garbage collector runs in any thread.
-            if is_other and (lane.is_free or self.is_paused):
-                lane.join(max(0, end - time.monotonic()))
-        self._end_unused()
+            self._end_queue(queue)
+        _wait_for(lane for lane in lanes if lane.is_free)
 
-    def _enter(self, job: Job, now: float) -> None:
+    def _enter(self, job: Job) -> None:
         with self._lock:
-            if self._admit(job, now, _NO_RESPONSE):
-                self._start_lane(now, arriving=1)
-            if not self._lanes and not self.is_paused:
+            self._admit(job, time.monotonic(), _NO_RESPONSE, arriving=1)
+            if not self._lanes:
                 raise StoreUnavailable(_NO_THREAD)
             self._queue.put(job)
 
-    def _check_waiting(self, job: Job, now: float) -> None:
+    def _look(self, job: Job, now: float) -> None:
         if now >= job.expires:
             raise StoreUnavailable(_LATE)
         with self._lock:
-            if self._admit(job, now, _LATE):
-                self._start_lane(now)
+            self._admit(job, now, _LATE)
 
-    def _admit(self, job: Job, now: float, refusal: str) -> bool:
-        """Let a job wait, and return whether a lane may be started for it, or refuse it.
+    def _admit(self, job: Job, now: float, refusal: str, arriving: int = 0) -> None:
+        """Start a lane if a job needs one. During silence, only a probe does.
 
-        During silence, jobs that come shortly after a probe may wait until the next look. So an
-        operation that only takes longer than others is not taken for an outage.
+        :param arriving: the number of jobs that wait, and are not in the queue yet.
+        :raises StoreUnavailable: if there is silence, and the job is no probe. But shortly after a
+            probe it may wait until the next look: so an operation that only takes longer than
+            others is not taken for an outage.
         """
         stuck = self._stuck(now)
         # A lane that connects matters only if a job waits for it.
@@ -256,10 +142,9 @@ class Lanes:
         is_silent = any(self.last_response < lane.busy_since for lane in waits)
         self._shut_down_lost(stuck, now, is_silent=is_silent)
         if not is_silent or self._is_probe(job, now):
-            return True
-        if now >= self._last_probe + Limits.look:
+            self._start_lane(now, stuck, arriving)
+        elif now >= self._last_probe + Limits.look:
             raise StoreUnavailable(refusal)
-        return False
 
     def _is_probe(self, job: Job, now: float) -> bool:
         """Return whether a job is the last probe. Each second, another job becomes one."""
@@ -276,28 +161,20 @@ class Lanes:
             lane.shut_down()
             self._next_shutdown = now + Limits.lost
 
-    def _end_unused(self) -> None:
-        """End the lanes of a closed store for which no caller waits."""
-        now = time.monotonic()
-        for lane in [*self.ending]:
-            if not any(job.expires > now and not job.done() for job in lane.jobs):
-                lane.must_shut_down = True
-                lane.shut_down()
-
     # The thread of a caller or of a lane
 
     def _stuck(self, now: float) -> list["Lane"]:
         limit = now - self._stuck_after
         return [lane for lane in self._lanes if lane.busy_since <= limit]
 
-    def _size(self, now: float) -> int:
+    def _size(self, stuck: list["Lane"]) -> int:
         """Return the maximum number of lanes, which is higher while some of them are stuck."""
-        return min(self._normal_size + len(self._stuck(now)), self._max_size)
+        return min(self._normal_size + len(stuck), self._max_size)
 
-    def _start_lane(self, now: float, arriving: int = 0) -> None:
+    def _start_lane(self, now: float, stuck: list["Lane"], arriving: int = 0) -> None:
         """Start a lane if more jobs wait than lanes are free, and if there may be another one."""
         lanes = self._lanes
-        if len(lanes) >= self._size(now) or self.is_paused or (lanes and now < self._next_start):
+        if len(lanes) >= self._size(stuck) or (lanes and now < self._next_start):
             return
         if sum(lane.is_free for lane in lanes) < len(self._queue) + arriving:
             lane = Lane(self, self._serve, self._queue)
@@ -307,32 +184,44 @@ class Lanes:
             except RuntimeError:  # The system has no resources for another thread.
                 lanes.remove(lane)
 
+    def _end_queue(self, queue: WaitingJobs) -> None:
+        """Let the lanes of a closed store end, one after the other, and others do its jobs."""
+        for job in queue.drain():
+            self._queue.put(job)
+        queue.put(None)
+
     # The thread of a lane
 
     def _serve(self, lane: "Lane", queue: WaitingJobs) -> None:
         """Execute jobs as long as the lane is needed and can connect."""
-        failure: Exception | None = None
+        failure, explain = cast(Exception | None, None), self.database.explain_connecting
+        if self.database.one_writer:
+            _lanes_of_files.add(lane)
         try:
             failure = lane.connect()
             while failure is None and self._is_needed(lane):
                 failure = self._execute_next(lane, queue)
+        except Exception as error:  # noqa: BLE001  # It is a fault of ours. The callers get it.
+            failure, explain = error, self.database.explain
         finally:
             lane.close()
-            self._leave(lane, queue, failure)
+            _lanes_of_files.discard(lane)
+            self._leave(lane, queue, failure, explain)
 
     def _execute_next(self, lane: "Lane", queue: WaitingJobs) -> Exception | None:
         """Execute the next jobs, or connect again, and return why this is not possible."""
-        jobs = queue.take()
-        if jobs and not self._is_usable(lane):
+        queue.take(lane.jobs)
+        if lane.jobs and not self._is_usable(lane):
             lane.busy_since = time.monotonic()
-            self._put_back(jobs)
+            self._put_back(lane)
             return lane.connect()
-        if alone := lane.execute(jobs):
-            self._put_back(alone)
+        lane.execute()
+        if lane.jobs:
+            self._put_back(lane)
         return None
 
     def _is_needed(self, lane: "Lane") -> bool:
-        return lane in self._lanes[: self._size(time.monotonic())]
+        return lane in self._lanes[: self._size(self._stuck(time.monotonic()))]
 
     def _is_usable(self, lane: "Lane") -> bool:
         """Return whether it is connected, and has had a response since the stuck lanes began."""
@@ -342,29 +231,35 @@ class Lanes:
             or not any(lane.last_response < other.busy_since <= limit for other in self._lanes)
         )
 
-    def _put_back(self, jobs: list[Job]) -> None:
+    def _put_back(self, lane: "Lane") -> None:
         with self._lock:
-            self._queue.put_back(jobs)
-            self._start_lane(time.monotonic())
+            self._queue.put_back(lane.jobs)
+            lane.jobs = []
+            now = time.monotonic()
+            self._start_lane(now, self._stuck(now))
 
-    def _leave(self, lane: "Lane", queue: WaitingJobs, failure: Exception | None) -> None:
-        """End a lane. If no other one can connect either, the jobs that wait have failed."""
-        now, failed = time.monotonic(), list[Job]()
+    def _leave(
+        self, lane: "Lane", queue: WaitingJobs, failure: Exception | None, explain: Explain
+    ) -> None:
+        """End a lane. If no other one can connect either, the jobs that wait have failed.
+
+        A lane that fails with jobs has a fault of ours: these jobs and those that wait have failed.
+        """
+        now, failed = time.monotonic(), lane.jobs
         with self._lock:
-            if lane in self.ending:
-                self.ending.remove(lane)
-                for job in queue.drain():  # It came back after close() had taken the others.
-                    self._queue.put(job)
-                queue.put(None)  # For another lane that ends.
-            else:
+            if lane in self._lanes:
                 self._lanes.remove(lane)
-            if failure and queue is self._queue and len(self._lanes) == len(self._stuck(now)):
-                failed = [*queue.drain()]
+            else:
+                self._end_queue(queue)  # A job came back after close() had taken the others.
+            stuck = self._stuck(now)
+            is_last = queue is self._queue and len(self._lanes) == len(stuck)
+            if failure and (failed or is_last):
+                failed += queue.drain()
             elif failure:
                 self._next_start = now + Limits.probe
-            self._start_lane(now)
+            self._start_lane(now, stuck)
         for job in failed:
-            job.set_exception(self.database.explain_connecting(cast(Exception, failure)))
+            job.finish(error=explain(cast(Exception, failure)))
 
 
 class Lane(Thread):
@@ -376,15 +271,14 @@ class Lane(Thread):
         super().__init__(
             target=Context().run, args=(serve, self, queue), name="plantstore store", daemon=True
         )
-        self._lanes, self._database = lanes, lanes.database
+        self.lanes, self._database = lanes, lanes.database
         self._connection: Connection | None = None
         #: Another descriptor of the connection's socket, which stays open when the driver closes
         #: its own. So another thread can use it.
         self.socket: socket.socket | None = None
-        self._pid = os.getpid()
+        self.pid = os.getpid()
+        #: The jobs that it has taken, and must finish or put back.
         self.jobs: list[Job] = []
-        #: Whether its store was closed, and no caller waits: what it still opens is shut down.
-        self.must_shut_down = False
         #: Since when it connects or executes jobs. It is infinite while the lane is free.
         self.busy_since = time.monotonic()
         #: When its connection was opened, or has had a response last.
@@ -411,7 +305,7 @@ class Lane(Thread):
     def shut_down(self) -> None:
         """Let the thread that waits for the server continue, with an error."""
         other = self.socket
-        if other is not None and self._pid == os.getpid():  # A child has the same connection.
+        if other is not None:
             with suppress(OSError):
                 other.shutdown(socket.SHUT_RDWR)
 
@@ -427,29 +321,27 @@ class Lane(Thread):
         self.last_response, self.busy_since = time.monotonic(), math.inf
         return None
 
-    def execute(self, jobs: list[Job]) -> list[Job]:
-        """Execute a job or a group of adds. Return the adds that must be executed alone."""
+    def execute(self) -> None:
+        """Execute its jobs. Only adds that must be executed alone are left."""
         now = time.monotonic()
-        self.jobs = jobs = [job for job in jobs if job.expires > now]
-        alone = list[Job]()
+        self.jobs = jobs = [job for job in self.jobs if job.expires > now]
         if not jobs:
-            return alone
+            return
         self.busy_since = now
         try:
             if isinstance(jobs[0], Add):
-                alone = self._add(cast(list[Add], jobs))
-            else:
-                result = self._run(jobs[0].context, jobs[0].run, jobs[0].expires)
-                self._note_response()
-                jobs[0].set_result(result)
+                self.jobs = self._add(cast(list[Add], jobs))
+                return
+            result = self._run(jobs[0].context, jobs[0].run, jobs[0].expires)
+            self._note_response()
+            jobs[0].finish(result)
         except Exception as error:  # noqa: BLE001  # The callers get it.
             if self._database.is_response(error):
                 self._note_response()
             self.busy_since = math.inf
             for job in jobs:
-                job.set_exception(self._database.explain(error))
+                job.finish(error=self._database.explain(error))
         self.jobs = []
-        return alone
 
     def close(self) -> None:
         """Close the connection, without waiting for a response of the server."""
@@ -467,15 +359,15 @@ class Lane(Thread):
 
     def _note_response(self) -> None:
         """Be free before the callers continue: the next job of one of them needs no other lane."""
-        self.last_response = self._lanes.last_response = time.monotonic()
+        self.last_response = self.lanes.last_response = time.monotonic()
         self.busy_since = math.inf
 
     def _open(self) -> Connection:
         if self._connection is None:
             try:
-                engine = self._database.connected or self._new_engine()
+                engine = self._database.shared_engine or self._new_engine()
                 self._connection = engine.connect()
-                self._database.connected = engine
+                self._database.shared_engine = engine
                 self._database.watch(self._connection)
             except BaseException as error:
                 self.close()  # A connection that is not complete must not be used.
@@ -510,11 +402,11 @@ class Lane(Thread):
         others = list[Job]()
         for add in adds:
             if add.plant.id in added:
-                add.set_result(None)
+                add.finish()
             elif add.plant.id in existing:
-                add.set_exception(PlantExists(add.plant.id))
+                add.finish(error=PlantExists(add.plant.id))
             elif is_alone:
-                add.set_exception(dropped(self._database.table))
+                add.finish(error=dropped(self._database.table))
             else:
                 add.is_alone = True
                 others.append(add)
@@ -535,6 +427,13 @@ class Lane(Thread):
         return context.run(self._database.retry, attempt, expires)
 
 
+def _wait_for(lanes: Iterable[Lane]) -> None:
+    """Wait until lanes have ended. One of them may be this thread, which collects garbage."""
+    end = time.monotonic() + Limits.close
+    for lane in {*lanes} - {current_thread()}:
+        lane.join(max(0, end - time.monotonic()))
+
+
 def _note_socket(database: Database, driver: Any, _record: object) -> None:
     """Let a lane that connects know its socket before SQLAlchemy sends its first statement."""
     lane, descriptor = current_thread(), database.descriptor(driver)
@@ -544,73 +443,71 @@ def _note_socket(database: Database, driver: Any, _record: object) -> None:
         except OSError:  # There are too many open files. SQLAlchemy would leave it open.
             driver.close()
             raise
-        if lane.must_shut_down:
-            lane.shut_down()
 
 
-class OwnConnections:
-    """The connections of a store that has an engine of its own. Lanes hold them.
+# The lanes that may have an SQLite file open, also those of a process that has forked this one.
+_lanes_of_files = set[Lane]()
+
+
+def _close_files() -> None:
+    """Close the connections to SQLite files, apart from those that are in use, before a fork."""
+    mine = [lane for lane in [*_lanes_of_files] if lane.pid == os.getpid()]
+    for lanes in {lane.lanes for lane in mine}:
+        lanes.close()
+    # Some may connect, or be about to end, although no call is running.
+    _wait_for(lane for lane in mine if lane.is_free or not lane.jobs)
+
+
+if hasattr(os, "register_at_fork"):  # pragma: no branch  # Windows has no fork.
+    os.register_at_fork(before=_close_files)
+
+
+class LaneConnections:
+    """The connections of a store whose engine no site has. Lanes hold them.
 
     :param timeout: the seconds that a job may take.
     :param connections: the maximum number of connections to a server.
     """
 
-    #: Whether a connection to an SQLite file was open at a fork. A log in use could be deleted.
-    is_inherited: ClassVar[bool] = False
-
     def __init__(self, database: Database, timeout: float, connections: int) -> None:
         self.timeout = timeout
         self._database, self._max_connections = database, connections
-        self._make_lanes()
+        # Those that write, and those that read, by the id of their process. The lanes of a parent
+        # stay here in its child, so that nobody closes their connections.
+        self._by_process: dict[int, tuple[Lanes, Lanes]] = {}
 
     def add(self, plant: Plant) -> None:
         """Insert a plant, and return when the database has committed it, or raise PlantExists."""
-        self._writing.call(Add(self._expires(), plant))
+        self._lanes(writes=True).call(Add(self._expires(), plant))
 
     def call(self, run: Run[_T], *, writes: bool = False) -> _T:
         """Return the result of a function that is called with a connection."""
-        lanes = self._writing if writes else self._reading
-        return cast(_T, lanes.call(Job(self._expires(), run)))
+        return cast(_T, self._lanes(writes=writes).call(Job(self._expires(), run)))
 
     def close(self) -> None:
-        try:
-            self._writing.close()
-        finally:
-            self._reading.close()
+        for lanes in self._by_process.get(os.getpid(), ()):
+            lanes.close()
 
-    def before_fork(self) -> None:
-        """Close the connections to an SQLite file: a child would misjudge their locks."""
-        if self._database.one_writer:
-            for lanes in (self._writing, self._reading):
-                lanes.is_paused = True
-                lanes.close()
+    def _lanes(self, *, writes: bool) -> Lanes:
+        pid = os.getpid()
+        # This is atomic: after a fork, several threads may come at the same time.
+        both = self._by_process.get(pid) or self._by_process.setdefault(pid, self._make_lanes(pid))
+        return both[0 if writes else 1]
 
-    def after_fork(self, *, in_child: bool) -> None:
-        """Start without lanes in a child: the threads of its parent do not exist there."""
-        if in_child:
-            lanes = (self._writing, self._reading)
-            is_open = any(it.ending or not it.is_paused for it in lanes)
-            OwnConnections.is_inherited |= self._database.one_writer and is_open
-            # Python keeps the stacks of those threads, and so their connections: none is closed.
-            self._make_lanes()
-        self._writing.is_paused = self._reading.is_paused = False
-
-    def _make_lanes(self) -> None:
+    def _make_lanes(self, pid: int) -> tuple[Lanes, Lanes]:
         database = self._database
-        if database.one_writer:
-            # A file that is locked is not one that has failed. And another lane would not help.
-            stuck_after = self.timeout - Limits.look
-            self._writing = Lanes(database, 1, 1, stuck_after)
-            self._reading = Lanes(database, 4, 4, stuck_after)
-        else:
+        if not database.one_writer:
             # By default, four write and eight read, and twelve of each kind while some are stuck.
             most = self._max_connections // 2
-            self._writing = Lanes(database, max(1, most // 3), most, Limits.stuck)
-            self._reading = Lanes(database, max(1, 2 * most // 3), most, Limits.stuck)
+            writing = Lanes(database, max(1, most // 3), most, Limits.stuck)
+            return writing, Lanes(database, max(1, 2 * most // 3), most, Limits.stuck)
+        if any(lane.pid != pid for lane in [*_lanes_of_files]):
+            raise StoreMisconfigured(_INHERITED)
+        # A file that is locked is not one that has failed. And another lane would not help.
+        stuck_after = self.timeout - Limits.look
+        return Lanes(database, 1, 1, stuck_after), Lanes(database, 4, 4, stuck_after)
 
     def _expires(self) -> float:
-        if self.is_inherited and self._database.one_writer:
-            raise StoreMisconfigured(_INHERITED)
         seconds = remaining(self.timeout)
         if not seconds:
             raise StoreUnavailable("the request has waited too long for a thread of the server")

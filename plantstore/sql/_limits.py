@@ -1,5 +1,6 @@
-"""The time limits of a SQL store."""
+"""The time limits and the sizes of a SQL store."""
 
+from ..stores.batches import CHARACTERS, PLANTS
 from ..stores.deadline import OPERATION
 
 
@@ -30,7 +31,7 @@ class Limits:
     #: A lane that is stuck for so long is lost, and shut down. During silence, only the oldest one
     #: is, and the next one after the same time.
     lost: float = 30.0
-    close: float = 1.0  # close() waits so long until the idle connections are closed.
+    close: float = OPERATION  # close() waits so long until the idle connections are closed.
     look: float = 0.25  # How often a caller that waits looks whether it may go on.
     next_add: float = 0.001  # A lane waits so long for another add, if its last group was large.
 
@@ -57,3 +58,18 @@ class Limits:
     postgresql_lock: float = 0.5
     mysql_lock: int = 1
     sqlite_lock: int = 4
+
+
+class Sizes:
+    """How much a SQL store sends to a database, and reads from it, at a time."""
+
+    group: int = 100  # The adds in one transaction.
+    batch: int = PLANTS  # The plants of an import in one transaction.
+    #: Of all plants of a group or a batch, unless it has only one. A character has up to four
+    #: bytes, or becomes two when it is escaped, and a server may refuse more than a mebibyte.
+    characters: int = CHARACTERS
+    page: int = 100  # The plants of a page of an iteration.
+    page_characters: int = 1_000_000  # The page ends with the plant that exceeds them.
+    #: The connections of a process to a server, and on the engine of a site.
+    connections: int = 24
+    site_connections: int = 5

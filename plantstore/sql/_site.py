@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from threading import BoundedSemaphore, RLock
@@ -14,20 +14,18 @@ from sqlalchemy.pool import SingletonThreadPool, StaticPool
 
 from ..stores.base import Plant, PlantExists, StoreUnavailable
 from ..stores.deadline import remaining
-from ._limits import Limits
+from ._limits import Limits, Sizes
 from ._tables import dropped
-from .databases import Database, Run, close, copy_engine
+from .databases import Database, Run, close, copy_engine, is_in_memory
 
-#: The maximum number of connections of a process to the database of a site.
-CONNECTIONS = 5
-_ALL_IN_USE = f"all {CONNECTIONS} connections of the store are in use"
+_ALL_IN_USE = f"all {Sizes.site_connections} connections of the store are in use"
 _SHARED_IN_USE = "the connection of the database in memory is in use"
 
 _T = TypeVar("_T")
 
 
 class SiteConnections:
-    """The connections of a store on the engine of a site, as :class:`OwnConnections`."""
+    """The connections of a store on the engine of a site, as :class:`LaneConnections`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -50,15 +48,6 @@ class SiteConnections:
         """Close the connections of all stores of the engine. Those of the site stay open."""
         self._pool.close()
 
-    def before_fork(self) -> None:
-        if self._database.one_writer:
-            self._pool.close()
-
-    def after_fork(self, *, in_child: bool) -> None:
-        """Replace connections and locks: those of the parent process are not safe in a child."""
-        if in_child:
-            self._pool.reset()
-
 
 class _Pool:
     """Connections to the database of a site, for all stores of its engine.
@@ -68,27 +57,30 @@ class _Pool:
     only one connection, which is shared.
     """
 
-    _own: Engine | None = None
+    _engine: Engine | None = None
 
     def __init__(self, engine: Engine) -> None:
-        self._site = engine
+        self._site, pool = engine, engine.pool
         # An SQLite database in memory would be lost with its only connection.
-        in_memory = isinstance(engine.pool, SingletonThreadPool | StaticPool)
-        self.is_shared = engine.dialect.name == "sqlite" and in_memory
+        self.is_shared = engine.dialect.name == "sqlite" and (
+            isinstance(pool, StaticPool)
+            or (isinstance(pool, SingletonThreadPool) and is_in_memory(engine.url))
+        )
         self.reset()
 
     def reset(self) -> None:
+        """Begin without connections and locks. Those of a parent process are not safe."""
         self.close()
         self._pid = os.getpid()
         # Two threads must not use one connection. One may: an event listener of the site.
-        self._free = RLock() if self.is_shared else BoundedSemaphore(CONNECTIONS)
+        self._free = RLock() if self.is_shared else BoundedSemaphore(Sizes.site_connections)
         self._first_use = RLock()  # An event listener of the site may use another store.
 
     def close(self) -> None:
-        own, self._own = self._own, None
-        if own is not None and not self.is_shared:
+        engine, self._engine = self._engine, None
+        if engine is not None and not self.is_shared:
             # A child process must not close the connections of its parent.
-            own.dispose(close=self._pid == os.getpid())
+            engine.dispose(close=self._pid == os.getpid())
 
     @contextmanager
     def connect(self, database: Database) -> Iterator[Connection]:
@@ -109,9 +101,9 @@ class _Pool:
             self._free.release()
 
     def _open(self) -> Connection:
-        own = self._own
-        if own is not None:
-            return own.connect()
+        engine = self._engine
+        if engine is not None:
+            return engine.connect()
         # SQLAlchemy initializes an engine with its first connection, and others must wait.
         if not self._first_use.acquire(timeout=remaining(Limits.operation)):
             raise StoreUnavailable("the first use of the database has not finished yet")
@@ -120,9 +112,9 @@ class _Pool:
                 with self._site.connect() as connection:
                     connection.detach()  # It is closed, and not returned to the pool.
             # Its connection can call an event listener of the site, which may use another store.
-            own = self._own or self._copy()
-            connection = own.connect()
-            self._own = own
+            engine = self._engine or self._copy()
+            connection = engine.connect()
+            self._engine = engine
         finally:
             self._first_use.release()
         return connection
@@ -146,6 +138,18 @@ def _pool_of(engine: Engine) -> _Pool:
         # listener keeps the pool as long as the engine.
         event.listen(engine, "engine_disposed", lambda _: new.close())
     return pool
+
+
+def _at_fork(call: Callable[[_Pool], None]) -> None:
+    engines = [engine for known in _pools.keyrefs() if (engine := known()) is not None]
+    for pool in filter(None, [_pools[engine]() for engine in engines]):
+        call(pool)
+
+
+if hasattr(os, "register_at_fork"):  # pragma: no branch  # Windows has no fork.
+    # A child would misjudge the locks of SQLite files that are open.
+    close_all, reset_all = partial(_at_fork, _Pool.close), partial(_at_fork, _Pool.reset)
+    os.register_at_fork(before=close_all, after_in_child=reset_all)
 
 
 def _commit(run: Run[_T], connection: Connection) -> _T:

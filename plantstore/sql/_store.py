@@ -1,26 +1,22 @@
 """Plants in a SQL database, through SQLAlchemy Core: one store for every engine."""
 
-import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from operator import attrgetter
-from threading import RLock
 from typing import TypeVar
-from weakref import finalize, ref
+from weakref import finalize
 
 from sqlalchemy import Connection, Engine, MetaData
 
 from ..stores.base import Plant, Store, StoreMisconfigured, check_plant, int64_fault
 from ..stores.batches import batches
-from ._lanes import OwnConnections
+from ._lanes import LaneConnections
+from ._limits import Sizes
 from ._site import SiteConnections
 from ._tables import TableMissing, define_table, table_missing
 from .databases import Run, database_of, is_new
-
-#: The maximum number of plants in memory, and the approximate number of their characters.
-_PAGE, _WEIGHT = 100, 1_000_000
 
 _id = attrgetter("id")
 
@@ -54,18 +50,15 @@ class SQLStore(Store):
                 "engine must be an SQLAlchemy Engine, such as db.engine,"
                 f" not {type(engine).__name__}"
             )
-        kind, own = database_of(engine), engine.get_execution_options().get("plantstore")
         definition = define_table(table, MetaData() if metadata is None else metadata, engine)
-        self._database = kind(engine, definition, creates_table=metadata is None)
-        if own:
-            self._connections: OwnConnections | SiteConnections = OwnConnections(
-                self._database, *own
-            )
+        database = database_of(engine)(engine, definition, creates_table=metadata is None)
+        self._database = database
+        self._connections: LaneConnections | SiteConnections
+        if limits := engine.get_execution_options().get("plantstore"):
+            self._connections = LaneConnections(database, *limits)
             finalize(self, self._connections.close)  # Its threads do not end by themselves.
         else:
-            self._connections = SiteConnections(self._database)
-        with _forking:
-            _all_connections.add(ref(self._connections, _all_connections.discard))
+            self._connections = SiteConnections(database)
 
     def add(self, plant: Plant) -> None:
         """Store a new plant.
@@ -93,14 +86,32 @@ class SQLStore(Store):
         return repeated.union(*map(self._add_batch, batches(ordered)))
 
     def _add_batch(self, plants: Sequence[Plant]) -> set[int]:
-        added: Collection[int] = ()
-        existing: Collection[int] = ()
-        with suppress(StoreMisconfigured):  # One plant may be the reason.
-            add = partial(self._database.add, plants=plants)
-            added, existing = self._connections.call(add, writes=True)
-        known = {*added, *existing}
-        others = [plant for plant in plants if plant.id not in known]
-        return super().add_some(others).union(existing)
+        """Add plants by one transaction, the rest by another one, or what is refused one by one."""
+        existing = set[int]()
+        while plants:
+            added: Collection[int] = ()
+            found: Collection[int] = ()
+            with suppress(StoreMisconfigured):  # One plant may be the reason.
+                add = partial(self._database.add, plants=plants)
+                added, found = self._connections.call(add, writes=True)
+            known = {*added, *found}
+            if not known:
+                return existing | super().add_some(plants)
+            existing.update(found)
+            plants = [plant for plant in plants if plant.id not in known]
+        return existing
+
+    def get_some(self, ids: Iterable[int]) -> dict[int, Plant]:
+        """Return the plants with these ids that exist, by their ids.
+
+        Up to 1,000 of them are read by one statement.
+        """
+        valid = sorted(id for id in ids if not int64_fault(id))
+        plants = list[Plant]()
+        for start in range(0, len(valid), Sizes.batch):
+            some = valid[start : start + Sizes.batch]
+            plants += self._execute(partial(self._database.find_some, ids=some), [])
+        return {plant.id: plant for plant in plants}
 
     def get(self, id: int) -> Plant | None:
         """Return the plant with this id, or ``None`` if there is none."""
@@ -134,16 +145,16 @@ class SQLStore(Store):
             if after > 0:
                 return
             after = None
-        size = _PAGE // 8  # Small at first: names may be long.
+        size = Sizes.page // 8  # Small at first: names may be long.
         while True:
-            find = partial(self._database.page, after=after, size=size, characters=_WEIGHT)
+            find = partial(self._database.page, after=after, size=size)
             page, has_more = self._execute(find, (list[Plant](), False))
             yield from page
             if not has_more:
                 return
             after = page[-1].id
             # Some drivers read all rows: ask for as many as were used.
-            size = min(_PAGE, size * 8) if len(page) == size else len(page)
+            size = min(Sizes.page, size * 8) if len(page) == size else len(page)
 
     def __len__(self) -> int:
         """Return the number of plants."""
@@ -167,7 +178,7 @@ class SQLStore(Store):
         database = self._database
 
         def execute(connection: Connection) -> _T:
-            database.prepare(connection, to_add=False)
+            database.check_table_if_due(connection, to_add=False)
             return run(connection)
 
         try:
@@ -178,30 +189,3 @@ class SQLStore(Store):
             if database.creates_table:
                 return without_table
             raise
-
-
-# The connections of all stores of this process. Each operation on the set is atomic: a fork may
-# occur at any time.
-_all_connections = set[ref[OwnConnections | SiteConnections]]()
-_forking = RLock()  # Only one thread forks at a time. Its hooks may make another store.
-
-
-def _existing_connections() -> list[OwnConnections | SiteConnections]:
-    return [it for known in [*_all_connections] if (it := known()) is not None]
-
-
-def _before_fork() -> None:
-    _forking.acquire()
-    for connections in _existing_connections():
-        connections.before_fork()
-
-
-def _after_fork(*, in_child: bool) -> None:
-    for connections in _existing_connections():
-        connections.after_fork(in_child=in_child)
-    _forking.release()
-
-
-if hasattr(os, "register_at_fork"):  # pragma: no branch  # Windows has no fork.
-    in_parent, in_child = partial(_after_fork, in_child=False), partial(_after_fork, in_child=True)
-    os.register_at_fork(before=_before_fork, after_in_parent=in_parent, after_in_child=in_child)

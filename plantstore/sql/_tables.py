@@ -9,7 +9,6 @@ from sqlalchemy.dialects.mysql import LONGTEXT
 from sqlalchemy.types import VARCHAR, BigInteger, Text
 
 from ..stores.base import Plant, StoreMisconfigured
-from ..text import one_line
 
 # In MySQL and MariaDB, TEXT is limited to 65,535 bytes.
 _TEXT = Text().with_variant(LONGTEXT(charset="utf8mb4"), "mysql", "mariadb")
@@ -79,7 +78,7 @@ def create_table(connection: Connection, table: Table) -> None:
         connection.rollback()  # PostgreSQL executes nothing in a transaction that has failed.
         if not inspect(connection).has_table(table.name, connection.schema_for_object(table)):
             raise
-        # Another worker has created the table since the check.
+        # Another process has created the table since the check.
 
 
 def check_table(connection: Connection, table: Table, required: Requirements) -> None:
@@ -96,8 +95,6 @@ def check_table(connection: Connection, table: Table, required: Requirements) ->
     except exc.NoSuchTableError:
         if not problems:
             raise table_missing(table) from None
-    except exc.UnreflectableTableError as error:
-        problems.append(one_line(error))
     if problems:
         raise misconfigured(table, "; ".join(problems))
 

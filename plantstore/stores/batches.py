@@ -5,10 +5,8 @@ from typing import Any, TypeVar
 
 from .base import Plant
 
-# The maximum number of plants in a batch, and that of their characters, unless it has one plant.
-# They take up to 250,000 bytes, some of them twice as many in a statement. MariaDB may refuse more
-# than a mebibyte.
-_PLANTS, _CHARACTERS = 1000, 60_000
+#: The maximum number of plants in a batch, and that of their characters, unless it has one plant.
+PLANTS, CHARACTERS = 1000, 60_000
 
 _T = TypeVar("_T")
 
@@ -23,12 +21,12 @@ def batches(items: Iterable[_T], plant_of: Callable[[_T], Plant] = _same) -> Ite
     :param items: plants, or what a plant belongs to, such as a line of a file.
     :param plant_of: returns the plant of an item. By default, it is the item.
     """
-    batch, room = list[_T](), _CHARACTERS
+    batch, room = list[_T](), CHARACTERS
     for item in items:
         size = plant_of(item).characters
-        if batch and (len(batch) == _PLANTS or size > room):
+        if batch and (len(batch) == PLANTS or size > room):
             yield batch
-            batch, room = [], _CHARACTERS
+            batch, room = [], CHARACTERS
         batch.append(item)
         room -= size
     if batch:

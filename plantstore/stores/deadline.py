@@ -1,6 +1,7 @@
 """The deadline of an operation: the time at which it gives up, however many steps it has.
 
-A request waits for a thread of a store at one place only, and at most until the deadline.
+Whatever a request waits for in a store, such as a lane, a connection or a lock, it waits at most
+until the deadline.
 """
 
 import time

@@ -1,7 +1,7 @@
 """The lines by which a file lists access tokens."""
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -38,13 +38,15 @@ def read_tokens(text: str) -> list[ListedToken]:
     - ``operations=`` with some of :data:`RIGHTS`, separated by commas. Without the option, the
       token has the right to all operations.
 
-    ``#`` begins a comment at the start of a line or after white space.
+    ``#`` begins a comment at the start of a line or after white space. Each line ends with a
+    newline: otherwise, a line of which only a part is written could be a token with more rights.
 
     :raises ValueError: if a line is invalid, or there is no token. The message names the line, and
         shows nothing of it.
     """
     tokens: dict[bytes, ListedToken] = {}
-    for number, line in enumerate(text.split("\n"), 1):
+    *lines, rest = text.split("\n")
+    for number, line in enumerate(lines, 1):
         if "\r" in line.removesuffix("\r"):
             raise ValueError(f"line {number} has a carriage return that is not at its end")
         words = re.split(r"(?:^|\s)#", line, maxsplit=1)[0].split()
@@ -57,45 +59,20 @@ def read_tokens(text: str) -> list[ListedToken]:
         if token.digest in tokens:
             raise ValueError(f"line {number} has the token of line {tokens[token.digest].line}")
         tokens[token.digest] = token
+    if rest.strip():
+        raise ValueError(f"line {len(lines) + 1} has no newline at its end: is a part missing?")
     if not tokens:
         raise ValueError("no token is configured in the file")
     return [*tokens.values()]
 
 
-def format_line(
-    digest: bytes,
-    client: str = "",
-    expires: datetime | None = None,
-    operations: Collection[str] | None = None,
-) -> str:
-    """Return the line of a file that lists a token by its SHA-256 digest."""
-    options = [
-        f"expires={format_time(expires)}" if expires else "",
-        f"operations={','.join(operations)}" if operations else "",
-    ]
-    return " ".join(filter(None, [f"sha256:{digest.hex()}", client, *options]))
-
-
-def read_time(text: str) -> datetime:
-    """Return the time that a text of ISO 8601 names, in UTC if it has no other offset.
-
-    :raises ValueError: if it names none.
-    """
+def _read_time(text: str) -> datetime:
+    """Return the time that a text of ISO 8601 names, in UTC if it has no other offset."""
     time = datetime.fromisoformat(text)
     return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
 
 
-def format_time(time: datetime) -> str:
-    """Return a time in UTC as a text of ISO 8601. A first moment of a date is that date."""
-    text = time.isoformat().replace("+00:00", "Z")
-    return text.removesuffix("T00:00:00Z")
-
-
-def read_rights(text: str) -> tuple[str, ...]:
-    """Return the operations that a text names, separated by commas.
-
-    :raises ValueError: if one is not of :data:`RIGHTS`, or there is none.
-    """
+def _read_rights(text: str) -> tuple[str, ...]:
     names = text.split(",")
     if any(name not in RIGHTS for name in names):
         raise ValueError
@@ -104,8 +81,8 @@ def read_rights(text: str) -> tuple[str, ...]:
 
 # How the text of an option is read, and what it must be.
 _OPTIONS: dict[str, tuple[Callable[[str], Any], str]] = {
-    "expires": (read_time, "a date or time of ISO 8601, such as 2027-01-31"),
-    "operations": (read_rights, f"some of {', '.join(RIGHTS)}, separated by commas"),
+    "expires": (_read_time, "a date or time of ISO 8601, such as 2027-01-31"),
+    "operations": (_read_rights, f"some of {', '.join(RIGHTS)}, separated by commas"),
 }
 # What a mistyped option begins with.
 _OPTION_LIKE = ("expire", "operations:", "--")
@@ -116,7 +93,8 @@ def _read_words(words: list[str], number: int) -> ListedToken:
         digest = token_digest(words[0])
     except ValueError as error:
         raise ValueError(f"is {error}") from None
-    if any(word.startswith((PREFIX, "sha256:")) for word in words[1:]):
+    # A line that was appended to one without a newline must not become a part of its name.
+    if any(word.startswith(PREFIX) or "sha256:" in word for word in words[1:]):
         raise ValueError("has a second token")
     name, options = _split(words[1:])
     # A mistyped option must not become a name: the token would never expire, or have more rights.

@@ -46,13 +46,9 @@ def _any_of(checks: Sequence[VerifyToken]) -> VerifyToken:
 
 
 def count_tokens(listed: Sequence[str], path: str) -> str:
-    """Return how many tokens each setting has, and which have expired, in words.
-
-    :raises OSError: as for :func:`make_check`.
-    :raises ValueError: as for :func:`make_check`.
-    """
+    """Return how many tokens each setting has, in words, or raise as :func:`make_check` does."""
     sources = [f"{len(listed)} from PLANTSTORE_TOKENS"] if listed else []
     if path:
-        in_file = read_file(path)
+        _, in_file = read_file(path)
         sources.append(f"{len(in_file)} from PLANTSTORE_TOKENS_FILE{name_expired(in_file)}")
     return ", ".join(sources)

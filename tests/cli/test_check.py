@@ -94,6 +94,13 @@ def test_check_of_wrong_settings() -> None:
     assert "hunter2" not in str(lines)
 
 
+def test_check_shows_each_server() -> None:
+    """`plantstore check` shows all servers of a URL, and no other option of it."""
+    servers = "host=127.0.0.1:1&host=127.0.0.2:1"
+    line = check("--store", f"postgresql://me:hunter2@/plants?{servers}&sslmode=disable")[-1]
+    assert line.startswith(f"error  Store: postgresql://me@/plants?{servers} cannot be used now: ")
+
+
 @pytest.mark.parametrize("table", ["", "CREATE TABLE other (id)"])
 def test_check_changes_no_database(tmp_path: Path, table: str) -> None:
     """`plantstore check` changes neither the tables nor the journal of a database."""

@@ -2,8 +2,6 @@
 
 import os
 import shlex
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,16 +11,15 @@ import orjson
 import pytest
 
 from plantstore import __version__, open_store
-from tests.support.fresh import run
+from tests.support.databases import installed
+from tests.support.fresh import attempt, run
 from tests.support.readme import block
-from tests.support.serving import LIMIT, ROOT, Connection, free_port, post
+from tests.support.serving import ROOT, Connection, free_port, post
 from tests.support.sites import TOKEN, new_rose
 from tests.support.waiting import program, wait_until
 
-MISSING = [tool for tool in ("buildah", "mmdebstrap") if shutil.which(tool) is None]
 pytestmark = [
     pytest.mark.deploy,
-    pytest.mark.skipif(bool(MISSING), reason=f"apt-get install {' '.join(MISSING)}"),
     # Of which pip loads the packages.
     pytest.mark.skipif(sys.version_info[:2] != (3, 13), reason="use the Python of Debian 13"),
 ]
@@ -34,6 +31,8 @@ PACKAGES = "python3,python3-venv,ca-certificates"
 @pytest.fixture(scope="module")
 def buildah(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Return the command of buildah, which has built the image `plantstore` without a daemon."""
+    for needed in ("buildah", "mmdebstrap"):
+        installed(needed, needed)
     folder = tmp_path_factory.mktemp("buildah")
     buildah = f"buildah --root {folder}/root --runroot {folder}/run --storage-driver vfs"
     run(f"mmdebstrap --quiet --variant=minbase --include={PACKAGES} trixie base.tar", folder)
@@ -67,10 +66,17 @@ def test_labels(buildah: str, tmp_path: Path) -> None:
     assert {f"{prefix}{name}" for name in ("title", "description", "licenses")} <= {*labels}
 
 
-def test_tokens_and_sqlite_in_volumes(buildah: str, public_folder: Path) -> None:
-    """The command of docs/deploy.md makes a token in a folder; a volume keeps the SQLite file."""
+def test_image_serves_plants(buildah: str, public_folder: Path) -> None:
+    """A container serves as its own user, is healthy also with a proxy, and writes only to /tmp.
+
+    The command of docs/deploy.md makes a token in a folder; a volume keeps the SQLite file.
+    """
+    image = configuration(buildah, public_folder)
+    assert image["User"] == "10001:10001"
     container = run(f"{buildah} from localhost/plantstore", public_folder).strip()
     root = Path(run(f"{buildah} mount {container}", public_folder).strip())
+    assert (root / "opt/plantstore/bin/plantstore").is_file()
+    assert not (root / "src").exists()
     kept = (root / "var/lib/plantstore").stat()
     assert (kept.st_uid, kept.st_gid, kept.st_mode & 0o777) == (10001, 10001, 0o700)
     for name in ("tokens", "plants"):
@@ -78,8 +84,9 @@ def test_tokens_and_sqlite_in_volumes(buildah: str, public_folder: Path) -> None
         os.chown(public_folder / name, 10001, 10001)
     within = f"{buildah} run --isolation chroot"
     make = block("container-token", "docs/deploy.md").rpartition(" plantstore plantstore ")[2]
-    volume = f"--volume {public_folder}/tokens:/tokens"
-    token = run(f"{within} {volume} {container} -- plantstore {make}", public_folder).strip()
+    made = run(f"exec 2>&1; {within} {container} -- plantstore {make}", public_folder)
+    token = made.split()[-1]
+    (public_folder / "start").touch()
     port = free_port()
     settings = {
         "PORT": str(port),
@@ -89,41 +96,23 @@ def test_tokens_and_sqlite_in_volumes(buildah: str, public_folder: Path) -> None
     options = [word for name, value in settings.items() for word in ("--env", f"{name}={value}")]
     for folder, place in (("tokens", "/etc/plantstore:ro"), ("plants", "/var/lib/plantstore")):
         options += ["--volume", f"{public_folder}/{folder}:{place}"]
-    request = post(new_rose()).replace(TOKEN.encode(), token.encode())
-    command = [*within.split(), *options, container, "--", "plantstore", "serve"]
-    with program(port, command), Connection(port) as connection:
-        assert connection.request(request).status == 200
-    with open_store(f"sqlite:///{public_folder}/plants/plants.db") as store:
-        assert len([*store]) == 1
-
-
-def test_image_serves_plants(buildah: str, tmp_path: Path) -> None:
-    """A container serves as its own user, is healthy also with a proxy, and writes only to /tmp."""
-    image = configuration(buildah, tmp_path)
-    assert image["User"] == "10001:10001"
-    container = run(f"{buildah} from localhost/plantstore", tmp_path).strip()
-    root = Path(run(f"{buildah} mount {container}", tmp_path).strip())
-    assert (root / "opt/plantstore/bin/plantstore").is_file()
-    assert not (root / "src").exists()
-    (tmp_path / "start").touch()
-    port = free_port()
-    start = ["run", "--isolation", "chroot", "--env", f"PORT={port}"]
     # Docker sets the proxy of a company in each container. Here, nothing listens at its port.
-    start += ["--env", "http_proxy=http://127.0.0.1:1"]
-    start += ["--env", f"PLANTSTORE_TOKENS={TOKEN}", container, "--"]
-    command = [*buildah.split(), *start]
+    options += ["--env", "http_proxy=http://127.0.0.1:1"]
+    command = [*within.split(), *options, container, "--"]
 
     def healthy() -> bool:
         kind, *check = image["Healthcheck"]["Test"]
         assert kind == "CMD"
-        done = subprocess.run([*command, *check], timeout=LIMIT, capture_output=True, check=False)
-        return done.returncode == 0
+        return attempt([*command, *check]).returncode == 0
 
     with program(port, [*command, *image["Cmd"]]):
         with Connection(port) as connection:
-            assert connection.request(post(new_rose())).status == 200
+            request = post(new_rose()).replace(TOKEN.encode(), token.encode())
+            assert connection.request(request).status == 200
         assert healthy()
     wait_until(lambda: not healthy())
+    with open_store(f"sqlite:///{public_folder}/plants/plants.db") as store:
+        assert len(store) == 1
     # buildah itself may write files of root, for example /etc/hosts.
-    new = f"-newer {tmp_path}/start -type f -user 10001"
+    new = f"-newer {public_folder}/start -type f -user 10001"
     assert run(f"find {root} {new} -not -path '{root}/tmp/*'", ROOT) == ""

@@ -1,8 +1,6 @@
 """deploy/compose.yaml and deploy/kubernetes.yaml, by their schemas, and by what they must have."""
 
 import json
-import shutil
-import subprocess
 from ipaddress import ip_address, ip_network
 from itertools import product
 from pathlib import Path, PurePosixPath
@@ -13,7 +11,8 @@ from sqlalchemy import make_url
 
 from plantstore import __version__
 from plantstore.tokens.lines import read_tokens
-from tests.support.fresh import run
+from tests.support.databases import installed
+from tests.support.fresh import attempt, run
 from tests.support.serving import ROOT
 
 pytestmark = pytest.mark.deploy
@@ -22,14 +21,12 @@ COMPOSE = ROOT / "deploy" / "compose.yaml"
 KUBERNETES = ROOT / "deploy" / "kubernetes.yaml"
 MONITOR = ROOT / "deploy" / "podmonitor.yaml"
 NGINX_CONF = ROOT / "deploy" / "nginx.conf"
-NPX = shutil.which("npx")
 
 
-@pytest.mark.skipif(NPX is None, reason="apt-get install npm")
 def test_compose_file_is_valid() -> None:
     """compose.yaml is valid."""
-    command = [str(NPX), "--yes", "dclint@3.1.0", "--formatter", "json", str(COMPOSE)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    options = ("--yes", "dclint@3.1.0", "--formatter", "json", COMPOSE)
+    done = attempt([installed("npx", "npm"), *options], timeout=300)
     (report,) = json.loads(done.stdout[done.stdout.index("[") :])
     assert "invalid-schema" not in {finding["rule"] for finding in report["messages"]}
 
@@ -65,12 +62,15 @@ def test_secrets_of_the_containers_are_files() -> None:
 
 
 def test_kubernetes_objects_are_valid() -> None:
-    """kubernetes.yaml is valid for old and new versions, and has the settings of the service."""
+    """kubernetes.yaml is valid for old and new versions, with settings and recommended labels."""
     import kubernetes_validate
 
     secret, _, deployment, *_ = kinds = objects(KUBERNETES)
     for kind, version in product(kinds, ("1.30", "1.37")):
         kubernetes_validate.validate(kind, version, strict=True)
+        labels = kind["metadata"]["labels"]
+        assert labels["app.kubernetes.io/name"] == "plantstore"
+        assert labels["app.kubernetes.io/version"] == __version__
     (token,) = read_tokens(secret["stringData"]["tokens"])
     assert token.client == "nursery"
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
@@ -78,14 +78,6 @@ def test_kubernetes_objects_are_valid() -> None:
     names = {variable["name"] for variable in container["env"]}
     settings = {f"PLANTSTORE_{name}" for name in ("STORE", "TOKENS_FILE", "PROXIES", "METRICS")}
     assert names == {*settings, "PROMETHEUS_MULTIPROC_DIR"}
-
-
-def test_kubernetes_objects_have_the_recommended_labels() -> None:
-    """Each object has the labels that Kubernetes recommends, with the version of the service."""
-    for kind in objects(KUBERNETES):
-        labels = kind["metadata"]["labels"]
-        assert labels["app.kubernetes.io/name"] == "plantstore"
-        assert labels["app.kubernetes.io/version"] == __version__
 
 
 def test_kubernetes_objects_select_the_copies() -> None:

@@ -2,7 +2,6 @@
 
 import ast
 import re
-import shlex
 from collections.abc import Iterable, Iterator
 from configparser import RawConfigParser
 from datetime import date
@@ -18,10 +17,9 @@ from plantstore import __version__
 from plantstore.blueprint import OPERATIONS
 from plantstore.errors import ERRORS
 from plantstore.settings import SETTINGS
-from tests.hidden import LINUX, MODULES, POSIX
 from tests.lowest import lowest_versions
 from tests.support.fresh import run
-from tests.support.readme import block
+from tests.support.readme import block, rows
 from tests.support.serving import ROOT
 
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
@@ -74,43 +72,10 @@ def test_versions() -> None:
     assert {*re.findall(r"=python(3\.\d+)", PLATFORMS)} == {*classifiers[-2:]}
     for name, version in re.findall(r"(\w+)==([\d.]+)\.\*", PLATFORMS):
         assert any(it.startswith(version) for it in tested[name][1])
-
-
-def test_folders_of_other_systems() -> None:
-    """The tests of each folder whose code uses a name that a system lacks run without them."""
-    config = RawConfigParser()
-    config.read(ROOT / "setup.cfg")
-    run_by = config["testenv:macos"]["commands"] + config["testenv:windows"]["commands"]
-    hidden = " ".join([*LINUX.values(), *POSIX.values(), MODULES]).split()
-    package = ROOT / "plantstore"
-    for file in package.rglob("*.py"):
-        if re.search(rf"\b({'|'.join(hidden)})\b", file.read_text()):
-            assert f"tests/{file.relative_to(package).parts[0]}" in run_by
-
-
-@pytest.mark.parametrize("command", ["false", "echo 1 passed, 1 skipped"])
-def test_failed_step_of_continuous_integration(command: str) -> None:
-    """.ci/run ends at the first step that fails or skips a test, and says how to run it alone."""
-    steps = ["step one true", f"step two {command}", "step three true"]
-    script = shlex.quote("\n".join([SCRIPT.partition("rm -rf .venv ")[0], *steps]))
-    shown = run(f"bash -c {script} .ci/run; echo $?", ROOT)
-    assert re.findall(r"^== (t\w+)$", shown, re.MULTILINE) == ["two"]
-    assert shown.endswith(f"This step failed. To run it alone: {command}\n1\n")
-
-
-def test_failed_step_beside_others() -> None:
-    """.ci/run shows the output of each step that runs beside others, and ends if one has failed."""
-    beside = [
-        "begin one sleep 1",
-        "begin two bash -c 'echo the reason; exit 3'",
-        "begin five false",
-    ]
-    steps = [*beside, "begin six sleep 100", "finish one two five", "step three true"]
-    script = shlex.quote("\n".join([SCRIPT.partition("rm -rf .venv ")[0], *steps]))
-    shown = run(f"bash -c {script} .ci/run; echo $?", ROOT)
-    assert re.findall(r"^== (\w+)$", shown, re.MULTILINE) == ["one", "two", "five"]
-    assert "the reason\n" in shown
-    assert shown.endswith("This step failed. To run it alone: tox -e two,five\n1\n")
+    needed = {name.split(",")[0]: first for name, first, _ in rows("package", "docs/embedding.md")}
+    assert needed.keys() == {"Python", "Flask", "Werkzeug", "marshmallow", "SQLAlchemy"}
+    declared = {**lowest, "python": classifiers[0]}
+    assert all(declared[name.lower()] == needed[name] for name in needed)
 
 
 def test_files_of_contributors() -> None:

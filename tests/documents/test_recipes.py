@@ -9,27 +9,25 @@ import time
 from base64 import urlsafe_b64encode
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from flask import Flask
+from flask.testing import FlaskClient
 from flask_login import LoginManager
 from joserfc import jwt
 from joserfc.jwk import ECKey
-from sqlalchemy import create_engine
 from werkzeug.exceptions import BadRequest
 
-from plantstore import MemoryStore, Plant, StoreUnavailable
-from plantstore.sql import SQLStore
+from plantstore import MemoryStore, Plant, StoreUnavailable, create_app
 from tests.support.fresh import run
 from tests.support.readme import (
     VERIFY_TOKEN_PASSED,
     block,
-    check_pages,
     create_rose,
     recipe,
     run_recipes,
     site_code,
-    write_template,
 )
 from tests.support.responses import check_error
 from tests.support.serving import ROOT
@@ -58,6 +56,7 @@ app = Flask("shop", subdomain_matching=True)
 app.config["SERVER_NAME"] = "shop.example"
 """
 (SUBDOMAIN,) = re.findall(r"^  `(app\.register_blueprint\(.*subdomain.*\))`", DOCUMENT, re.M)
+(SLASH,) = re.findall("`(app.url_map.strict_slashes = .*)`", DOCUMENT)
 (EVERY_PATH,) = re.findall(r"`(garden\.add_url_rule.*)`", DOCUMENT)
 PAGE_FOR_EVERY_PATH = '@app.post("/<path:page>")\ndef page(page): return page\n'
 LOGIN = recipe("login")
@@ -78,7 +77,6 @@ KEEP = '        "disable_existing_loggers": False,\n'
 ROOT_INFO = recipe("log-config").replace('["stderr"]}', '["stderr"], "level": "INFO"}')
 NEW = {"id": "7", "name": "Lily", "tag": "white"}
 RANGE = "id: Must be between -2^63 and 2^63-1. name: Must not contain U+0000."
-KEY = ECKey.generate_key("P-256")  # Of the token issuer.
 
 
 def test_every_code_block_is_tested() -> None:
@@ -164,6 +162,9 @@ def check(site: Flask, requests: str) -> None:
             "POST /garden/plants s3cret 302, POST https://localhost/garden/plants s3cret 200, "
             "GET /healthz 200, GET /readyz 200",
         ),
+        ("", {"registration": f"{SLASH}\n{REGISTER}"}, "POST /garden/plants/ s3cret 200"),
+        ("", {}, "POST /garden/plants/ s3cret 404"),
+        (recipe("method-not-allowed"), {}, "PUT /garden/plants 40501"),
         (
             PAGE_FOR_EVERY_PATH,
             {"registration": f"from flask import abort\n{EVERY_PATH}\n{REGISTER}"},
@@ -181,34 +182,19 @@ def test_only_some_tags(tag: str | None) -> None:
     """A plant is created or updated only with a tag of the site's list, or with none."""
     garden = "garden = create_blueprint(store=store, verify_token=StaticTokens(['s3cret']), "
     garden += "operations=['create', 'update'])\n"
-    client = run_recipes(store=recipe("tags"), garden=garden)["app"].test_client()
+    names = run_recipes(store=recipe("tags"), garden=garden)
+    client, store = names["app"].test_client(), names["store"]
     new = {"name": "Mint"} | ({} if tag is None else {"tag": tag})
     for method, path in (("POST", "/garden/plants"), ("PUT", "/garden/plants/1")):
         response = client.open(path, method=method, json={"id": 1, **new}, headers=BEARER)
         if tag in ("herb", None):
             assert response.json == new
+            assert store.add_some([Plant(1, "Mint", tag), Plant(2, "Mint", tag)]) >= {1}
         else:
             assert "tag: Must be one of: herb, tree." in check_error(response, 40000)
-
-
-def test_only_some_tags_of_many_plants(tmp_path: Path) -> None:
-    """Several plants are added to a database only if each tag is in the site's list."""
-    names: dict[str, Any] = {"MemoryStore": SQLStore}
-    exec(recipe("tags").replace("store = GardenStore()", ""), names)  # noqa: S102
-    store = names["GardenStore"](create_engine(f"sqlite:///{tmp_path}/plants.db"))
-    with pytest.raises(BadRequest, match="tag: Must be one of: herb, tree"):
-        store.add_some([Plant(1, "Mint", "herb"), Plant(2, "Fern", "indoor")])
-    assert store.add_some([Plant(1, "Mint", "herb")]) == set()
-    assert len(store) == 1
-    store.close()
-
-
-def test_slash_at_the_end() -> None:
-    """With the guide's line, a path with a slash at its end is served, too."""
-    (line,) = re.findall("`(app.url_map.strict_slashes = .*)`", DOCUMENT)
-    for code, status in (("", 404), (line, 200)):
-        site = run_recipes(registration=f"{code}\n{REGISTER}")["app"]
-        check(site, f"POST /garden/plants/ s3cret {status}")
+            with pytest.raises(BadRequest, match="tag: Must be one of: herb, tree"):
+                store.add_some([Plant(2, "Mint"), Plant(3, "Mint", tag)])
+            assert len(store) == 0
 
 
 @pytest.mark.parametrize(
@@ -236,18 +222,11 @@ def test_login_recipe(code: str, replaced: dict[str, str], requests: str) -> Non
     )
 
 
-def test_one_process_recipe() -> None:
-    """With the recipe, a memory store is served although the server claims several processes."""
-    site = run_recipes(recipe("one-process"))["app"]
+def test_small_recipes(capsys: pytest.CaptureFixture[str]) -> None:
+    """A receiver is called for each new plant, and a site may say that it is one process."""
+    site = run_recipes(recipe("one-process"), recipe("signal"))["app"]
     assert create_rose(site, environ_overrides={"wsgi.multiprocess": True}).status_code == 200
-
-
-def test_method_not_allowed_recipe() -> None:
-    """A method that no operation has gets a 405 in JSON, with Allow."""
-    client = run_recipes(recipe("method-not-allowed"))["app"].test_client()
-    response = client.put("/garden/plants")
-    check_error(response, 40501)
-    assert {*response.headers["Allow"].split(", ")} == {"OPTIONS", "POST"}
+    assert capsys.readouterr().out == "token-1 added Rose\n"
 
 
 def test_request_ids_recipe(caplog: pytest.LogCaptureFixture) -> None:
@@ -284,29 +263,23 @@ def test_log_recipes(config: str, times: int) -> None:
         assert shown.count(text) == times
 
 
-def test_signal_recipe(capsys: pytest.CaptureFixture[str]) -> None:
-    """The recipe's receiver is called for each new plant of its site."""
-    create_rose(run_recipes(recipe("signal"))["app"])
-    assert capsys.readouterr().out == "token-1 added Rose\n"
-
-
 @pytest.mark.parametrize("origin", ["https://shop.example", "https://other.example"])
 def test_cors_recipe(origin: str) -> None:
     """Pages of the allowed origin can use the store, errors included, and no other path."""
     asked = {"Origin": origin, "Access-Control-Request-Method": "POST"}
     asked["Access-Control-Request-Headers"] = "authorization, content-type"
-    client = run_recipes(recipe("cors"))["app"].test_client()
-    assert "Access-Control-Allow-Origin" not in client.get("/gardens", headers=asked).headers
-    allowed = origin if "shop" in origin else None
-    for method, headers in (("OPTIONS", asked), ("POST", BEARER | asked), ("POST", asked)):
-        response = client.open("/garden/plants", method=method, json=ROSE, headers=headers)
-        assert response.headers.get("Access-Control-Allow-Origin") == allowed
-        if allowed and method == "POST":
-            readable = response.headers["Access-Control-Expose-Headers"]
-            assert readable == "Link, Retry-After, X-Request-ID"
-        elif allowed:
-            assert response.headers["Access-Control-Allow-Headers"] == "authorization, content-type"
-            assert "POST" in response.headers["Access-Control-Allow-Methods"]
+    service: dict[str, Any] = {"app": create_app({"PLANTSTORE_TOKENS": "s3cret"})}
+    exec(recipe("cors-module").replace("from plantstore.wsgi import app\n", ""), service)
+    site = run_recipes(recipe("cors"))["app"].test_client()
+    assert "Access-Control-Allow-Origin" not in site.get("/gardens", headers=asked).headers
+    sent = {"Access-Control-Allow-Headers": "authorization, content-type"}
+    readable = {"Access-Control-Expose-Headers": "Link, Retry-After, X-Request-ID"}
+    allowed = {"Access-Control-Allow-Origin": origin}
+    for client, path in ((site, "/garden/plants"), (service["app"].test_client(), "/plants")):
+        for method, expected in (("OPTIONS", allowed | sent), ("POST", allowed | readable)):
+            headers = client.open(path, method=method, json=ROSE, headers=asked).headers
+            found = {name: headers.get(name) for name in expected}
+            assert found == (expected if "shop" in origin else dict.fromkeys(expected))
 
 
 def test_rate_limit_recipe() -> None:
@@ -322,30 +295,38 @@ def test_rate_limit_recipe() -> None:
 
 def test_pages_list_every_plant_once(pages: dict[str, Any]) -> None:
     """The pages list every plant once, in the order of the ids, for any value of after."""
-    check_pages(pages)
+    client = pages["app"].test_client()
+    ids = [-(2**63), *range(1, 111), 2**63 - 1]
+    pages["store"].add_some(Plant(id, "Rose") for id in reversed(ids))
+    assert listed(client) == [ids[:50], ids[50:100], ids[100:]]
+    for after, expected in (("60", ids[61:111]), ("x", ids[:50]), (-(10**30), ids[:50])):
+        assert listed(client, f"/plants?after={after}")[0] == expected
+    assert listed(client, f"/plants?after={10**30}") == [[]]
+
+
+def listed(client: FlaskClient, link: str = "/plants") -> list[list[int]]:
+    """Return the ids on each page of plants, following the links from one page to the next."""
+    page = client.get(link).text
+    ids = [int(id) for id in re.findall(r'href="/plants/.*">(.*)</a>', page)]
+    following = re.search(r'href="(.*)">Next page', page)
+    return [ids, *(listed(client, following[1]) if following else [])]
 
 
 @pytest.fixture
 def pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Return the site of the recipes for pages and for the form."""
     monkeypatch.chdir(tmp_path)
-    write_template()
+    Path("templates").mkdir()
+    Path("templates/plants.html").write_text(recipe("template"))
     Path("templates/new_plant.html").write_text(recipe("form-template"))
     return run_recipes(recipe("pages"), recipe("form"))
 
 
-@pytest.mark.parametrize(
-    ("plant", "shown"),
-    [
-        (Plant(-(2**63), "Lily"), "Lily"),
-        (Plant(7, "<b>Rose</b>", '"&<script>'), "&lt;b&gt;Rose&lt;/b&gt; &#34;&amp;&lt;script&gt;"),
-    ],
-)
-def test_page_of_one_plant(pages: dict[str, Any], plant: Plant, shown: str) -> None:
+def test_page_of_one_plant(pages: dict[str, Any]) -> None:
     """The page of a plant shows it, and HTML as text; for any other id, the response is 404."""
-    pages["store"].add(plant)
-    client = pages["app"].test_client()
-    for path in (f"/plants/{plant.id}", "/plants"):
+    pages["store"].add(Plant(7, "<b>Rose</b>", '"&<script>'))
+    client, shown = pages["app"].test_client(), "&lt;b&gt;Rose&lt;/b&gt; &#34;&amp;&lt;script&gt;"
+    for path in ("/plants/7", "/plants"):
         assert f"</a> {shown} </li> </ul>" in " ".join(client.get(path).text.split())
     for id in ("2", "-1", str(10**30), "x"):
         assert client.get(f"/plants/{id}").status_code == 404
@@ -355,12 +336,8 @@ def test_pages_without_a_database(
     pages: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """While the store is unavailable, each page says so, and the form keeps its fields."""
-
-    def fail(*_: Any) -> None:
-        raise StoreUnavailable("down")
-
     for method in ("add", "get", "iterate"):
-        monkeypatch.setattr(MemoryStore, method, fail)
+        monkeypatch.setattr(MemoryStore, method, Mock(side_effect=StoreUnavailable("down")))
     client = pages["app"].test_client()
     form = client.post("/plants/new", data=NEW)
     assert 'value="Lily"' in form.text
@@ -369,25 +346,23 @@ def test_pages_without_a_database(
     assert caplog.messages[0] == "The form could not add a plant: down"
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"id": "1"}, "A plant with this id already exists."),
-        ({"tag": "\0"}, "tag: Must not contain U+0000."),
-        *(({"id": id}, "id: Must be an integer") for id in ("", "9" * 5000)),
-        *(({"id": str(id), "name": "\0"}, RANGE) for id in (2**63, -(2**63) - 1)),
-    ],
-)
-def test_form_says_what_is_wrong(
-    pages: dict[str, Any], fields: dict[str, str], message: str
-) -> None:
+# What a visitor enters, and what the form then says.
+FAULTS: list[tuple[dict[str, str], str]] = [
+    ({"id": "1"}, "A plant with this id already exists."),
+    ({"tag": "\0"}, "tag: Must not contain U+0000."),
+    *(({"id": id}, "id: Must be an integer") for id in ("", "9" * 5000)),
+    ({"id": str(2**63), "name": "\0"}, RANGE),
+]
+
+
+def test_form_says_what_is_wrong(pages: dict[str, Any]) -> None:
     """The form shows each fault and what the visitor has entered, and the plant is not stored."""
     pages["store"].add(ROSE_PLANT)
-    response = pages["app"].test_client().post("/plants/new", data=NEW | fields)
-    assert response.status_code == 400
-    page = html.unescape(response.text)
-    for shown in (message, *(f'value="{value}"' for value in (NEW | fields).values())):
-        assert shown in page
+    for fields, message in FAULTS:
+        response = pages["app"].test_client().post("/plants/new", data=NEW | fields)
+        page = html.unescape(response.text)
+        assert (response.status_code, message in page) == (400, True)
+        assert all(f'value="{value}"' in page for value in (NEW | fields).values())
     assert [*pages["store"]] == [ROSE_PLANT]
 
 
@@ -408,46 +383,31 @@ def test_form_with_csrf_protection(pages: dict[str, Any]) -> None:
     assert [*names["store"]] == [ROSE_PLANT, Plant(7, "Lily", "white"), Plant(8, "Oak")]
 
 
-@pytest.fixture
-def verify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return the token check of the recipe for JSON Web Tokens."""
+def test_json_web_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A token is accepted only if it is signed by this key and algorithm, with all claims."""
     monkeypatch.chdir(tmp_path)
-    Path("issuer.pem").write_bytes(KEY.as_pem(private=False))
-    return run_recipes(garden=recipe("tokens") + VERIFY_TOKEN_PASSED)["verify_token"]
+    key = ECKey.generate_key("P-256")
+    Path("issuer.pem").write_bytes(key.as_pem(private=False))
+    verify = run_recipes(garden=recipe("tokens") + VERIFY_TOKEN_PASSED)["verify_token"]
 
+    def signed(key: ECKey = key, **claims: Any) -> str:
+        usual = {"sub": "Flora", "aud": ["shop", "garden"], "exp": int(time.time()) + 3600}
+        kept = {name: value for name, value in (usual | claims).items() if value}
+        return jwt.encode({"alg": "ES256"}, kept, key)
 
-def signed(key: ECKey = KEY, **claims: Any) -> str:
-    """Return a token with these claims instead of those that the site accepts."""
-    claims = {"sub": "Flora", "aud": "garden", "exp": int(time.time()) + 3600} | claims
-    kept = {name: value for name, value in claims.items() if value}
-    return jwt.encode({"alg": "ES256"}, kept, key)
-
-
-@pytest.mark.parametrize(
-    ("claims", "client"),
-    [
-        ({"aud": ["shop", "garden"]}, "Flora"),
-        *(({"aud": audience}, None) for audience in (["shop"], None)),
-        *(({"exp": time}, None) for time in (1, None)),
-        *(({"sub": subject}, None) for subject in (7, None)),
-    ],
-)
-def test_claims_of_a_jwt(verify: Any, claims: dict[str, Any], client: Any) -> None:
-    """A token for this audience is accepted; one that lacks a claim or has expired is not."""
-    assert verify(signed(**claims)) == client
-
-
-def test_forged_jwt(verify: Any) -> None:
-    """A token without a valid signature, by this key and algorithm, is not accepted."""
+    assert verify(signed()) == "Flora"
     header, payload, signature = signed().split(".")
     # Signed with HMAC, with the public key as the secret.
     by_hmac = f"eyJhbGciOiJIUzI1NiJ9.{payload}"
-    digest = hmac.digest(KEY.as_pem(private=False), by_hmac.encode(), "sha256")
-    for forged in (
+    digest = hmac.digest(key.as_pem(private=False), by_hmac.encode(), "sha256")
+    claims: list[dict[str, Any]] = [{"aud": ["shop"]}, {"exp": 1}, {"sub": 7}]
+    claims += [{name: None} for name in ("aud", "exp", "sub")]
+    for refused in (
+        *(signed(**wrong) for wrong in claims),
         signed(ECKey.generate_key("P-256")),
         f"{by_hmac}.{urlsafe_b64encode(digest).decode().rstrip('=')}",
         f"eyJhbGciOiJub25lIn0.{payload}.",
         f"{header}.{payload[:-4]}.{signature}",
         "....",
     ):
-        assert verify(forged) is None
+        assert verify(refused) is None

@@ -1,7 +1,7 @@
 """The recipes for site owners that need a database, and the tests of the guide."""
 
-import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import text
 
 from plantstore import PlantExists, Store, StoreUnavailable
+from plantstore.stores.deadline import deadline
 from tests.support.fresh import run
 from tests.support.readme import (
     VERIFY_TOKEN_PASSED,
@@ -58,6 +59,15 @@ with app.app_context():
 """
 
 
+# Executes commands of Flask, all of them in one process.
+COMMANDS = """
+import shlex, sys
+from flask.cli import cli
+for command in sys.argv[1:]:
+    cli.main(shlex.split(command)[1:], standalone_mode=False)
+"""
+
+
 @pytest.fixture
 def run_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunSite]:
     """Return run_recipes with the database recipe, in a new folder."""
@@ -92,14 +102,16 @@ def test_migration_recipe(run_site: RunSite, caplog: pytest.LogCaptureFixture) -
         check_error(create_rose(names["app"]), 50303)
         assert caplog.text.count("table plants: it does not exist") == number
         assert caplog.text.count("flask db upgrade") == number
-    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    migrate = recipe("migration").strip() + " && flask db check"
-    for code, command in (
+    migrate = recipe("migration").strip()
+    with_users = site_code(store=DATABASE, garden=USERS)
+    for code, commands in (
         (site_code(store=DATABASE + USER), f"flask db init && {migrate}"),
-        (site_code(store=DATABASE, garden=USERS), migrate),
+        (with_users, migrate),
+        (with_users, "flask db check"),
     ):
         Path("shop.py").write_text(code)
-        run(command, Path(), PYTHONPATH=str(ROOT), FLASK_APP="shop", PATH=programs)
+        execute = shlex.join([sys.executable, "-c", COMMANDS, *commands.split(" && ")])
+        run(execute, Path(), PYTHONPATH=str(ROOT), FLASK_APP="shop")
     assert create_rose(names["app"]).status_code == 200
     assert read(names, "SELECT id, name, tag FROM plants") == [tuple(ROSE_PLANT)]
     assert read(names, "SELECT token_digest FROM user") == []
@@ -187,11 +199,19 @@ def test_sqlite3_recipe(tmp_path: Path) -> None:
         assert db.execute("SELECT * FROM plants").fetchall() == [tuple(ROSE_PLANT)]
         assert db.execute("PRAGMA journal_mode").fetchone() == ("delete",)
         db.execute("INSERT INTO visit VALUES ('/')")
-        with pytest.raises(StoreUnavailable, match="open transaction|not responded in time"):
+        in_time = pytest.raises(StoreUnavailable, match="open transaction|not responded in time")
+        with deadline(1), in_time:
             store.add(LILY)
         db.commit()
         wait_until(lambda: is_added(store))
         assert list(store) == [ROSE_PLANT, LILY]
+
+
+def run_tests(tests: Path, folder: Path) -> str:
+    """Run the tests of a site, with warnings as errors, and without plug-ins; return the output."""
+    command = f"'{sys.executable}' -m pytest -q -W error -o addopts= -p no:cacheprovider {tests}"
+    environment = {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    return run(f"{command} || true", folder, **environment)
 
 
 @pytest.mark.parametrize(
@@ -206,15 +226,13 @@ def test_recipes_for_tests(tmp_path: Path, site: str, tests: str, result: str) -
     """The tests of the guide pass, with warnings as errors, and find a forgotten csrf.exempt."""
     (tmp_path / "shop.py").write_text(site)
     (tmp_path / "test_shop.py").write_text(tests)
-    command = f"'{sys.executable}' -m pytest -q -W error -p no:cacheprovider . || true"
-    assert result in run(command, tmp_path, PYTHONPATH=str(ROOT))
+    assert result in run_tests(tmp_path, tmp_path)
 
 
 def test_nursery_has_the_recipes(tmp_path: Path) -> None:
     """The tests of the example pass, and it has each function that the guide names."""
     nursery = ROOT / "examples" / "nursery"
-    command = f"'{sys.executable}' -m pytest -q -W error -o addopts= -p no:cacheprovider {nursery}"
-    assert "2 passed" in run(command, tmp_path, PYTHONPATH=str(ROOT))
+    assert "2 passed" in run_tests(nursery, tmp_path)
     for _, place in rows("recipe", "docs/whole-site.md"):
         *functions, file = re.findall(r"\b[a-z_.]+\b", place.replace("of", "").replace("and", ""))
         for function in functions:

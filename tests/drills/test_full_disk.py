@@ -14,7 +14,7 @@ from tests.support.clients import Clients, Record
 from tests.support.databases import MODES, Place
 from tests.support.serving import LIMIT, Gunicorn, post
 from tests.support.sql import environment
-from tests.support.waiting import wait_until
+from tests.support.waiting import wait_for_more, wait_until
 
 pytestmark = [
     pytest.mark.drill,
@@ -51,8 +51,7 @@ def test_full_disk(tmp_path: Path, mode: str, record: Record) -> None:
                     clients.wait_for_creations()
                     with suppress(OSError):
                         ballast.write_bytes(bytes(2 << 20))
-                    enough = clients.refused + 20
-                    wait_until(lambda enough=enough: clients.refused >= enough)  # type: ignore[misc]
+                    wait_for_more(lambda: clients.refused, 20)
                     acknowledged = clients.acknowledged.copy()
                     assert acknowledged <= stored(file)
                     ballast.unlink()

@@ -9,7 +9,7 @@ from tests.support.clients import LATEST, Clients, Record
 from tests.support.databases import FILES, Place, children, kill_oldest_worker, only, postgresql
 from tests.support.serving import ROOT, Server, free_port
 from tests.support.sql import environment
-from tests.support.waiting import has_ended, wait_until
+from tests.support.waiting import has_ended, wait_for_more, wait_until
 
 pytestmark = pytest.mark.drill
 
@@ -90,11 +90,9 @@ def test_kill_postgresql(place: Place, long: bool, record: Record) -> None:
             for _ in range(10 if long else 2):
                 clients.wait_for_creations()
                 place.server.kill()
-                refused = clients.refused
-                wait_until(lambda refused=refused: clients.refused > refused)  # type: ignore[misc]
+                wait_for_more(lambda: clients.refused)
                 place.server.start()
-                created = len(clients.acknowledged)
-                wait_until(lambda created=created: len(clients.acknowledged) > created, LATEST)  # type: ignore[misc]
+                wait_for_more(lambda: len(clients.acknowledged), seconds=LATEST)
         assert "50001" not in server.log
     record(stored(place), clients)
     assert clients.slowest() < LATEST

@@ -14,14 +14,10 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.support.databases import MODES
+from tests.support.databases import MODES, installed
 from tests.support.serving import LIMIT, ROOT
 
-STRACE = shutil.which("strace")
-pytestmark = [
-    pytest.mark.drill,
-    pytest.mark.skipif(STRACE is None, reason="apt-get install strace"),
-]
+pytestmark = pytest.mark.drill
 
 ADDS = 6
 # Adds plants, and writes the id of each one to standard output when it has been acknowledged.
@@ -99,7 +95,8 @@ def power_failures(calls: list[Call], folder: str) -> Iterator[tuple[set[int], d
 
 def record(url: str, program: str, log: Path) -> list[Call]:
     """Run a program that adds plants; return its system calls."""
-    trace = [str(STRACE), "-f", "-y", "-xx", "-s", "100000", "-e", f"trace={CALLS}", "-o", str(log)]
+    trace = [installed("strace", "strace"), "-f", "-y", "-xx", "-s", "100000"]
+    trace += ["-e", f"trace={CALLS}", "-o", str(log)]
     command = [*trace, sys.executable, "-W", "ignore", "-c", program, url, str(ADDS)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=LIMIT)
     return [call for line in log.read_text().splitlines() for call in parse(line)]

@@ -2,7 +2,7 @@
 
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +12,14 @@ from plantstore import open_store
 from tests.support.activation import activation
 from tests.support.clients import Clients, Record
 from tests.support.fresh import ENVIRONMENT, copy_project, run
-from tests.support.front import HAPROXY, NGINX, Front, front, haproxy
-from tests.support.serving import Connection
+from tests.support.front import Front, front, haproxy
+from tests.support.serving import Endpoint, Response
 from tests.support.waiting import program, wait_until
 
-pytestmark = [
-    pytest.mark.drill,
-    pytest.mark.skipif(None in {NGINX, HAPROXY}, reason="apt-get install nginx haproxy"),
-]
+pytestmark = pytest.mark.drill
 
 COMMAND = ("env/bin/plantstore", "serve", "--workers=1")
 SETTINGS = {"PLANTSTORE_TOKENS": "s3cret", "PLANTSTORE_STORE": "sqlite:///plants.db"}
-GET = b"GET /%b HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 ROUNDS = 3
 # A text of the version that runs, and that of another one.
 OLD, NEW = "There is nothing at this path.", "The new version has nothing at this path."
@@ -36,7 +32,7 @@ def behind_nginx(first: int, second: int) -> AbstractContextManager[Front]:
     return front(first, {**second_line, "rate=100r/s": "rate=10000r/s"})
 
 
-class Instance:
+class Instance(Endpoint):
     """An instance whose socket outlives it, as with deploy/plantstore.socket."""
 
     def __init__(self, folder: Path, listener: socket.socket) -> None:
@@ -50,36 +46,28 @@ class Instance:
         """Stop the instance; return when it has started again, and is ready."""
         self.stop()
         self._running.enter_context(program(self.port, self._command, **self._options))
-        wait_until(self._is_ready)
+        wait_until(lambda: self.get(b"readyz").status == 200)
 
     def stop(self) -> None:
         """Stop the instance, if it runs."""
         self._running.close()
 
-    def _is_ready(self) -> bool:
-        with suppress(OSError), Connection(self.port) as connection:
-            return connection.request(GET % b"readyz").status == 200
-        return False
-
-    def message(self) -> str:
-        """Return the Error of a wrong path."""
-        with Connection(self.port) as connection:
-            return connection.request(GET % b"roses").body.decode()
+    def get(self, path: bytes) -> Response:
+        """Return the response to a request for a path."""
+        return self.request(b"GET /%b HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n" % path)
 
 
 @contextmanager
-def instances(folder: Path) -> Iterator[tuple[Instance, Instance]]:
+def instances(folder: Path) -> Iterator[list[Instance]]:
     """Run two instances that share their store."""
+    both = list[Instance]()
     with ExitStack() as opened:
-        listeners = [
-            opened.enter_context(socket.create_server(("127.0.0.1", 0), backlog=128))
-            for _ in range(2)
-        ]
-        first, second = (Instance(folder, listener) for listener in listeners)
-        for instance in (first, second):
-            opened.callback(instance.stop)
-            instance.restart()
-        yield first, second
+        for _ in range(2):
+            listener = opened.enter_context(socket.create_server(("127.0.0.1", 0), backlog=128))
+            both.append(Instance(folder, listener))
+            opened.callback(both[-1].stop)
+            both[-1].restart()
+        yield both
 
 
 def install_another_version(project: Path, folder: Path) -> None:
@@ -106,9 +94,9 @@ def test_rolling_restarts(proxy: Proxy, tmp_path: Path, record: Record) -> None:
         install_another_version(project, tmp_path)
         clients.wait_for_creations()
         for instance in both:
-            assert OLD in instance.message()
+            assert OLD in instance.get(b"roses").body.decode()
             instance.restart()
-            assert NEW in instance.message()
+            assert NEW in instance.get(b"roses").body.decode()
         clients.wait_for_creations()
     assert (clients.refused, clients.unanswered, clients.unconnected) == (0, 0, 0)
     with open_store(f"sqlite:///{tmp_path}/plants.db") as store:

@@ -14,7 +14,7 @@ import pytest
 from packaging.metadata import Metadata
 
 from plantstore import __version__
-from tests.support.fresh import ENVIRONMENT, copy_project, run
+from tests.support.fresh import ENVIRONMENT, run
 from tests.support.serving import ROOT, Connection, free_port, post
 from tests.support.waiting import program
 
@@ -93,25 +93,6 @@ def test_metadata() -> None:
     assert str(about.requires_python) == f">={PYTHONS[0]}"
     assert "docs/index.md has all pages" in (about.description or "")
     assert all(link.startswith("https://") for link in links(about.description or ""))
-
-
-def test_links_with_an_address(tmp_path: Path) -> None:
-    """With the address of the repository in setup.py, links and the picture lead to its files."""
-    address = "https://forge.example/plants"
-    folder = copy_project(tmp_path)
-    code = (folder / "setup.py").read_text()
-    (folder / "setup.py").write_text(code.replace('REPOSITORY = ""', f'REPOSITORY = "{address}"'))
-    make = "from setuptools import build_meta; build_meta.prepare_metadata_for_build_wheel('made')"
-    run(f'mkdir made; {shlex.quote(sys.executable)} -c "{make}"', folder)
-    (file,) = folder.glob("made/*/METADATA")
-    about = Metadata.from_email(file.read_bytes())
-    assert about.project_urls == {"Source": address}
-    found = [link for link in links(about.description or "") if link.startswith(address)]
-    assert any(link.endswith("docs/page.png") for link in found)
-    for link in found:
-        kind, _, path = link.removeprefix(f"{address}/").partition("/HEAD/")
-        assert kind == ("raw" if path.endswith(".png") else "blob")
-        assert (ROOT / path.partition("#")[0]).exists()
 
 
 def test_bill_of_materials() -> None:

@@ -1,17 +1,16 @@
-"""The package in an environment that has nothing else, and with a Python that is too old."""
+"""The package in an environment that has nothing else, or another package, or an old Python."""
 
 import re
 import shlex
-import subprocess
 import sys
 from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
 
-from tests.support.fresh import copy_project, run
-from tests.support.readme import recipe
-from tests.support.serving import LIMIT, ROOT
+from tests.support.fresh import attempt, copy_project, run
+from tests.support.readme import block, recipe
+from tests.support.serving import ROOT
 
 WATCHED_IMPORT = """
 import sys
@@ -52,9 +51,9 @@ def test_package_without_extras(tmp_path: Path) -> None:
     assert said.endswith("SQLStore needs SQLAlchemy: pip install 'plantstore[sqlite]'\n")
     checked = run("PLANTSTORE_TOKENS=s3cret env/bin/plantstore check", tmp_path)
     assert checked.endswith("\nok     Store: memory:// can be used\n")
-    assert len(run("env/bin/python -m plantstore token", tmp_path).splitlines()) == 2
+    assert run("env/bin/python -m plantstore token", tmp_path).startswith("sha256:")
     assert run("env/bin/plantstore openapi", tmp_path).startswith('{\n  "openapi": "3.1.0",\n')
-    assert run("env/bin/python pages.py", tmp_path).split() == ["200", "404", "200", "404"]
+    assert run("env/bin/python pages.py", tmp_path).split() == ["200"] + ["404"] * 3
     run(f"env/bin/pip install -q '{project}[docs]'", tmp_path)
     assert run("env/bin/python pages.py", tmp_path).split() == ["200"] * 4
 
@@ -79,5 +78,30 @@ def test_too_old_python_is_named_at_once() -> None:
         (f"{oldest}.0", 0, "plantstore\n"),
     ):
         command = [sys.executable, "-W", "ignore", "-c", SETUP, version]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT)
+        done = attempt(command, cwd=ROOT)
         assert (done.returncode, done.stderr if code else done.stdout) == (code, said)
+
+
+@pytest.mark.install
+def test_store_of_the_docs_in_a_package_of_its_own(tmp_path: Path) -> None:
+    """The store of docs/stores.md passes the shipped suite, and works by URL when installed."""
+    copy_project(tmp_path)
+    package = tmp_path / "plantstore-folder"
+    package.mkdir()
+    for file, name in (
+        ("plantstore_folder.py", "folder-store"),
+        ("pyproject.toml", "folder-pyproject"),
+        ("test_plantstore_folder.py", "folder-tests"),
+    ):
+        (package / file).write_text(block(name, "docs/stores.md"))
+    tests = run(block("folder-install", "docs/stores.md"), package)
+    assert re.search(r"=+ \d{2} passed in .* =+\n$", tests)
+    plant = '{"id":1,"name":"Monstera","tag":"indoor"}\n'
+    used = run(block("folder-use", "docs/stores.md"), package)
+    assert used == f"1 added, 0 already there, 0 different\n{plant}"
+    (package / "plants.jsonl").write_text(f'{plant}{{"id":2,"name":"Rose"}}\n')
+    plantstore = "PLANTSTORE_STORE=folder://plants .venv/bin/plantstore"
+    imported = run(f"{plantstore} import plants.jsonl", package)
+    assert imported == "1 added, 1 already there, 0 different\n"
+    unknown = run(".venv/bin/plantstore export --store foo://x 2>&1 || true", package)
+    assert "folder://" in unknown

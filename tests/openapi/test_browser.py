@@ -1,8 +1,6 @@
-"""Tests in a real browser: the pages of the example and of the service."""
+"""The page of the service, in a real browser."""
 
 import json
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,12 +10,12 @@ from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from plantstore.blueprint import OPERATIONS
 from plantstore.openapi.document import make_document
+from tests.support.databases import installed
 from tests.support.fresh import run
-from tests.support.front import NGINX, nginx
-from tests.support.serving import LIMIT, Gunicorn, Response, post
+from tests.support.front import nginx
+from tests.support.serving import LIMIT, Gunicorn
 from tests.support.sites import TOKEN
 
-CHROMIUM = shutil.which("chromium")
 # The browser must not send requests to other servers.
 FLAGS = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
@@ -25,20 +23,16 @@ FLAGS = [
 ]
 # A busy machine needs more than the default of five seconds.
 expect.set_options(timeout=LIMIT * 1000)
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="apt-get install chromium"),
-]
-SUPPLIED = {"Monstera deliciosa": "indoor", "Lady’s mantle": "perennial", "Efeutüte": "climber"}
-SUPPLIED |= {"Rosemary": "herb", "Japanese maple": "tree", "Olive tree": "tree"}
+pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Run Chromium without a window."""
+    chromium = installed("chromium", "chromium")
     with sync_playwright() as playwright:
         start = playwright.chromium.launch
-        with start(executable_path=CHROMIUM, args=FLAGS, timeout=LIMIT * 1000) as browser:
+        with start(executable_path=chromium, args=FLAGS, timeout=LIMIT * 1000) as browser:
             yield browser
 
 
@@ -48,87 +42,6 @@ def page(browser: Browser) -> Iterator[Page]:
     with browser.new_page() as page:
         page.set_default_timeout(LIMIT * 1000)
         yield page
-
-
-@pytest.fixture
-def nursery(tmp_path: Path) -> Iterator[Gunicorn]:
-    """Run the example with a new database."""
-    with Gunicorn(
-        *("-c", os.devnull, "--threads=4", "--pythonpath=examples/nursery", "app:create_app()"),
-        NURSERY_PASSWORD="green-thumb",
-        NURSERY_TOKEN="s3cret",
-        NURSERY_SQLALCHEMY_DATABASE_URI=f"sqlite:///{tmp_path}/nursery.db",
-    ) as nursery:
-        yield nursery
-        assert "Traceback" not in nursery.log
-
-
-def send_plant(nursery: Gunicorn, body: str) -> Response:
-    """Send a plant to the nursery's plant store."""
-    return nursery.request(post(body.encode()).replace(b" /plants", b" /api/plants", 1))
-
-
-def log_in(page: Page, nursery: Gunicorn, password: str = "green-thumb") -> None:
-    """Log in as a gardener."""
-    page.goto(f"http://127.0.0.1:{nursery.port}/login")
-    page.get_by_label("Name").fill("flora")
-    page.get_by_label("Password").fill(password)
-    page.get_by_role("button", name="Log in").click()
-
-
-def add_plant(page: Page, number: str, name: str, kind: str = "") -> None:
-    """Add a plant with the form."""
-    for label, text in (("Number", number), ("Name", name), ("Kind", kind)):
-        page.get_by_label(label).fill(text)
-    page.get_by_role("button", name="Add plant").click()
-
-
-def test_nursery_pages(nursery: Gunicorn, page: Page) -> None:
-    """A gardener logs in, sees what a supplier sent, and adds plants, or is told what is wrong."""
-    page.set_viewport_size({"width": 1000, "height": 720})
-    log_in(page, nursery, password="wrong")
-    expect(page.get_by_role("alert")).to_contain_text("don't belong together")
-    log_in(page, nursery)
-    expect(page.get_by_text("Nothing yet")).to_be_visible()
-    for id, (name, tag) in enumerate(SUPPLIED.items()):
-        new = f'{{"id": {id}, "name": "{name}", "tag": "{tag}"}}'
-        assert send_plant(nursery, new).status == 200
-    page.reload()
-    plants = page.get_by_role("listitem")
-    expect(plants.first).to_contain_text("Monstera deliciosa")
-    expect(plants.first).to_contain_text("from the greenhouse")
-    # The path of the image in docs/whole-site.md.
-    if "SCREENSHOT" in os.environ:
-        page.screenshot(path=os.environ["SCREENSHOT"])
-    add_plant(page, "12", "<script>alert(1)</script>", "<b>")
-    expect(page.get_by_role("status")).to_have_text("<script>alert(1)</script> is in stock.")
-    expect(plants.last).to_contain_text("<script>alert(1)</script>")
-    expect(plants.last).to_contain_text("from flora")
-    assert send_plant(nursery, '{"id": 12, "name": "Nettle"}').error == 40004
-    add_plant(page, "12", "Rose")
-    expect(page.get_by_role("alert")).to_have_text("There is a plant with this number already.")
-    for number in ("9223372036854775808", "9" * 400):
-        add_plant(page, number, "Rose")
-        expect(page.get_by_role("alert")).to_have_text("This number is too large.")
-    expect(plants).to_have_count(len(SUPPLIED) + 1)
-
-
-def test_nursery_pages_of_a_visitor(nursery: Gunicorn, page: Page) -> None:
-    """A visitor sees the plants, sixty on a page, and cannot add one, also by a forged form."""
-    for id in range(61):
-        assert send_plant(nursery, f'{{"id": {id}, "name": "Rose"}}').status == 200
-    forged = nursery.request(post(b"").replace(b" /plants", b" /", 1))
-    assert (forged.status, b"CSRF token is missing" in forged.body) == (400, True)
-    page.goto(f"http://127.0.0.1:{nursery.port}/")
-    expect(page.get_by_role("button", name="Add plant")).to_have_count(0)
-    plants = page.get_by_role("listitem")
-    expect(plants).to_have_count(60)
-    page.get_by_role("link", name="Next").click()
-    expect(plants).to_have_count(1)
-    expect(plants).to_contain_text("№ 60")
-    expect(page.get_by_role("link", name="Next")).to_have_count(0)
-    page.get_by_role("link", name="First page").click()
-    expect(plants).to_have_count(60)
 
 
 class Visit:
@@ -175,11 +88,9 @@ class Visit:
 @pytest.fixture
 def url(tmp_path: Path) -> Iterator[str]:
     """Run the service with all operations behind nginx, with a prefix that nginx removes."""
-    if NGINX is None:
-        pytest.skip("apt-get install nginx")
     with (
         Gunicorn(PLANTSTORE_TOKENS=TOKEN, PLANTSTORE_OPERATIONS=",".join(OPERATIONS)) as service,
-        nginx(str(NGINX), tmp_path, service.port) as port,
+        nginx(tmp_path, service.port) as port,
     ):
         yield f"http://127.0.0.1:{port}/garden/"
         assert "Traceback" not in service.log
@@ -189,6 +100,10 @@ def test_try_each_operation_on_the_page(page: Page, url: str) -> None:
     """A person authorises and tries each operation; no request leaves the machine."""
     page.set_viewport_size({"width": 900, "height": 1200})
     visit = Visit(page, f"{url}docs")
+    link = page.get_by_role("link", name="openapi.json")
+    expect(link).to_have_attribute("href", f"{url}openapi.json")
+    icon = page.locator("link[rel=icon]").evaluate("link => link.href")
+    assert page.request.get(icon).headers["content-type"].startswith("image/svg+xml")
     create = visit.open("createPlant")
     visit.execute(create, "401", "40101")
     visit.authorise()
@@ -220,16 +135,6 @@ def test_curl_command_of_the_page(page: Page, url: str) -> None:
     assert '-H "Authorization: Bearer $TOKEN"' in command
     assert TOKEN not in command
     assert json.loads(run(f"{command} -s", Path(), TOKEN=TOKEN)) == new
-    visit.check(url)
-
-
-def test_links_and_icon_of_the_page(page: Page, url: str) -> None:
-    """The page has a link to the OpenAPI document, and an icon."""
-    visit = Visit(page, f"{url}docs")
-    link = page.get_by_role("link", name="openapi.json")
-    expect(link).to_have_attribute("href", f"{url}openapi.json")
-    icon = page.locator("link[rel=icon]").evaluate("link => link.href")
-    assert page.request.get(icon).headers["content-type"].startswith("image/svg+xml")
     visit.check(url)
 
 

@@ -8,10 +8,8 @@ from plantstore.stores.deadline import deadline
 from tests.support.databases import Place, mariadb, only, postgresql
 from tests.support.sites import LILY, ROSE_PLANT
 from tests.support.sql import (
-    COLUMNS,
     Listen,
     add_in_one_group,
-    create_trigger,
     execute,
     open_sql,
     raise_conflicts,
@@ -47,51 +45,6 @@ def test_violation_of_another_constraint(store: SQLStore, engine: Engine) -> Non
         store.add_some([Plant(5, name), Plant(6, "Fern")])
     store.add(LILY)
     assert list(SQLStore(engine)) == [Plant(1, name), LILY]
-
-
-def test_duplicate_in_another_table(store: SQLStore, engine: Engine) -> None:
-    """If a trigger adds a duplicate to another table, the plant is no duplicate."""
-    labels = "labels"
-    if engine.dialect.name == "postgresql":
-        labels = "other.labels"
-        execute(engine, "CREATE SCHEMA other")
-    columns = "id BIGINT, CONSTRAINT plants_pkey PRIMARY KEY (id)"
-    execute(engine, f"CREATE TABLE {labels} ({columns})", f"INSERT INTO {labels} VALUES (2)")
-    create_trigger(engine, f"INSERT INTO {labels} VALUES (NEW.id)")
-    for add in (
-        lambda: store.add(LILY),
-        lambda: store.add_some([LILY, Plant(3, "")]),
-    ):
-        with (
-            statements() as executed,
-            pytest.raises(StoreMisconfigured, match="it refuses an operation: "),
-        ):
-            add()
-        # A batch that is refused is executed plant by plant.
-        assert executed.count("INSERT") <= 4
-    store.add(ROSE_PLANT)
-    assert list(store) == [ROSE_PLANT]
-
-
-@only(postgresql)
-def test_duplicates_in_a_table_of_the_site(place: Place, engine: Engine) -> None:
-    """Duplicates are found in partitions, and by a primary key with a name of its own."""
-    columns = COLUMNS.replace("PRIMARY", "CONSTRAINT a_name PRIMARY")
-    execute(
-        engine,
-        f"CREATE TABLE plants ({columns}) PARTITION BY HASH (id)",
-        "CREATE TABLE even PARTITION OF plants FOR VALUES WITH (MODULUS 2, REMAINDER 0)"
-        " PARTITION BY RANGE (id)",
-        "CREATE TABLE low PARTITION OF even FOR VALUES FROM (MINVALUE) TO (500)",
-        "CREATE TABLE high PARTITION OF even DEFAULT",
-        "CREATE TABLE odd PARTITION OF plants FOR VALUES WITH (MODULUS 2, REMAINDER 1)",
-    )
-    with open_sql(place.url) as store:
-        for id in range(0, 1000, 99):
-            store.add(Plant(id, "Rose"))
-            with pytest.raises(PlantExists):
-                store.add(Plant(id, "Lily"))
-        assert store.add_some([Plant(99, "Lily"), LILY]) == {99}
 
 
 def test_refused_plants_keep_the_connection(

@@ -1,6 +1,8 @@
 """The threads of a store: adds that wait are committed together."""
 
 import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +19,7 @@ import pytest
 from plantstore import Plant, SQLStore, StoreMisconfigured, StoreUnavailable
 from plantstore.stores.deadline import deadline
 from tests.support.databases import MODES
-from tests.support.serving import LIMIT
+from tests.support.serving import LIMIT, ROOT
 from tests.support.sql import (
     Limit,
     Listen,
@@ -65,7 +67,7 @@ def changes(listen: Listen) -> list[str]:
     return changes
 
 
-LARGE = [plant._replace(name="x" * 100_000) for plant in GROUP]
+LARGE = [plant._replace(name="x" * 25_000) for plant in GROUP]
 MANY = [Plant(id, "") for id in range(102)]
 
 
@@ -248,22 +250,67 @@ def test_deadline_in_the_queue(store: SQLStore) -> None:
     assert list(store) == GROUP[:1]
 
 
-def test_close_while_a_lane_takes_an_add(
-    store: SQLStore, limit: Limit, monkeypatch: pytest.MonkeyPatch
-) -> None:
+class Id(int):
+    """An id that calls a function when it is compared with those of a group."""
+
+    def __new__(cls, value: int, function: Callable[[], object]) -> "Id":
+        """Return an integer."""
+        id = super().__new__(cls, value)
+        vars(id)["function"] = function
+        return id
+
+    def __hash__(self) -> int:
+        vars(self)["function"]()
+        return super().__hash__()
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_fault_of_a_lane(store: SQLStore, moment: str) -> None:
+    """A fault of ours in a thread of the store reaches its callers at once, and is not a timeout.
+
+    The store goes on. An add that has succeeded before the fault stays so.
+    """
+    compared = count()
+
+    def fail() -> None:
+        if next(compared) == (0 if moment == "before" else 3):  # The commit is in between.
+            raise LookupError("a fault")
+
+    plants = [GROUP[0], Plant(Id(2, fail), ""), *GROUP[2:]]
+    outcomes = [repr(error) for error in add_in_one_group(store, plants)]
+    fault = "LookupError('a fault')"
+    assert outcomes == [fault if moment == "before" else "None", *[fault] * 4]
+    store.add(Plant(10, ""))
+
+
+WITHOUT_C = """
+import sys
+sys.modules["_queue"] = None
+from concurrent.futures import ThreadPoolExecutor
+from plantstore import Plant, open_store
+with open_store(sys.argv[1]) as store, ThreadPoolExecutor(8) as threads:
+    list(threads.map(store.add, [Plant(id, "") for id in range(100)]))
+    assert len(store) == 100
+"""
+
+
+def test_python_without_the_c_module_of_queues(url: str) -> None:
+    """A store works on any Python, also one whose queues are written in Python, such as PyPy."""
+    command = [sys.executable, "-c", WITHOUT_C, url]
+    subprocess.run(command, cwd=ROOT, check=True, timeout=LIMIT)
+
+
+def test_close_while_a_lane_takes_an_add(store: SQLStore, limit: Limit) -> None:
     """An add that a thread of the store has seen, and leaves to the next group, is not lost.
 
     It succeeds, also if the store is closed at this moment.
     """
     limit(close=0.1)
     is_seen, is_closed = Event(), Event()
-    characters = Plant.characters.fget  # type: ignore[attr-defined]
 
-    def count_characters(plant: Plant) -> int:
-        if plant.id == 2 and threading.current_thread().name == "plantstore store":
-            is_seen.set()
-            is_closed.wait(LIMIT)
-        return int(characters(plant))
+    def wait() -> None:
+        is_seen.set()
+        is_closed.wait(LIMIT)
 
     def close() -> None:
         assert is_seen.wait(LIMIT)
@@ -274,8 +321,7 @@ def test_close_while_a_lane_takes_an_add(
         with deadline(LIMIT / 4):
             store.add(plant)
 
-    monkeypatch.setattr(Plant, "characters", property(count_characters))
-    large = [Plant(id, "x" * 200_000) for id in (1, 2)]
+    large = [Plant(id, "x" * 200_000) for id in (1, Id(2, wait))]
     with started(close) as (closing,):
         assert call_in_one_group(store, *[partial(add, plant) for plant in large]) == [None] * 2
         closing.result()

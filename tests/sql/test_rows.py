@@ -82,6 +82,6 @@ def test_text_of_postgresql_that_is_not_utf_8(place: Place, engine: Engine) -> N
         other = create_engine(url, connect_args={"client_encoding": "utf8"})
         execute(other, r"UPDATE plants SET name = E'\xff' WHERE id = 7")
         other.dispose()
-        for read in (lambda: store.get(7), lambda: list(store)):
+        for read in (lambda: store.get(7), lambda: store.get_some([3, 7]), lambda: list(store)):
             with pytest.raises(StoreMisconfigured, match="the id 7 is not a plant: a text is not"):
                 read()

@@ -15,7 +15,7 @@ import pytest
 from flask import Flask
 from flask_sqlalchemy import SQLAlchemy
 from sqlalchemy import Connection, Engine, MetaData, create_engine, event, inspect, text
-from sqlalchemy.pool import NullPool, StaticPool
+from sqlalchemy.pool import NullPool, SingletonThreadPool, StaticPool
 
 from plantstore import Plant, PlantExists, SQLStore, StoreMisconfigured, StoreUnavailable
 from plantstore.stores.deadline import deadline
@@ -202,19 +202,6 @@ def test_metadata_of_a_site(engine: Engine) -> None:
     assert list(SQLStore(engine, metadata)) == list(SQLStore(engine)) == [ROSE_PLANT, LILY]
 
 
-def test_transactions_of_a_site_are_independent(engine: Engine) -> None:
-    """On a shared engine, the site's own transactions still need a commit."""
-    embedded = SQLStore(engine)
-    embedded.add(ROSE_PLANT)
-    with engine.connect() as connection:
-        connection.execute(text("INSERT INTO plants (id, name) VALUES (2, 'x')"))
-        connection.rollback()
-    embedded.add_some([LILY])
-    with engine.connect() as connection:
-        connection.execute(text("DELETE FROM plants"))
-    assert list(embedded) == [ROSE_PLANT, LILY]
-
-
 @pytest.fixture(params=["sqlite://", *MODES])
 def beginning(request: pytest.FixtureRequest, url: str) -> Iterator[Engine]:
     """Return an engine for SQLite whose transactions a listener begins, as SQLAlchemy explains."""
@@ -259,6 +246,24 @@ def test_in_memory_database_of_a_site_is_not_lost(options: dict[str, Any]) -> No
     assert list(store) == [ROSE_PLANT, LILY]
     assert inspect(engine).get_table_names() == ["others", "plants"]
     store.close()
+    assert list(store) == [ROSE_PLANT, LILY]
+    engine.dispose()
+
+
+def test_file_of_a_site_with_one_connection_per_thread(url: str) -> None:
+    """A store never commits what a site has not committed, also if the pool is that of SQLCipher.
+
+    SQLCipher's driver is given a SingletonThreadPool also for a file.
+    """
+    engine = create_engine(url, poolclass=SingletonThreadPool, connect_args={"timeout": 0.2})
+    store = SQLStore(engine)
+    store.add(ROSE_PLANT)
+    with engine.connect() as site:
+        site.execute(text("INSERT INTO plants (id, name) VALUES (3, 'Tulip')"))
+        with pytest.raises(StoreUnavailable, match="locked"):
+            store.add(LILY)
+        site.rollback()
+    store.add(LILY)
     assert list(store) == [ROSE_PLANT, LILY]
     engine.dispose()
 

@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from itertools import count, pairwise
 from threading import Event
@@ -14,11 +16,12 @@ import orjson
 from plantstore import Plant
 from tests.support.serving import LIMIT, Server, tls_context
 from tests.support.sites import BEARER
-from tests.support.waiting import wait_until
+from tests.support.waiting import wait_for_more
 
 HEADERS = BEARER | {"Content-Type": "application/json"}
 
 
+@dataclass
 class Clients:
     """Clients that create plants with ids from ``first`` on, and record the responses.
 
@@ -28,31 +31,27 @@ class Clients:
     :param tls: whether the port has TLS.
     """
 
-    def __init__(
-        self,
-        port: int,
-        first: int = 0,
-        number: int = 8,
-        *,
-        kept: bool = True,
-        pause: float = 0.03,
-        path: str = "/plants",
-        tls: bool = False,
-    ) -> None:
-        self.sent: set[Plant] = set()
-        self.acknowledged: set[Plant] = set()
+    port: int
+    first: int = 0
+    number: int = 8
+    _: KW_ONLY
+    kept: bool = True
+    pause: float = 0.03
+    path: str = "/plants"
+    tls: bool = False
+
+    def __post_init__(self) -> None:
+        self.sent, self.acknowledged = set[Plant](), set[Plant]()
         # The requests that got 503, those without a response, and the connections that the system
         # has refused, because no service listens.
         self.refused = self.unanswered = self.unconnected = 0
         # When each response began and ended, and its status.
         self.responses: list[tuple[float, float, int]] = []
-        self._port, self._ids, self._ended = port, count(first), Event()
-        self._number, self._kept, self._pause = number, kept, pause
-        self._path, self._tls = path, tls
+        self._ids, self._ended = count(self.first), Event()
 
     def __enter__(self) -> "Clients":
-        self._threads = ThreadPoolExecutor(self._number)
-        self._running = [self._threads.submit(self._run) for _ in range(self._number)]
+        self._threads = ThreadPoolExecutor(self.number)
+        self._running = [self._threads.submit(self._run) for _ in range(self.number)]
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -63,8 +62,7 @@ class Clients:
 
     def wait_for_creations(self) -> None:
         """Return when fifty more plants have been acknowledged."""
-        enough = len(self.acknowledged) + 50
-        wait_until(lambda: len(self.acknowledged) >= enough)
+        wait_for_more(lambda: len(self.acknowledged), 50)
 
     def slowest(self) -> float:
         """Return the seconds of the slowest response."""
@@ -76,7 +74,8 @@ class Clients:
         return max(second - first for first, second in pairwise(created))
 
     def _run(self) -> None:
-        connection = self._new_connection()
+        kind = partial(HTTPSConnection, context=tls_context()) if self.tls else HTTPConnection
+        connection = kind("127.0.0.1", self.port, timeout=LIMIT)
         while not self._ended.is_set():
             try:
                 if connection.sock is None:
@@ -90,7 +89,7 @@ class Clients:
             self.sent.add(plant)
             start = time.monotonic()
             try:
-                connection.request("POST", self._path, orjson.dumps(plant.members()), HEADERS)
+                connection.request("POST", self.path, orjson.dumps(plant.members()), HEADERS)
                 response = connection.getresponse()
                 response.read()
             except (OSError, HTTPException):
@@ -103,15 +102,10 @@ class Clients:
                 if response.status == 200:
                     self.acknowledged.add(plant)
                 self.refused += response.status == 503
-                if not self._kept:
+                if not self.kept:
                     connection.close()
-            time.sleep(self._pause)
+            time.sleep(self.pause)
         connection.close()
-
-    def _new_connection(self) -> HTTPConnection:
-        if self._tls:
-            return HTTPSConnection("127.0.0.1", self._port, timeout=LIMIT, context=tls_context())
-        return HTTPConnection("127.0.0.1", self._port, timeout=LIMIT)
 
 
 @contextmanager
@@ -131,12 +125,7 @@ def acknowledged(groups: Sequence[Clients]) -> set[Plant]:
 
 def wait_for_responses(groups: list[Clients], number: int) -> None:
     """Return when so many more requests have been answered, with any status."""
-
-    def responses() -> int:
-        return sum(len(clients.responses) for clients in groups)
-
-    enough = responses() + number
-    wait_until(lambda: responses() >= enough)
+    wait_for_more(lambda: sum(len(clients.responses) for clients in groups), number)
 
 
 # A function that compares what is stored with what clients know, for the table of the drills.

@@ -15,6 +15,7 @@ from typing import Any
 from click.testing import CliRunner, Result
 
 from plantstore.cli import main
+from tests.support.fresh import attempt
 from tests.support.reloading import ANYWHERE
 from tests.support.serving import LIMIT, ROOT
 
@@ -38,10 +39,7 @@ COMMAND = [sys.executable, "-c", MAIN]
 def refused(*arguments: str, folder: Path, **environment: str) -> str:
     """Start a service that must refuse to start; return its message of one line."""
     command = [sys.executable, "-m", *arguments]
-    settings = {**os.environ, **ANYWHERE, **environment}
-    done = subprocess.run(
-        command, cwd=folder, env=settings, capture_output=True, text=True, timeout=LIMIT
-    )
+    done = attempt(command, cwd=folder, env={**os.environ, **ANYWHERE, **environment})
     assert done.returncode != 0, done.stderr
     assert "Traceback" not in done.stderr
     (line,) = [line for line in done.stderr.splitlines() if line and not line.startswith("[")]

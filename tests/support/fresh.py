@@ -4,9 +4,11 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from tests.support.serving import ROOT
+from tests.support.serving import LIMIT, ROOT
 
 # Environment variables of the test run that would change what the commands do.
 OTHERS = re.compile("COVERAGE|GRANIAN|GUNICORN|HYPOTHESIS|PLANTSTORE|PYTEST|PYTHON|TOX|VIRTUAL_ENV")
@@ -19,6 +21,12 @@ def copy_project(folder: Path) -> Path:
     return Path(shutil.copytree(ROOT, folder / "plantstore", ignore=ignored))
 
 
+def attempt(command: Sequence[Any], **options: Any) -> "subprocess.CompletedProcess[str]":
+    """Run a program, which may fail, for at most a minute; return its status and its output."""
+    options = {"timeout": LIMIT, **options}
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+
+
 def run(command: str, folder: Path, **environment: str) -> str:
     """Run a shell command in a folder, which must succeed; return its standard output."""
     done = subprocess.run(
@@ -28,5 +36,5 @@ def run(command: str, folder: Path, **environment: str) -> str:
         capture_output=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr.decode()
+    assert done.returncode == 0, (done.stdout + done.stderr).decode()
     return done.stdout.decode()

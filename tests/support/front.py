@@ -1,7 +1,5 @@
 """A real nginx or HAProxy in front of the service."""
 
-import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,12 +7,11 @@ from subprocess import DEVNULL
 from tempfile import TemporaryDirectory
 
 from tests.support.certificates import with_certificate
+from tests.support.databases import installed
 from tests.support.readme import block
 from tests.support.serving import ROOT, Endpoint, free_port
 from tests.support.waiting import program
 
-HAPROXY = shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin")
-NGINX = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
 _KINDS = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
 # With other files than those of the system.
 _HTTP = "http {{" + "".join(f"{kind}_temp_path {{0}}/{kind};" for kind in _KINDS)
@@ -61,8 +58,7 @@ def deployed(name: str, changes: dict[str, str]) -> str:
 @contextmanager
 def front(backend: int, replaced: dict[str, str] | None = None) -> Iterator[Front]:
     """Run nginx with deploy/nginx.conf, in which parts are replaced, in front of a service."""
-    assert NGINX is not None
-    port = free_port()
+    port, command = free_port(), installed("nginx", "nginx")
     # The workers of nginx are processes of another user.
     with TemporaryDirectory(prefix="plantstore-") as name:
         folder = Path(name)
@@ -70,15 +66,14 @@ def front(backend: int, replaced: dict[str, str] | None = None) -> Iterator[Fron
         with_certificate(folder)
         file = folder / "nginx.conf"
         file.write_text(configured(folder, port, backend, replaced or {}))
-        with program(port, [NGINX, "-e", "stderr", "-c", file]):
+        with program(port, [command, "-e", "stderr", "-c", file]):
             yield Front(port, folder / "access.log")
 
 
 @contextmanager
 def haproxy(first: int, second: int) -> Iterator[Front]:
     """Run HAProxy with deploy/haproxy.cfg in front of two instances of the service."""
-    assert HAPROXY is not None
-    port = free_port()
+    port, command = free_port(), installed("haproxy", "haproxy")
     changes = {
         "bind :443": f"bind 127.0.0.1:{port}",
         "    user haproxy\n    group haproxy\n": "",
@@ -92,16 +87,15 @@ def haproxy(first: int, second: int) -> Iterator[Front]:
         (folder / "haproxy.cfg").write_text(deployed("haproxy.cfg", changes))
         parts = [(folder / file).read_bytes() for file in ("cert.pem", "key.pem")]
         (folder / "both.pem").write_bytes(b"".join(parts))
-        with program(
-            port, [HAPROXY, "-db", "-f", folder / "haproxy.cfg"], stdout=log, stderr=DEVNULL
-        ):
+        run = [command, "-db", "-f", folder / "haproxy.cfg"]
+        with program(port, run, stdout=log, stderr=DEVNULL):
             yield Front(port, folder / "log")
 
 
 @contextmanager
-def nginx(command: str, folder: Path, backend: int) -> Iterator[int]:
+def nginx(folder: Path, backend: int) -> Iterator[int]:
     """Run nginx with the configuration of docs/operating.md, and return its port."""
-    port = free_port()
+    port, command = free_port(), installed("nginx", "nginx")
     location = block("nginx", "docs/operating.md").replace(":8000/", f":{backend}/")
     file = folder / "nginx.conf"
     file.write_text(_OPERATING.format(folder, port, location))

@@ -7,7 +7,6 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from random import SystemRandom
 from typing import Any
 
@@ -54,13 +53,6 @@ class Node(Server):
             self.process.wait(LIMIT)
             wait_until(lambda: not _kill_session(self.process.pid))
 
-    @property
-    def log(self) -> str:
-        """The last lines that the node has logged."""
-        file = Path(self.options["cwd"], "error.log")
-        lines = file.read_text().splitlines(keepends=True) if file.exists() else []
-        return "".join([f"Node {self.address}:\n", *lines[-50:]])
-
     @contextmanager
     def isolated(self) -> Iterator[None]:
         """Separate the node from the others for the block. It soon answers with error 1047."""
@@ -70,6 +62,11 @@ class Node(Server):
             yield
         finally:
             self.execute(isolate.format(0))
+
+    @property
+    def url(self) -> str:
+        """The URL of a store on this node."""
+        return f"mysql://root@{self.address}:{self.port}/plants"
 
     def execute(self, *statements: str) -> list[tuple[Any, ...]]:
         """Execute statements on one connection, and return the rows of the last one."""
@@ -98,24 +95,11 @@ class Galera:
 
     nodes: list[Node]
 
-    def node_url(self, number: int) -> str:
-        """Return the URL of one node."""
-        node = self.nodes[number]
-        return f"mysql://root@{node.address}:{node.port}/plants"
-
     def wait_until_ready(self, number: int, size: int = SIZE) -> None:
         """Return when a node executes statements, in a cluster of this size."""
         node = self.nodes[number]
-
-        def is_ready() -> bool:
-            assert node.process.poll() is None, f"node {number} has ended"
-            return node.is_ready(size)
-
-        try:
-            wait_until(is_ready)
-        except AssertionError:
-            print(*(node.log for node in self.nodes))  # In the report of the test that fails.
-            raise
+        wait_until(lambda: node.process.poll() is not None or node.is_ready(size))
+        assert node.process.poll() is None, f"node {number} has ended"
 
     def recover(self) -> None:
         """Let every node that has ended join again; return when all are ready."""
@@ -132,16 +116,8 @@ class Galera:
         return {Plant(*row) for row in self.nodes[number].execute(wait_for_others, query)}
 
     def clear(self) -> None:
-        """Drop the table of plants on all nodes."""
-
-        def is_dropped() -> bool:
-            # While another node joins, a node is not always ready.
-            with suppress(pymysql.MySQLError):
-                self.nodes[0].execute("DROP TABLE IF EXISTS plants.plants")
-                return True
-            return False
-
-        wait_until(is_dropped)
+        """Drop the table of plants on all nodes, which must be ready."""
+        self.nodes[0].execute("DROP TABLE IF EXISTS plants.plants")
 
 
 @contextmanager

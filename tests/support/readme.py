@@ -1,14 +1,11 @@
 """Access to the README and the other documents: code blocks, tables, recipes."""
 
 import re
-from pathlib import Path
 from typing import Any
 
 from flask import Flask
-from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
-from plantstore import Plant
 from tests.support.serving import ROOT
 from tests.support.sites import BEARER, ROSE
 
@@ -62,41 +59,3 @@ def run_recipes(*recipes: str, **replaced: str) -> dict[str, Any]:
 def create_rose(site: Flask, path: str = "/garden/plants", **options: Any) -> TestResponse:
     """Send a create request for ROSE, with a token, to a site."""
     return site.test_client().post(path, json=ROSE, headers=BEARER, **options)
-
-
-def write_template() -> None:
-    """Write the template of the recipe for pages into the current folder."""
-    Path("templates").mkdir()
-    Path("templates/plants.html").write_text(recipe("template"))
-
-
-def listed(client: FlaskClient, path: str = "/plants") -> list[list[int]]:
-    """Return the ids on each page of plants, following the links from one page to the next."""
-    pages: list[list[int]] = []
-    link = re.search("(.*)", path)
-    while link is not None:
-        assert len(pages) < 10, "the links never end"
-        response = client.get(link[1])
-        assert response.status_code == 200
-        page = response.text
-        pages.append([int(id) for id in re.findall(r'href="/plants/.*">(.*)</a>', page)])
-        link = re.search(r'href="(.*)">Next page', page)
-    return pages
-
-
-# More plants than two pages have, in another order than that of their ids.
-IDS = [2**63 - 1, *range(110, 0, -1), -(2**63)]
-
-
-def check_pages(names: dict[str, Any]) -> None:
-    """Check that the pages of a site list each plant once, in the order of the ids."""
-    client = names["app"].test_client()
-    assert listed(client) == [[]]
-    for id in IDS:
-        names["store"].add(Plant(id, "Rose"))
-    ids = sorted(IDS)
-    assert listed(client) == [ids[:50], ids[50:100], ids[100:]]
-    assert listed(client, "/plants?after=60") == [ids[61:111], ids[111:]]
-    for first in ("x", -(10**30)):
-        assert listed(client, f"/plants?after={first}") == listed(client)
-    assert listed(client, f"/plants?after={10**30}") == [[]]

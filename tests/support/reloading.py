@@ -12,18 +12,14 @@ from tests.support.serving import ROOT, Server, post
 from tests.support.sites import new_rose
 from tests.support.waiting import wait_until
 
-# A time at which a file is no longer being written.
-PAST = 1_000_000_000
-
 
 def write(path: Path, text: str | None) -> Path:
-    """Replace a file of tokens by one that is no longer being written, or remove it."""
+    """Replace a file of tokens by a rename, or remove it."""
     if text is None:
         path.unlink()
     else:
         new = path.with_suffix(".new")
         new.write_text(text)
-        os.utime(new, (PAST, PAST))
         new.replace(path)
     return path
 

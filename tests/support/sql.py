@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
-from threading import Barrier, Condition, Event, get_ident
+from threading import Barrier, Event, get_ident
 from typing import Any, get_type_hints
 
 import pytest
@@ -101,9 +101,9 @@ def start_waiting(threads: ExitStack, call: Callable[[], Any]) -> Future[Any]:
 
 
 def is_waiting(thread: int) -> bool:
-    """Return whether a thread waits for a result, an event or a semaphore."""
+    """Return whether a thread waits for a job, an event or a semaphore."""
     frame = sys._current_frames().get(thread)  # noqa: SLF001  # The documentation has this name.
-    return frame is not None and frame.f_code is Condition.wait.__code__
+    return frame is not None and frame.f_code.co_name == "wait"
 
 
 def call_in_one_group(store: SQLStore, *calls: Callable[[], object]) -> list[BaseException | None]:

@@ -5,20 +5,7 @@ from typing import Any, get_type_hints
 import hypothesis.strategies as st
 import pytest
 
-from plantstore import MemoryStore, Plant, open_store
-
-
-class FailingStore(MemoryStore):
-    """A store whose add raises a given exception."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__()
-        self.error = error
-
-    def add(self, plant: Plant) -> None:
-        """Raise the exception."""
-        raise self.error
-
+from plantstore import Plant, open_store
 
 IDS = st.sampled_from([-(2**63), -1, 0, 1, 2, 3, 2**63 - 1]) | st.integers(-(2**63), 2**63 - 1)
 

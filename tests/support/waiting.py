@@ -20,6 +20,12 @@ def wait_until(condition: Callable[[], bool], seconds: float = LIMIT) -> None:
         time.sleep(0.01)
 
 
+def wait_for_more(number: Callable[[], int], more: int = 1, seconds: float = LIMIT) -> None:
+    """Return when a number has grown by so many; fail after this time."""
+    enough = number() + more
+    wait_until(lambda: number() >= enough, seconds)
+
+
 def suspend(process: int) -> None:
     """Send SIGSTOP to a process, and return when it is suspended, and so handles nothing more."""
     os.kill(process, signal.SIGSTOP)

@@ -19,7 +19,6 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
-from itertools import chain
 from queue import Empty, SimpleQueue
 from select import EPOLLIN, EPOLLONESHOT, EPOLLOUT, epoll, select
 from threading import Semaphore, Thread
@@ -226,18 +225,20 @@ class Worker(BaseWorker):
             self._poller.register(client.fd, EPOLLIN | EPOLLONESHOT)
 
     def _close_oldest(self) -> bool:
-        """Close the connection that has waited longest, of those of which least has arrived."""
-        clients = [*self._clients.values()]
-        no_response = [client for client in clients if not client.output and not client.to_discard]
-        no_head = [client for client in no_response if client.request is None]
-        idle = (client for client in no_head if not client.data)
-        for client in chain(idle, no_head, no_response, clients):
+        """Close the connection that has waited longest, of those whose clients lose least."""
+        for client in sorted([*self._clients.values()], key=Client.loss):
             if client.lock.acquire(blocking=False):
                 self._close(client)
                 return True
         return False
 
     # The main thread, or another one.
+
+    def _count(self, size: int) -> None:
+        """Note that so many bytes begin to wait in memory."""
+        self._uncounted += size
+        if self._uncounted > _UNCOUNTED:
+            self._limit_memory()
 
     def _limit_memory(self) -> None:
         """Close the connections that have waited longest if too much waits for all of them."""
@@ -289,6 +290,7 @@ class Worker(BaseWorker):
         while not self._has_request(client):
             if not client.receive():
                 self._clients.move_to_end(client.fd)
+                self._count(len(client.data))
                 self._wait(client, client.event)
                 return
         self._urgent.get(client.request.path, self._queue).put(client)
@@ -364,7 +366,8 @@ class Worker(BaseWorker):
             self._close(client)
             return
         if not is_sent:
-            self._count_output(client)
+            if client.event == EPOLLIN:  # It begins to wait.
+                self._count(sum(map(len, client.output)))
             self._wait(client, EPOLLOUT, SEND_TIMEOUT)
         elif client.is_last:  # Closing it now could destroy the response.
             client.to_discard = _LINGER_SIZE
@@ -373,12 +376,6 @@ class Worker(BaseWorker):
             self._wait(client, EPOLLOUT, SEND_TIMEOUT)  # The requests of other clients are first.
         else:
             self._wait(client, EPOLLIN, self.cfg.keepalive)
-
-    def _count_output(self, client: Client) -> None:
-        if client.event == EPOLLIN:  # It begins to wait.
-            self._uncounted += sum(map(len, client.output))
-        if self._uncounted > _UNCOUNTED:
-            self._limit_memory()
 
     def _refuse(self, client: Client, number: int, message: str, error: BaseException) -> None:
         """Send an Error, and close. No exception of this method could be sent to the client."""

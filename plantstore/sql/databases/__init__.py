@@ -11,7 +11,7 @@ from ._database import Database, Run, close, copy_engine, driver_of
 from ._mysql import MySQL
 from ._options import shown
 from ._postgresql import PostgreSQL
-from ._sqlite import SQLite, file_of, is_new
+from ._sqlite import SQLite, file_of, is_in_memory, is_new
 
 __all__ = [
     "Database",
@@ -21,6 +21,7 @@ __all__ = [
     "database_of",
     "driver_of",
     "file_of",
+    "is_in_memory",
     "is_new",
     "make_engine",
     "public_url",
@@ -66,7 +67,7 @@ def make_engine(url: str) -> Engine:
 
 
 def public_url(url: str) -> str:
-    """Return the URL of a database without its password and its options.
+    """Return the URL of a database without its password, and without its options but hosts.
 
     That of an SQLite file has the whole path: the folder of a process may be any.
     """
@@ -75,7 +76,10 @@ def public_url(url: str) -> str:
         return f"sqlite:///{os.path.abspath(parsed.database or '')}"
     scheme, _, rest = url.partition("://")
     credentials, at, address = rest.rpartition("@")
-    return f"{scheme}://{credentials.partition(':')[0]}{at}{address.partition('?')[0]}"
+    address, _, query = address.partition("?")
+    servers = "&".join(part for part in query.split("&") if re.match("(host|port)=", part))
+    shown = f"{scheme}://{credentials.partition(':')[0]}{at}{address}"
+    return f"{shown}?{servers}" if servers else shown
 
 
 def _parse(url: str) -> URL:

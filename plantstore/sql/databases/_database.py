@@ -3,23 +3,21 @@
 import random
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, suppress
 from functools import lru_cache
 from itertools import chain, product
 from typing import Any, ClassVar, TypeVar, get_args, get_type_hints
 
 from sqlalchemy import NullPool, Table, bindparam, create_engine, exc
 from sqlalchemy.engine import URL, Connection, Engine
-from sqlalchemy.sql import Update, delete, func, select, update
+from sqlalchemy.sql import Select, Update, delete, func, select, update
 
 from ...stores.base import Plant, check_plant
-from .._limits import Limits
+from .._limits import Limits, Sizes
 from .._tables import Requirements, check_table, create_table, dropped, misconfigured
-from ._errors import Errors
+from ._errors import BaseDatabase
 
-# The maximum number of connections of a process to a server, by default.
-_CONNECTIONS = 24
 #: The columns of plants in a statement, in the order of the fields. None of them needs quotes.
 COLUMNS = ", ".join(Plant._fields)
 # The types of the values of a plant. Another program can write others, such as a BLOB into SQLite.
@@ -32,7 +30,7 @@ _T = TypeVar("_T")
 Run = Callable[[Connection], _T]
 
 
-class Database(Errors):
+class Database(BaseDatabase):
     """The table of a store, and the statements on it, which are given a connection.
 
     Each statement on a connection is a transaction, unless a method says otherwise.
@@ -47,8 +45,8 @@ class Database(Errors):
     def __init__(self, engine: Engine, table: Table, *, creates_table: bool = False) -> None:
         super().__init__(engine, table)
         self.creates_table = creates_table
-        #: The engine of a lane that has connected, for other lanes.
-        self.connected: Engine | None = None
+        #: The engine of a lane that has connected, for all lanes.
+        self.shared_engine: Engine | None = None
         #: Whether the table has been checked since the last error.
         self.is_checked: bool = False
         # When an add checks it again. Another client may change it.
@@ -56,6 +54,9 @@ class Database(Errors):
         # Built once, and not for each read.
         self._select = select(*(table.c[name] for name in Plant._fields))
         self._select_one = self._select.where(table.c.id == bindparam("id"))
+        # As literals: SQLite may allow fewer parameters.
+        ids = bindparam("ids", expanding=True, literal_execute=True, type_=table.c.id.type)
+        self._has_id = table.c.id.in_(ids)
         self._delete = delete(table).where(table.c.id == bindparam("id"))
 
     # Connections
@@ -115,7 +116,7 @@ class Database(Errors):
                     raise
             time.sleep(pause)
 
-    def prepare(self, connection: Connection, *, to_add: bool) -> None:
+    def check_table_if_due(self, connection: Connection, *, to_add: bool) -> None:
         """Check the table at the first use, after an error, and each minute by one add.
 
         :param to_add: whether a missing table may be created.
@@ -144,35 +145,46 @@ class Database(Errors):
             problem = f"the row with the id {id!r} is not a plant: {fault}"
             raise misconfigured(self.table, problem) from None
 
+    def find_some(self, connection: Connection, ids: Sequence[int]) -> list[Plant]:
+        """Return the plants with these ids that exist."""
+        return [*self._plants(connection, self._select.where(self._has_id), {"ids": ids})]
+
     def page(
-        self, connection: Connection, after: int | None, size: int, characters: int
+        self, connection: Connection, after: int | None, size: int
     ) -> tuple[list[Plant], bool]:
         """Return the first plants in the order of their ids, and whether there may be more.
 
+        A page with many characters ends earlier.
+
         :param after: an id. Only plants with a greater id are returned, unless it is ``None``.
-        :param characters: when the plants have more characters, no other one is read.
         """
         ordered = self._select.order_by(self.table.c.id).limit(size)
         if after is not None:
             ordered = ordered.where(self.table.c.id > after)
-        plants = []
+        plants, room = list[Plant](), Sizes.page_characters
+        with closing(self._plants(connection, ordered, {})) as found:
+            for plant in found:
+                plants.append(plant)
+                room -= plant.characters
+                if room < 0:
+                    return plants, True
+        return plants, len(plants) == size
+
+    def _plants(
+        self, connection: Connection, query: Select[Any], values: Mapping[str, Any]
+    ) -> Generator[Plant, None, None]:
+        """Yield the plants of a query. If a row is not a plant, raise StoreMisconfigured."""
         try:
-            with connection.execute(ordered) as rows:
-                for row in rows:
-                    plants.append(_plant(row))
-                    characters -= plants[-1].characters
-                    if characters < 0:
-                        return plants, True
+            with connection.execute(query, values) as rows:
+                yield from map(_plant, rows)
         except (ValueError, exc.DBAPIError) as error:
             fault = self.row_fault(error)
             if fault is None:
                 raise
-            for id in (
-                connection.execute(ordered.with_only_columns(self.table.c.id)).scalars().all()
-            ):
+            of_ids = query.with_only_columns(self.table.c.id)
+            for id in connection.execute(of_ids, values).scalars().all():
                 self.find(connection, id)  # It names the row.
             raise misconfigured(self.table, f"a row is not a plant: {fault}") from None
-        return plants, len(plants) == size
 
     def count(self, connection: Connection) -> int:
         """Return the number of plants."""
@@ -182,7 +194,7 @@ class Database(Errors):
 
     def add(self, connection: Connection, plants: Sequence[Plant]) -> AddedAndExisting:
         """Check the table if it is time, and :meth:`insert` plants."""
-        self.prepare(connection, to_add=True)
+        self.check_table_if_due(connection, to_add=True)
         return self.insert(connection, plants)
 
     def insert(self, connection: Connection, plants: Sequence[Plant]) -> AddedAndExisting:
@@ -226,7 +238,7 @@ class Database(Errors):
         raise NotImplementedError
 
     def _insert_atomically(self, connection: Connection, plants: Sequence[Plant]) -> None:
-        raise NotImplementedError
+        self._insert_all(connection, plants)
 
     def _insert_all(self, connection: Connection, plants: Sequence[Plant]) -> None:
         if plants:
@@ -241,12 +253,9 @@ class Database(Errors):
         return _insertion(name_of(connection, self.table), marker, rows, clause)
 
     def _existing(self, connection: Connection, plants: Sequence[Plant]) -> set[int]:
-        id = self.table.c.id
-        # As literals: SQLite may allow fewer parameters.
-        ids = bindparam("ids", expanding=True, literal_execute=True, type_=id.type)
-        found = select(id).where(id.in_(ids)).with_for_update(read=True)
-        wanted = {"ids": [plant.id for plant in plants]}
-        return {*connection.execute(found, wanted).scalars()}
+        locked = select(self.table.c.id).where(self._has_id).with_for_update(read=True)
+        ids = [plant.id for plant in plants]
+        return {*connection.execute(locked, {"ids": ids}).scalars()}
 
     def replace(self, connection: Connection, plant: Plant) -> bool:
         """Replace the plant with the id of this one, and return whether there was one."""
@@ -296,18 +305,18 @@ def _insertion(table: str, marker: str, rows: int, clause: str) -> str:
     return f"INSERT INTO {table} ({COLUMNS}) VALUES {values}{clause}"  # noqa: S608
 
 
-def own_engine(
+def lane_engine(
     url: URL,
     connect_args: Mapping[str, Any],
     timeout: float = Limits.operation,
     connections: int | None = None,
 ) -> Engine:
-    """Return an engine of our own: each statement is a transaction, and there is no pool."""
+    """Return an engine for lanes: each statement is a transaction, and there is no pool."""
     return create_engine(
         url,
         connect_args=connect_args,
         isolation_level="AUTOCOMMIT",
-        execution_options={"plantstore": (timeout, connections or _CONNECTIONS)},
+        execution_options={"plantstore": (timeout, connections or Sizes.connections)},
         hide_parameters=True,  # The traceback of a fault shows no plant.
         poolclass=NullPool,
     )

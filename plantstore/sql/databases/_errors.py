@@ -24,8 +24,8 @@ _LIMIT = "the option connections, such as ?connections=6 in the URL, limits thos
 _T = TypeVar("_T")
 
 
-class Errors(ABC):
-    """What an error means for a job, and for its caller."""
+class BaseDatabase(ABC):
+    """A table in a database, as far as errors are concerned: what they mean for a job."""
 
     # How the codes of some errors begin.
     #: The job was rolled back because of a concurrent transaction, and can be repeated.
@@ -75,10 +75,6 @@ class Errors(ABC):
         """Return whether a session has an earlier state of a table, a statement or a permission."""
         return False
 
-    def is_refused(self, error: Exception) -> bool:
-        """Return whether a proxy will refuse a statement or a connection each time."""
-        return False
-
     def row_fault(self, error: Exception) -> str | None:
         """Return what is wrong with a row that cannot be read, or ``None`` after other errors."""
         is_text = isinstance(error, UnicodeDecodeError) or self.code(error) in self.undecodable
@@ -116,8 +112,9 @@ class Errors(ABC):
         is_known = isinstance(error, self._database_errors) and not is_lost
         if is_known and self.is_fault(error):
             return error
-        if self.is_refused(error) or (is_known and self._is_lasting(error)):
-            return self._refusal(error)
+        if is_known and self._is_lasting(error):
+            refusal = f"it refuses an operation: {self.describe(error)}"
+            return _caused(misconfigured(self.table, refusal), error)
         problem = self.row_fault(error) if is_known else None
         if problem is not None:
             return _caused(misconfigured(self.table, problem), error)
@@ -125,8 +122,6 @@ class Errors(ABC):
 
     def explain_connecting(self, error: Exception) -> Exception:
         """Return the exception that a caller gets if no lane can connect because of an error."""
-        if self.is_refused(error):
-            return self._refusal(error)
         message = self.describe(error)
         if _FULL.search(message):
             message = f"{message} ({_LIMIT})"
@@ -135,10 +130,6 @@ class Errors(ABC):
     def _is_lasting(self, error: Exception) -> bool:
         code = self.code(error)
         return bool(code) and not code.startswith((*self.conflicts, *self.transient))
-
-    def _refusal(self, error: Exception) -> Exception:
-        problem = f"it refuses an operation: {self.describe(error)}"
-        return _caused(misconfigured(self.table, problem), error)
 
     def call_explained(self, run: Callable[[], _T]) -> _T:
         """Call a function. If it fails, raise the exception that a caller gets."""

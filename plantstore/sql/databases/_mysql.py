@@ -2,20 +2,19 @@
 
 import os
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from itertools import chain
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, Table, event, exc, func
+from sqlalchemy import URL, Connection, Engine, event, exc, func
 from sqlalchemy.dialects.mysql import LONGTEXT
 from sqlalchemy.util import asbool
 
 from ...stores.base import Plant
 from .._limits import Limits
-from .._tables import Requirements, misconfigured
-from ._database import Database, own_engine
+from .._tables import Requirements
+from ._database import Database, lane_engine
 from ._options import between, convert, one_of
 
 # The condition for the table in the tables and columns of information_schema.
@@ -46,10 +45,6 @@ _TRANSIENT = (
 )
 # A session keeps the permissions that it had when it began: on a table, and on its columns.
 _DENIED = {"1142", "1143"}
-# The number of characters for which the limit of a statement need not be known: no usual one is
-# below 64 KiB.
-_FEW_CHARACTERS = 15_000
-_LIMIT = "max_allowed_packet"
 _BEGIN = ("SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "START TRANSACTION READ WRITE")
 # What a session needs, by one statement. An administrator may have set other values for all
 # sessions. Each variable that changes what a statement, a text or a commit means has a fixed value.
@@ -126,7 +121,7 @@ class MySQL(Database):
         try:
             query = {"connect_timeout": f"{Limits.connect}", **options}
             url = url.set(drivername="mysql+pymysql", query=query)
-            engine = own_engine(url, arguments, connections=connections)
+            engine = lane_engine(url, arguments, connections=connections)
         except ValueError:  # SQLAlchemy converts some options.
             raise ValueError("an option of the URL has an invalid value") from None
         event.listen(engine, "do_connect", _open)
@@ -135,12 +130,7 @@ class MySQL(Database):
     def descriptor(self, driver: Any) -> int:
         return int(driver._sock.fileno())  # noqa: SLF001  # PyMySQL has no public name for it.
 
-    def _insert_atomically(self, connection: Connection, plants: Sequence[Plant]) -> None:
-        _check_size(connection, self.table, plants)  # A group that is refused is split.
-        self._insert_all(connection, plants)
-
     def replace(self, connection: Connection, plant: Plant) -> bool:
-        _check_size(connection, self.table, [plant])
         # The driver of a site may make the server count only rows that it changes. But it calls
         # LAST_INSERT_ID for each row that it finds, and the response has the result.
         name = func.if_(func.last_insert_id(1), plant.name, None)
@@ -177,27 +167,6 @@ class MySQL(Database):
         if isinstance(original, OSError) and original.strerror:
             return original.strerror  # The whole message may name a file of the URL.
         return str((original.args or [""])[-1] or super().message(error))
-
-
-def _check_size(connection: Connection, table: Table, plants: Sequence[Plant]) -> None:
-    """Raise StoreMisconfigured if the server does not accept a statement with these plants.
-
-    The server may end the connection before the driver has sent such a statement.
-    """
-    characters = sum(plant.characters for plant in plants)
-    if characters > _FEW_CHARACTERS:
-        limit = _limit(connection)
-        if len(plants) > 1 and characters * 4 > limit:  # A character has up to four bytes.
-            raise misconfigured(table, f"these plants may exceed max_allowed_packet ({limit})")
-        if sum(len(str(value).encode()) for value in chain(*plants)) >= limit:
-            raise misconfigured(table, f"a plant is larger than max_allowed_packet ({limit})")
-
-
-def _limit(connection: Connection) -> int:
-    """Return how many bytes a statement may have. This never changes in a session."""
-    if _LIMIT not in connection.info:
-        connection.info[_LIMIT] = connection.exec_driver_sql(f"SELECT @@{_LIMIT}").scalar_one()
-    return int(connection.info[_LIMIT])
 
 
 def _open(dialect: Any, record: object, arguments: object, options: dict[str, Any]) -> Any:

@@ -16,9 +16,19 @@ def between(lowest: float, highest: float) -> Callable[[str], Any]:
     return convert_number
 
 
+class WrongChoice(ValueError):
+    """A value of an option is none of those that it can have. The message has them."""
+
+
 def one_of(*values: str) -> Callable[[str], str]:
-    """Return a function that refuses all other values of an option."""
-    return lambda value: values[values.index(value)]
+    """Return a function that refuses all other values of an option, by :exc:`WrongChoice`."""
+
+    def check_choice(value: str) -> str:
+        if value not in values:
+            raise WrongChoice(" or ".join(values))
+        return value
+
+    return check_choice
 
 
 def convert(
@@ -37,6 +47,8 @@ def convert(
             raise ValueError(f"the URL has the option {name} more than once")
         try:
             converted[name] = types[name](value)
+        except WrongChoice as choices:
+            raise ValueError(f"the option {name} of the URL must be {choices}") from None
         except (OSError, ValueError):
             raise ValueError(f"the option {name} of the URL has an invalid value") from None
     return converted

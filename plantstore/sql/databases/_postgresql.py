@@ -12,7 +12,7 @@ from sqlalchemy import URL, Connection, Engine, exc
 from ...stores.base import Plant, StoreMisconfigured, StoreUnavailable
 from .._limits import Limits
 from .._tables import Requirements, make_columns
-from ._database import COLUMNS, AddedAndExisting, Database, driver_of, name_of, own_engine
+from ._database import COLUMNS, AddedAndExisting, Database, driver_of, lane_engine, name_of
 from ._options import between, convert, one_of
 
 # What a session needs. A statement ends on the server before the client gives up, and a wait for a
@@ -58,6 +58,7 @@ _INTEGERS = ("connect_timeout", "prepare_threshold", "tcp_user_timeout", "keepal
 _TYPES: dict[str, Callable[[str], Any]] = {
     "connections": between(2, 1000),
     "pgbouncer": one_of("true", "false"),
+    "sslmode": one_of("disable", "allow", "prefer", "require", "verify-ca", "verify-full"),
     **dict.fromkeys((*_INTEGERS, *_DEFAULTS.keys() - {"client_encoding"}), int),
 }
 # Pgpool-II sends this query to the primary: the function is not known to read only.
@@ -67,9 +68,6 @@ _READ_ONLY = "the server is read-only: it is a standby, or default_transaction_r
 _OTHER_SESSION = {"26000", "42P05"}
 # The function of the server that finds that a prepared statement has another result than before.
 _CHECK_OF_RESULTS = "RevalidateCachedQuery"
-# PgBouncer has this code in nearly all of its errors. Only the text says which ones will repeat.
-_PROTOCOL = "08P01"
-_NOT_ALLOWED = re.compile("(not |dis)allowed")
 _NEW_ONLY = " ON CONFLICT (id) DO NOTHING"
 # Several plants are one parameter, in JSON: so one statement has any number of them, and the driver
 # has a quarter of the work. They are inserted in the order of the array. For a single plant, JSON
@@ -133,7 +131,7 @@ class PostgreSQL(Database):
         else:
             options["options"] = f"{_TIMEOUTS} {options['options']} {_FIXED}"
         url = url.difference_update_query(["pgbouncer", "connections"])
-        return own_engine(url, options, connections=connections)
+        return lane_engine(url, options, connections=connections)
 
     def descriptor(self, driver: Any) -> int:
         return int(driver.fileno())
@@ -155,13 +153,13 @@ class PostgreSQL(Database):
         if connection.info[_CANCELLED]:
             raise StoreUnavailable(_NOT_REPLICATED)
 
-    def prepare(self, connection: Connection, *, to_add: bool) -> None:
+    def check_table_if_due(self, connection: Connection, *, to_add: bool) -> None:
         """Also check that the session has the options of :meth:`make_engine`, if it needs them."""
         if not self.is_checked and "plantstore" in self.engine.get_execution_options():
             is_prepared = driver_of(connection).prepare_threshold is not None
             if is_prepared and connection.exec_driver_sql(_SESSION).scalar() is None:
                 raise StoreMisconfigured(f"the session has lost its options: {_FOR_PGBOUNCER}")
-        super().prepare(connection, to_add=to_add)
+        super().check_table_if_due(connection, to_add=to_add)
 
     def insert(self, connection: Connection, plants: Sequence[Plant]) -> AddedAndExisting:
         """Insert those of the plants whose ids do not exist.
@@ -170,19 +168,17 @@ class PostgreSQL(Database):
         be late: behind Pgpool-II, a query can be executed by a standby.
 
         Each statement is a transaction. So the first one that adds plants is the last one: the
-        error of another one would be reported for them, too. Plants that are in neither set are
-        then added alone.
+        error of another one would be reported for them, too.
         """
         added, existing = self._insert_new(connection, plants), set[int]()
-        for _ in range(_REMOVALS):
-            known = added | existing
-            missing = [plant for plant in plants if plant.id not in known]
-            if added or not missing:
-                break
-            # A plant that is neither was just removed, or added by another client. Or the database
-            # drops it each time.
+        missing, attempts = plants, _REMOVALS
+        # A plant that is neither new nor found was just removed, or added by another client. Or the
+        # database drops it each time.
+        while missing and not added and attempts:
             for id, is_new in self._insert_or_find(connection, missing):
                 (added if is_new else existing).add(id)
+            missing = [plant for plant in missing if plant.id not in existing]
+            attempts -= 1
         return added, existing
 
     def _insert_new(self, connection: Connection, plants: Sequence[Plant]) -> set[int]:
@@ -220,25 +216,13 @@ class PostgreSQL(Database):
         psycopg2 = getattr(original, "pgcode", pg8000)
         return getattr(original, "sqlstate", psycopg2) or ""
 
-    def is_fault(self, error: Exception) -> bool:
-        # With a context, the error is one in a function that a trigger calls.
-        return super().is_fault(error) and not _diagnosis(error, "context")
-
     def is_outdated(self, error: exc.DBAPIError) -> bool:
         found_by = _diagnosis(error, "source_function")
         return found_by == _CHECK_OF_RESULTS or self.code(error) in _OTHER_SESSION
 
-    def is_refused(self, error: Exception) -> bool:
-        """Return whether PgBouncer refuses something, or PostgreSQL what a proxy has sent."""
-        if self.code(error) != _PROTOCOL:
-            return False
-        by_server = _diagnosis(error, "source_function") is not None
-        return by_server or _NOT_ALLOWED.search(self.message(error)) is not None
-
     def describe(self, error: Exception) -> str:
         """Return the message, in which the wrong value of an option is masked."""
-        message = _WRONG_VALUE.sub(r'\1"***"', super().describe(error))
-        return f"{message} ({_FOR_PGBOUNCER})" if "startup parameter" in message else message
+        return _WRONG_VALUE.sub(r'\1"***"', super().describe(error))
 
 
 def _as_json(plants: Sequence[Plant]) -> str:

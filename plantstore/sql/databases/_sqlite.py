@@ -16,7 +16,7 @@ from sqlalchemy import URL, Connection, Dialect, Engine, Integer, event
 from ...stores.base import Plant, StoreUnavailable
 from .._limits import Limits
 from .._tables import Requirements
-from ._database import Database, driver_of, own_engine
+from ._database import Database, driver_of, lane_engine
 from ._options import between, convert, one_of
 
 # What a connection knows of its file, in the dict of SQLAlchemy.
@@ -24,6 +24,7 @@ _IDENTITY = "plantstore_file"
 _LOST = "the SQLite file was deleted or replaced while it was in use; what was added may be lost"
 # The maximum number of plants in a statement: before version 3.32, it can have 999 parameters.
 _ROWS = 999 // len(Plant._fields)
+_FOLDER = "it is a folder, not a file (Docker makes one if the file is missing): remove it"
 # What usually locks the file for too long.
 _LOCKED = (
     "another connection has an open transaction in this SQLite file. If a hook or the token check"
@@ -58,6 +59,11 @@ def is_new(url: URL) -> bool:
     file = file_of(url)
     can_create = url.query.get("mode") == "rwc" and _folder_is_writable(file)
     return can_create and not os.path.exists(file)
+
+
+def is_in_memory(url: URL) -> bool:
+    """Return whether a database of a site has no file."""
+    return file_of(url) in {"", ":memory:"} or url.query.get("mode") == "memory"
 
 
 def _identity(file: str) -> tuple[int, int] | None:
@@ -116,14 +122,14 @@ class SQLite(Database):
         timeout = Limits.operation + max(0, lock_timeout - Limits.sqlite_lock)
         uri = Path(os.path.abspath(url.database or "")).as_uri()
         query = {"uri": "true", "mode": access}
-        engine = own_engine(url.set(drivername="sqlite", database=uri, query=query), {}, timeout)
+        engine = lane_engine(url.set(drivername="sqlite", database=uri, query=query), {}, timeout)
         event.listen(engine, "connect", partial(_set_up, lock_timeout, new_mode))
         return engine
 
     def watch(self, connection: Connection) -> None:
         """Note which file the connection must have: that of earlier connections of the engine."""
         file = file_of(connection.engine.url)
-        if file not in {"", ":memory:"} and _IDENTITY not in connection.info:
+        if not is_in_memory(connection.engine.url) and _IDENTITY not in connection.info:
             identity = self._files.setdefault(connection.dialect, _identity(file))
             connection.info[_IDENTITY] = os.path.abspath(file), identity
 
@@ -179,6 +185,8 @@ class SQLite(Database):
         message, file = super().describe(error), file_of(self.engine.url)
         if "is locked" in message:
             return f"{message}: {_LOCKED}"
+        if os.path.isdir(file):
+            return f"{message}: {file}: {_FOLDER}"
         if "unable to open" in message and not os.path.isdir(os.path.dirname(file) or os.curdir):
             return f"{message}: {file}: its folder is missing"
         return f"{message}: {file}" if file else message

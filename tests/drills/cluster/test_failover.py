@@ -48,13 +48,8 @@ def wait_for_creations(groups: list[Clients]) -> None:
 
 def wait_for_recovery(groups: list[Clients], seconds: float) -> None:
     """Return when each service has acknowledged one more plant; fail after this time."""
-    before = [len(clients.acknowledged) for clients in groups]
-
-    def have_recovered() -> bool:
-        now = [len(clients.acknowledged) for clients in groups]
-        return all(new > old for new, old in zip(now, before, strict=True))
-
-    wait_until(have_recovered, seconds)
+    before = [(clients, len(clients.acknowledged)) for clients in groups]
+    wait_until(lambda: all(len(it.acknowledged) > number for it, number in before), seconds)
 
 
 def plants(node: Node) -> set[Plant]:

@@ -10,9 +10,11 @@ import pytest
 
 from plantstore import Plant
 from tests.support.clients import LATEST, Clients, Record, timed
-from tests.support.front import HAPROXY, haproxy
+from tests.support.databases import Place
+from tests.support.front import haproxy
 from tests.support.galera import SIZE, Galera, galera
 from tests.support.serving import Gunicorn, Server, post, together
+from tests.support.sql import environment
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.drill
@@ -38,9 +40,7 @@ def cluster(nodes: Galera) -> Galera:
 
 def service(cluster: Galera, number: int) -> Gunicorn:
     """Return a service that stores its plants on one node."""
-    return Gunicorn(
-        "-w", "1", PLANTSTORE_TOKENS="s3cret", PLANTSTORE_STORE=cluster.node_url(number)
-    )
+    return Gunicorn("-w", "1", **environment(Place(cluster.nodes[number].url)))
 
 
 @pytest.fixture
@@ -81,7 +81,6 @@ def test_concurrent_duplicates_are_acknowledged_once(
         assert cluster.plants(number) == {*created}
 
 
-@pytest.mark.skipif(HAPROXY is None, reason="apt-get install haproxy")
 def test_kill_a_node_behind_haproxy(
     cluster: Galera, services: list[Server], record: Record
 ) -> None:

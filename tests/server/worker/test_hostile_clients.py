@@ -231,6 +231,19 @@ def test_memory_of_responses_that_are_not_read(
             assert clients[-1].receive_some(4096)
 
 
+def test_memory_of_bodies_that_do_not_end(tmp_path: Path) -> None:
+    """The bodies of many clients that stop before the end take less than 100 MB of memory."""
+    with configured(tmp_path, PLANTSTORE_MAX_BODY="2000000") as server:
+        assert server.request(post(new_rose())).status == 200
+        before = memory(server)
+        with server.clients(150) as clients:
+            for client in clients:
+                client.send_what_is_read(post(b" " * 1_900_000, length=2_000_000))
+            assert promptly(server, post(new_rose())).status == 200
+            assert memory(server) - before < 100e6
+            assert clients[-1].send_what_is_read(b" ")
+
+
 def test_clients_that_read_a_large_file_slowly(tmp_path: Path) -> None:
     """Clients that read the largest file slowly delay no request."""
     with configured(tmp_path) as server, server.clients(10, GET_LARGE, unread=8192) as readers:

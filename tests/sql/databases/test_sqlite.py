@@ -1,11 +1,8 @@
 """SQLite files: journal modes, locks, and adds of concurrent threads."""
 
 import sqlite3
-import subprocess
-import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -14,9 +11,8 @@ import pytest
 from sqlalchemy import Engine
 
 from plantstore import Plant, PlantExists, SQLStore, StoreUnavailable
-from tests.support.commands import invoke
 from tests.support.databases import MODES
-from tests.support.serving import LIMIT, ROOT
+from tests.support.serving import LIMIT
 from tests.support.sites import LILY, ROSE_PLANT
 from tests.support.sql import (
     COLUMNS,
@@ -90,14 +86,13 @@ def test_existing_file_keeps_its_journal(
 
 
 def test_different_journal_modes(url: str, tmp_path: Path) -> None:
-    """Stores and commands with different journal modes can use one file at the same time."""
+    """Stores with different journal modes can use one file at the same time."""
     other = f"{url}?journal_mode=wal"
     with open_sql(f"{url}?journal_mode=truncate") as first, open_sql(other) as second:
         first.add(Plant(0, "Rose"))
         adds = [partial((first, second)[id % 2].add, Plant(id, "Rose")) for id in range(1, 101)]
         assert call_all(*adds) == [None] * 100
-        assert invoke("add", "101", "Rose", "--store", other).exit_code == 0
-        assert len(first) == len(second) == 102
+        assert len(first) == len(second) == 101
         assert journal_mode(tmp_path / "plants.db") == "truncate"
 
 
@@ -125,19 +120,6 @@ def test_locked_file(url: str, tmp_path: Path, mode: str, is_new: bool) -> None:
             check_refused(store, StoreUnavailable, LOCKED, ROSE_PLANT)
         assert {type(error) for error in call_all(*adds)} <= {type(None), PlantExists}
         assert len(store) == 40
-
-
-def test_new_file_that_another_program_begins_to_write(url: str, tmp_path: Path) -> None:
-    """The first plant of a file with a write-ahead log waits until another program has ended."""
-    other = sqlite3.connect(tmp_path / "plants.db", isolation_level=None)
-    with closing(other), open_sql(f"{url}?journal_mode=wal") as store, ThreadPoolExecutor(1) as run:
-        other.execute("BEGIN IMMEDIATE")
-        added = run.submit(store.add, ROSE_PLANT)
-        with pytest.raises(TimeoutError):
-            added.result(0.2)
-        other.execute("ROLLBACK")
-        added.result()
-        assert list(store) == [ROSE_PLANT]
 
 
 def test_concurrent_first_use_with_a_write_ahead_log(tmp_path: Path) -> None:
@@ -175,36 +157,6 @@ def test_every_commit_is_synced(url: str, mode: str) -> None:
         create_table(store)
         pragmas = ("synchronous", "journal_mode", "busy_timeout")
         assert [ask(f"PRAGMA {pragma}", store.ping) for pragma in pragmas] == [2, mode, 4000]
-
-
-FORK = """
-import os, sys
-from plantstore import Plant, open_store
-store = open_store(sys.argv[1])
-store.add(Plant(0, ""))
-(child_has_added, added), (parent_has_closed, closed) = os.pipe(), os.pipe()
-if os.fork() == 0:
-    store.add(Plant(1, ""))
-    os.write(added, b".")
-    os.read(parent_has_closed, 1)
-    for id in range(2, 50):
-        store.add(Plant(id, ""))
-    os._exit(0)
-os.read(child_has_added, 1)
-store.close()
-os.write(closed, b".")
-assert os.wait()[1] == 0
-"""
-
-
-@pytest.mark.posix
-@pytest.mark.parametrize("mode", MODES)
-def test_parent_closes_the_store_after_a_fork(url: str, mode: str) -> None:
-    """If a process closes its store after a fork, the plants that its child adds are stored."""
-    url = f"{url}?journal_mode={mode}"
-    subprocess.run([sys.executable, "-c", FORK, url], cwd=ROOT, check=True, timeout=LIMIT)
-    with open_sql(url) as store:
-        assert [plant.id for plant in store] == [*range(50)]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -279,8 +231,8 @@ TEXT = "Rose, Lily, Tulip" * 100
     ("prepare", "reason"),
     [
         (lambda file: file.write_text(TEXT), "file is not a database: {file}"),
-        (Path.mkdir, "unable to open database file: {file}"),
-        (lambda file: file.parent.rmdir(), "database file: {file}: its folder is missing"),
+        (Path.mkdir, "file: {file}: it is a folder, not a file"),
+        (lambda file: file.parent.rmdir(), "{file}: its folder is missing"),
         (lambda file: (file.parent.rmdir(), file.parent.touch()), "{file}: its folder is missing"),
     ],
     ids=["text", "folder", "missing folder", "file as folder"],
@@ -296,5 +248,5 @@ def test_error_names_the_file(
         for use in (store.ping, lambda: store.add(ROSE_PLANT)):
             with pytest.raises(StoreUnavailable) as caught:
                 use()
-            assert str(caught.value).endswith(reason.format(file=file))
+            assert reason.format(file=file) in str(caught.value)
     assert not file.is_file() or file.read_text() == TEXT

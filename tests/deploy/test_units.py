@@ -3,31 +3,40 @@
 import os
 import re
 import shlex
-import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
+import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import make_url
 
+from plantstore import open_store
 from tests.support.activation import activation
-from tests.support.databases import children
-from tests.support.fresh import copy_project, run
+from tests.support.databases import (
+    PATH,
+    Place,
+    children,
+    installed,
+    only,
+    postgresql,
+    postgresql_programs,
+    sqlite,
+)
+from tests.support.fresh import attempt, copy_project, run
 from tests.support.readme import block
 from tests.support.serving import LIMIT, ROOT, Connection, post
-from tests.support.sites import TOKEN, new_rose
+from tests.support.sites import ROSE_PLANT, TOKEN, new_rose
 
-STRACE = shutil.which("strace")
-TOOLS = {shutil.which("systemd-analyze"), STRACE}
-pytestmark = [
-    pytest.mark.deploy,
-    pytest.mark.skipif(None in TOOLS, reason="apt-get install systemd strace"),
-]
+pytestmark = pytest.mark.deploy
 
 UNIT = ROOT / "deploy" / "plantstore.service"
 SOCKET = ROOT / "deploy" / "plantstore.socket"
+BACKUP = ROOT / "deploy" / "plantstore-backup.service"
 PROGRAM = "/opt/plantstore/bin/plantstore"
 # A user who is not root, and owns nothing.
 USER = 1234
@@ -83,7 +92,8 @@ def run_block(name: str, folder: Path) -> str:
 
 def analyze(arguments: str) -> str:
     """Return the output of systemd-analyze, which must succeed."""
-    return run(f"systemd-analyze {arguments} 2>&1", ROOT / "deploy")
+    program = installed("systemd-analyze", "systemd")
+    return run(f"{program} {arguments} 2>&1", ROOT / "deploy")
 
 
 def test_units_are_valid(tmp_path: Path) -> None:
@@ -114,7 +124,7 @@ def test_commands_as_an_ordinary_user(folder: Path) -> None:
     as_user |= {"env": environment(folder) | shared, "cwd": folder / "state"}
     check = command("ExecStartPre", folder)
     subprocess.run(check, timeout=LIMIT, check=True, capture_output=True, **as_user)
-    trace = [str(STRACE), "--follow-forks", "--summary-only", "--output", str(calls)]
+    trace = [installed("strace", "strace"), "--follow-forks", "--summary-only", f"--output={calls}"]
     with socket.create_server(("127.0.0.1", 0)) as listener:
         started = [*trace, *activation(listener, *command("ExecStart", folder))]
         with subprocess.Popen(started, pass_fds=[listener.fileno()], **as_user) as process:
@@ -147,3 +157,65 @@ def calls_of(group: str) -> set[str]:
     """Return the names of the system calls of a group of systemd."""
     names = re.findall(r"^ +(@?[\w-]+)$", analyze(f"syscall-filter {group}"), re.MULTILINE)
     return set(names).union(*[calls_of(name) for name in names if name.startswith("@")])
+
+
+@pytest.fixture
+def backups(tmp_path: Path) -> Path:
+    """Return an empty folder, in which the program of the unit is that of this environment."""
+    program = tmp_path / "plantstore"
+    program.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m plantstore "$@"')
+    program.chmod(0o755)
+    return tmp_path
+
+
+def back_up(url: str, backups: Path) -> Path:
+    """Run the command of the unit of backups in a folder, with a store; return the new file."""
+    done = run_unit(url, backups)
+    assert done.returncode == 0, done.stderr
+    (file,) = backups.glob("plants-*")
+    assert re.fullmatch(r"plants-[1-7]\.(db|dump)", file.name)
+    return file
+
+
+def run_unit(url: str, backups: Path) -> "subprocess.CompletedProcess[str]":
+    """Run the command of the unit of backups in a folder, with a store."""
+    found = re.search(r"^ExecStart=/bin/sh -c '(.*?)'$", BACKUP.read_text(), re.M | re.S)
+    assert found is not None
+    # What systemd does before it starts the command.
+    script = found[1].replace("\\\n", " ").replace("$$", "$").replace("%%", "%")
+    command = ["/bin/sh", "-c", script.replace(PROGRAM, str(backups / "plantstore"))]
+    path = os.pathsep.join([str(postgresql_programs()), PATH])
+    return attempt(command, cwd=backups, env={"PATH": path, "PLANTSTORE_STORE": url})
+
+
+@only(sqlite)
+def test_backup_of_sqlite(place: Place, backups: Path) -> None:
+    """The unit copies an SQLite file, and replaces the copy of the same day of an earlier week."""
+    with open_store(place.url) as store:
+        back_up(place.url, backups)
+        store.add(ROSE_PLANT)
+        with closing(sqlite3.connect(back_up(place.url, backups))) as copy:
+            assert copy.execute("SELECT name FROM plants").fetchall() == [(ROSE_PLANT.name,)]
+
+
+@only(postgresql)
+def test_backup_of_postgresql(place: Place, backups: Path) -> None:
+    """The unit copies the table of PostgreSQL. A backup that fails keeps the copy of that day."""
+    url = make_url(place.url).set(drivername="postgresql")
+    with open_store(place.url) as store:
+        store.add(ROSE_PLANT)
+    before = back_up(f"{url}?connections=6", backups)
+    content = before.read_bytes()
+    assert run_unit(str(url.set(database="none")), backups).returncode != 0
+    assert before.read_bytes() == content
+    shown = run(f"{postgresql_programs()}/pg_restore --file=- {before.name}", backups)
+    assert f"\t{ROSE_PLANT.name}\t" in shown
+
+
+def test_backup_of_another_database(backups: Path) -> None:
+    """The unit fails for a URL that its programs do not know, and does not show the password."""
+    for scheme in ("mysql", "postgresql+psycopg"):
+        done = run_unit(f"{scheme}://me:hunter2@127.0.0.1/plants", backups)
+        assert done.returncode == 1
+        assert "begins with postgresql:// or sqlite:" in done.stderr
+        assert "hunter2" not in done.stdout + done.stderr
