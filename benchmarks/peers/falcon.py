@@ -1,5 +1,6 @@
 """Falcon with marshmallow: a resource, and middleware for authentication."""
 
+from bisect import bisect_right, insort
 from threading import Lock
 
 import falcon
@@ -7,6 +8,7 @@ from marshmallow import EXCLUDE, Schema, ValidationError, fields
 from marshmallow.validate import Range
 
 plants = {}
+ids = []  # In order, for the list.
 lock = Lock()
 
 
@@ -42,8 +44,25 @@ class Plants:
             if plant["id"] in plants:
                 raise falcon.HTTPBadRequest(title="A plant with this id already exists.")
             plants[plant["id"]] = plant
+            insort(ids, plant["id"])
         response.media = plant_schema.dump(plant)
+
+    def on_get(self, request, response):
+        limit = request.get_param_as_int("limit", min_value=1, max_value=1000, default=100)
+        after = request.get_param_as_int("after")
+        with lock:
+            start = 0 if after is None else bisect_right(ids, after)
+            page = [plants[id] for id in ids[start : start + limit]]
+        response.media = new_plant_schema.dump(page, many=True)
+
+
+class PlantById:
+    def on_get(self, request, response, id):
+        if id not in plants:
+            raise falcon.HTTPNotFound(title="There is no plant with this id.")
+        response.media = plant_schema.dump(plants[id])
 
 
 app = falcon.App(middleware=[Authenticate()])
 app.add_route("/plants", Plants())
+app.add_route("/plants/{id:int}", PlantById())

@@ -7,25 +7,13 @@ from typing import Annotated
 from fastapi import Depends, FastAPI, HTTPException
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel, ConfigDict, Field
-from sqlalchemy import BigInteger
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-engine = create_async_engine(os.environ["DATABASE_URL"], pool_size=8, max_overflow=0)
+from .rows import Base, PlantRow
+
+engine = create_async_engine(os.environ["ASYNC_DATABASE_URL"], pool_size=8, max_overflow=0)
 make_session = async_sessionmaker(engine, expire_on_commit=False)
-
-
-class Base(DeclarativeBase):
-    pass
-
-
-class PlantRow(Base):
-    __tablename__ = "plants"
-
-    id: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
-    name: Mapped[str]
-    tag: Mapped[str | None]
 
 
 class Plant(BaseModel):
