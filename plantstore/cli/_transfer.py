@@ -67,7 +67,7 @@ def import_(url: str, file: str, format: str) -> None:
     plant that exists with other values is reported and left as it is, and the exit code is 1.
     """
     counts, shown = Counter[str](), list[Numbered]()
-    # If the input is a pipe, no bar is shown: the export that writes into it may show one.
+    # The export that writes into a pipe may show a bar.
     size = 0 if file == "-" else os.path.getsize(file)
     with _open(url) as store, click.open_file(file, "rb") as content:
         try:
@@ -89,11 +89,12 @@ def import_(url: str, file: str, format: str) -> None:
 def _add(store: Store, batch: list[Numbered], counts: Counter[str]) -> list[Numbered]:
     """Add and count the plants whose ids do not exist. Return those that have other values."""
     first = {plant.id: plant for _, plant in reversed(batch)}  # Of several with one id.
-    existing = store.add_some([*reversed(first.values())])
-    # A plant that another client has just removed counts as one that is there.
-    stored = first | store.get_some(existing)
+    stored = store.get_some(first)
+    new = [plant for plant in reversed(first.values()) if plant.id not in stored]
+    existing = store.add_some(new)  # Other clients have just added these.
+    stored = first | stored | store.get_some(existing)  # One that was just removed is there, too.
     different = [(line, plant) for line, plant in batch if stored[plant.id] != plant]
-    added = len(first) - len(existing)
+    added = len(new) - len(existing)
     there = len(batch) - added - len(different)
     counts.update({"added": added, "already there": there, "different": len(different)})
     return different
