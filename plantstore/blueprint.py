@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection
 from types import MethodType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 from flask import Blueprint, Response, current_app, g, request
 
@@ -12,9 +12,6 @@ from .errors import ERRORS, Refused, handle_errors
 from .responses import id_header, request_id
 from .stores.base import Store
 from .views import Views
-
-if TYPE_CHECKING:
-    from _typeshed.wsgi import WSGIEnvironment
 
 
 class Operation(NamedTuple):
@@ -111,7 +108,7 @@ class ServiceBlueprint(Blueprint):
         return None
 
 
-def _identify(environ: "WSGIEnvironment", verify_token: VerifyToken) -> None:
+def _identify(environ: dict[str, Any], verify_token: VerifyToken) -> None:
     """Find out which client has sent the request, and whether its token allows the operation."""
     client = authenticate(environ.get("HTTP_AUTHORIZATION"), verify_token)
     allowed: Collection[str] | None = None

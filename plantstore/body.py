@@ -1,15 +1,12 @@
 """Reads a request body completely or not at all."""
 
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flask import Request, request
 from werkzeug.wsgi import get_content_length
 
 from .errors import ERRORS, Refused
-
-if TYPE_CHECKING:
-    from _typeshed.wsgi import WSGIEnvironment
 
 #: The default maximum size of a request body, in bytes.
 DEFAULT_MAX_BODY = 65536
@@ -44,7 +41,7 @@ def read_body(limit: int) -> bytes:
     return body
 
 
-def _is_plain_json(environ: "WSGIEnvironment") -> bool:
+def _is_plain_json(environ: dict[str, Any]) -> bool:
     media_type = environ.get("CONTENT_TYPE", "").partition(";")[0].strip(" \t").lower()
     transfer_coding = environ.get("HTTP_TRANSFER_ENCODING", "chunked").lower()
     return (

@@ -2,6 +2,7 @@
 
 import logging
 import time
+from typing import Any
 
 from flask import g, request
 
@@ -76,14 +77,11 @@ class TextFormatter(logging.Formatter):
     like a line of the log.
     """
 
-    def __init__(self) -> None:
-        super().__init__("[%(asctime)s] [%(process)d] [%(levelname)s] %(message)s")
+    converter: Any = time.gmtime  # The time is in UTC.
 
-    def formatTime(  # noqa: N802
-        self, record: logging.LogRecord, datefmt: str | None = None
-    ) -> str:
-        """Return the time of a record in UTC."""
-        return time.strftime("%Y-%m-%d %H:%M:%S +0000", time.gmtime(record.created))
+    def __init__(self) -> None:
+        line = "[%(asctime)s] [%(process)d] [%(levelname)s] %(message)s"
+        super().__init__(line, "%Y-%m-%d %H:%M:%S +0000")
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the lines of a record."""

@@ -7,12 +7,9 @@ from functools import cache
 from itertools import count
 from json import JSONEncoder
 from os import getpid
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flask import Response, request
-
-if TYPE_CHECKING:
-    from _typeshed.wsgi import WSGIEnvironment
 
 # The key in the WSGI environment of the id of the request, also if the site has set it.
 _ID = "plantstore.request_id"
@@ -31,7 +28,7 @@ _proxy: Any = request
 _encode = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
-def request_id(environ: "WSGIEnvironment") -> str:
+def request_id(environ: dict[str, Any]) -> str:
     """Return the id of a request, which is also in ``environ["plantstore.request_id"]``.
 
     The site may set it there. Otherwise, it is that of the header X-Request-ID if this has at most
@@ -94,7 +91,7 @@ class ServiceResponse(Response):
         self._made = [body], self.status, [*self.headers]
 
     def get_wsgi_response(
-        self, environ: "WSGIEnvironment"
+        self, environ: dict[str, Any]
     ) -> tuple[Iterable[bytes], str, list[tuple[str, str]]]:
         """Return the body, the status and the headers to send.
 
@@ -122,7 +119,7 @@ def json_response(
     return ServiceResponse(dump_json(data), status, headers)
 
 
-def id_header(environ: "WSGIEnvironment") -> list[tuple[str, str]]:
+def id_header(environ: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the header with the id of a request, unless the site has set the id."""
     request_id(environ)  # It may not have one yet.
     id = environ.get(_OWN_ID)

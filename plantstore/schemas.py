@@ -218,5 +218,3 @@ new_plant_schema: NewPlantSchema = NewPlantSchema()
 page_schema: PageSchema = PageSchema()
 #: Loads the body of an update, and dumps the plant in a response.
 plant_schema: PlantSchema = PlantSchema()
-#: Validates the body of an error response.
-error_schema: ErrorSchema = ErrorSchema()

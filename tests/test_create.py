@@ -7,7 +7,7 @@ import pytest
 from flask.testing import FlaskClient
 
 from plantstore import MemoryStore, Plant
-from plantstore.schemas import error_schema, plant_schema
+from plantstore.schemas import ErrorSchema, plant_schema
 from tests.support.responses import check_error, create
 from tests.support.sites import make_site
 
@@ -59,5 +59,5 @@ def test_plant_schema_omits_id_and_missing_tag() -> None:
 @pytest.mark.parametrize("number", [2**31, -(2**31) - 1, "40001", 1.5, None])
 def test_error_schema_requires_int32_and_message(number: object) -> None:
     """The Error schema accepts a number within int32 and a message, and nothing else."""
-    assert error_schema.validate({"error": 40001, "message": "no"}) == {}
-    assert {*error_schema.validate({"error": number})} == {"error", "message"}
+    assert ErrorSchema().validate({"error": 40001, "message": "no"}) == {}
+    assert {*ErrorSchema().validate({"error": number})} == {"error", "message"}

@@ -16,14 +16,7 @@ from .worker import Worker
 def _refuse(
     number: int, message: str, address: str | None, fault: BaseException | None
 ) -> tuple[bytes, dict[str, str]]:
-    """Log what the server refuses because it is not valid HTTP.
-
-    :param number: the number of the Error.
-    :param message: its message.
-    :param address: the address of the client, or ``None`` if it has none.
-    :param fault: the exception whose traceback is in the log, or ``None``.
-    :returns: the body of the response, an Error, and its headers.
-    """
+    """Log what the server refuses, and return an Error, as :meth:`Worker.refuse` says."""
     id = request_id({})
     level = logging.INFO if fault is None else logging.ERROR
     about = None, address, id

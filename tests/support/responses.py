@@ -6,7 +6,7 @@ from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
 from plantstore.blueprint import OPERATIONS
-from plantstore.schemas import error_schema
+from plantstore.schemas import ErrorSchema
 from tests.support.sites import BEARER
 
 
@@ -21,7 +21,7 @@ def check_error(response: TestResponse, error: int) -> str:
     assert response.headers.getlist("Content-Type") == ["application/json"]
     assert response.json is not None
     assert set(response.json) == {"error", "message"}
-    assert error_schema.load(response.json)["error"] == error
+    assert ErrorSchema().load(response.json)["error"] == error
     message: str = response.json["message"]
     assert 0 < len(message) <= 500
     return message
