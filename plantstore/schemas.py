@@ -143,29 +143,18 @@ class NewPlantSchema(PlantSchema):
     id: Int64 = Int64(required=True)
 
 
-class QueryInteger(fields.Integer):
-    """An integer in a query, in its canonical decimal form. It must be given once.
+def _parameter(integers: range, limits: str, **options: Any) -> fields.Function:
+    """Return the field of a parameter: one of some integers, given once in its canonical form."""
 
-    :param integers: the integers that are valid.
-    :param limits: their limits in words, for the message.
-    """
-
-    default_error_messages: dict[str, Any] = {
-        "invalid": "Must be an integer {limits}.",
-        "repeated": "Must be given only once.",
-    }
-
-    def __init__(self, integers: range, limits: str, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self._integers, self._limits = integers, limits
-
-    def _deserialize(self, value: list[str], attr: str | None, data: Any, **kwargs: Any) -> int:
-        if len(value) > 1:
-            raise self.make_error("repeated")
-        number = parse_integer(value[0])
-        if number is None or number not in self._integers:
-            raise self.make_error("invalid", limits=self._limits)
+    def read(values: list[str]) -> int:
+        number = parse_integer(values[0])
+        if len(values) > 1:
+            raise ValidationError("Must be given only once.")
+        if number is None or number not in integers:
+            raise ValidationError(f"Must be an integer {limits}.")
         return number
+
+    return fields.Function(deserialize=read, **options)
 
 
 class PageSchema(Schema):
@@ -180,8 +169,8 @@ class PageSchema(Schema):
         "unknown": "Unknown parameter. The parameters are limit and after."
     }
 
-    limit: QueryInteger = QueryInteger(range(1, 1001), "from 1 to 1000", load_default=100)
-    after: QueryInteger = QueryInteger(INT64, "from -2^63 to 2^63-1", load_default=None)
+    limit: fields.Function = _parameter(range(1, 1001), "from 1 to 1000", load_default=100)
+    after: fields.Function = _parameter(INT64, "from -2^63 to 2^63-1", load_default=None)
 
 
 class ErrorSchema(Schema):

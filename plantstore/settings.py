@@ -69,7 +69,10 @@ STORE = Setting(
     "PLANTSTORE_STORE", "the URL of the store, such as `sqlite:///plants.db`", DEFAULT_STORE, str
 )
 MAX_BODY = Setting(
-    "PLANTSTORE_MAX_BODY", "the largest request body, in bytes", str(DEFAULT_MAX_BODY), at_least(1)
+    "PLANTSTORE_MAX_BODY",
+    "the largest request body, in bytes",
+    str(DEFAULT_MAX_BODY),
+    partial(at_least, 1),
 )
 # Among the operations that are known. What a token allows is in the file of tokens.
 SERVED_OPERATIONS = Setting(
@@ -79,7 +82,7 @@ SERVED_OPERATIONS = Setting(
     lambda value: check_operations(words(value)),
 )
 PROXIES = Setting(
-    "PLANTSTORE_PROXIES", "the number of proxies in front of the service", "0", at_least(0)
+    "PLANTSTORE_PROXIES", "the number of proxies in front of the service", "0", partial(at_least, 0)
 )
 METRICS = Setting("PLANTSTORE_METRICS", "`1`: metrics for Prometheus are served", "0", _metrics)
 LOG = Setting("PLANTSTORE_LOG", "the format of the log: `text` or `json`", "text", _format)

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Callable
 
 
 def words(value: object) -> list[str]:
@@ -12,15 +11,11 @@ def words(value: object) -> list[str]:
     return [word for word in re.split(r"[,\s]+", str(value)) if word]
 
 
-def at_least(least: int) -> Callable[[object], int]:
-    """Return a function that reads a whole number, and raises ValueError for anything else."""
-
-    def read(value: object) -> int:
-        if re.fullmatch("[0-9]{1,18}", str(value)) is None or int(str(value)) < least:
-            raise ValueError(f"must be a whole number, at least {least}")
-        return int(str(value))
-
-    return read
+def at_least(least: int, value: object) -> int:
+    """Return a whole number, or raise ValueError for anything else."""
+    if re.fullmatch("[0-9]{1,18}", str(value)) is None or int(str(value)) < least:
+        raise ValueError(f"must be a whole number, at least {least}")
+    return int(str(value))
 
 
 def switch(value: object) -> bool:

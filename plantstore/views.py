@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from json import JSONDecodeError
-from typing import Any, NamedTuple
+from typing import Any
 
 from flask import Response, request
 from marshmallow import ValidationError
@@ -27,13 +27,6 @@ from .stores.deadline import OPERATION, deadline
 _ID_IN_A_PATH = "An id is an integer from -2^63 to 2^63-1, such as 7, not 07 or 7.0."
 # The number of characters after which a page ends before its limit, so that it fits into memory.
 _PAGE_CHARACTERS = 4_000_000
-
-
-class _Page(NamedTuple):
-    """Which plants are on a page: at most ``limit``, with ids greater than ``after``, if given."""
-
-    limit: int
-    after: int | None
 
 
 class Views:
@@ -67,9 +60,10 @@ class Views:
     def list(self, **_: Any) -> Response:
         """Return a page of the plants with their ids, in ascending order of the ids."""
         page = _load_page(request.args)
+        limit = page["limit"]
         with deadline(OPERATION):
-            plants, has_next = _take(self._store.iterate(page.after), page.limit)
-        links = [_next_link(page.limit, plants[-1].id)] if has_next else []
+            plants, has_next = _take(self._store.iterate(page["after"]), limit)
+        links = [_next_link(limit, plants[-1].id)] if has_next else []
         return json_response(new_plant_schema.dump(plants, many=True), headers=links)
 
     def update(self, plantstore_id: str, **_: Any) -> Response:
@@ -114,15 +108,16 @@ def _parse_id(text: str) -> int:
     return id
 
 
-def _load_page(parameters: MultiDict[str, str]) -> _Page:
-    """Return the page that the parameters of a query describe.
+def _load_page(parameters: MultiDict[str, str]) -> dict[str, Any]:
+    """Return the parameters of a page: at most ``limit`` plants, with ids greater than ``after``.
 
     :raises Refused: 40006 if a parameter is unknown, repeated or invalid. The message names it.
     """
     try:
-        return _Page(**page_schema.load(parameters.to_dict(flat=False)))
+        page: dict[str, Any] = page_schema.load(parameters.to_dict(flat=False))
     except ValidationError as error:
         raise Refused(40006, describe_faults(error)) from None
+    return page
 
 
 def _take(plants: Iterator[Plant], limit: int) -> tuple[list[Plant], bool]:

@@ -22,8 +22,6 @@ _MAX_KEPT = 2048
 # The fields that are used for more than their own variables in the environ. If one of them differs,
 # the whole head is parsed.
 _USED = {"CONNECTION", "EXPECT", "HOST", "TRANSFER-ENCODING"}
-# The fields whose variables have no prefix.
-_PREFIXES = {"CONTENT-LENGTH": "", "CONTENT-TYPE": ""}
 
 
 def parse(cfg: Any, client: Client, size: int) -> None:
@@ -45,14 +43,13 @@ def parse(cfg: Any, client: Client, size: int) -> None:
 def _is_parsed(cfg: Any, client: Client, lines: list[bytes]) -> bool:
     """Parse the lines that differ from those of the last head, if this is enough."""
     last = client.kept_lines
-    if last is None or len(lines) != len(last) or not client.kept_environ:
+    is_small = client.head_size <= _MAX_KEPT
+    if last is None or len(lines) != len(last) or not client.kept_environ or not is_small:
         return False
-    changed = [place for place, line in enumerate(lines) if line != last[place]]
+    places = [place for place, line in enumerate(lines) if place and line != last[place]]
     try:
-        is_enough = client.head_size <= _MAX_KEPT and (
-            (lines[0] == last[0] or _parse_first(client, lines[0], last[0]))
-            and _parse_fields(cfg, client, [place for place in changed if place], lines)
-        )
+        is_enough = lines[0] == last[0] or _parse_first(client, lines[0], last[0])
+        is_enough = is_enough and _parse_fields(cfg, client, places, lines)
     except Exception:  # noqa: BLE001  # It is parsed again, and refused if it is not valid.
         return False
     client.kept_lines = lines
@@ -83,7 +80,8 @@ def _parse_fields(cfg: Any, client: Client, places: list[int], lines: list[bytes
         if name == "CONTENT-LENGTH" and not (value.isdecimal() and len(value) < 19):
             return False
         headers[place - 1] = name, value
-        client.kept_environ[_PREFIXES.get(name, "HTTP_") + name.replace("-", "_")] = value
+        prefix = "" if name in {"CONTENT-LENGTH", "CONTENT-TYPE"} else "HTTP_"
+        client.kept_environ[prefix + name.replace("-", "_")] = value
     return True
 
 

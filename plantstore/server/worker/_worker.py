@@ -99,10 +99,8 @@ class Worker(BaseWorker):
     ) -> tuple[bytes, dict[str, str]]:
         """Return the body and the headers of the response to a request that is refused.
 
-        :param number: its HTTP status times 100, plus a counter.
-        :param message: what is wrong. It has no part of the request.
-        :param address: the address of the client, or ``None`` if it has none.
-        :param fault: the exception if the application or the worker has failed, or ``None``.
+        The number is the HTTP status times 100, plus a counter. The message has no part of the
+        request. A client may have no address. ``fault`` is an exception that is not the client's.
         """
         return message.encode(), {"Content-Type": "text/plain"}
 
