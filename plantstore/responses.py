@@ -10,6 +10,7 @@ from os import getpid
 from typing import Any
 
 from flask import Response, request
+from werkzeug.wsgi import ClosingIterator
 
 # The key in the WSGI environment of the id of the request, also if the site has set it.
 _ID = "plantstore.request_id"
@@ -102,7 +103,8 @@ class ServiceResponse(Response):
         # 6 % of a served create.
         headers = [*self.headers]
         if (self.response, self.status, headers) == self._made:
-            return () if environ["REQUEST_METHOD"] == "HEAD" else self, self.status, headers
+            is_head = environ["REQUEST_METHOD"] == "HEAD"
+            return ClosingIterator((), self.close) if is_head else self, self.status, headers
         # The Content-Length may be outdated. For a list, werkzeug sets it again.
         if self.is_sequence or self.content_length == len(self._body):
             self.headers.pop("Content-Length", None)

@@ -130,13 +130,10 @@ class Client:
             raise CannotRespond(*error.args) from error
         return True
 
-    def loss(self) -> int:
-        """Return how much the client would lose if the connection were closed: from 0 to 3."""
-        if self.output:
-            return 3  # A response.
-        if self.request is not None and not self.to_discard:
-            return 2  # A request, of which the head has arrived.
-        return 1 if self.data or self.to_discard else 0
+    def loss(self) -> tuple[bool, bool, bool]:
+        """Return what the client would lose: a response, a request with its head, another one."""
+        has_head = self.request is not None and not self.to_discard
+        return bool(self.output), has_head, bool(self.data or self.to_discard)
 
     def held(self) -> dict[int, int]:
         """Return the size of each object that the client holds in memory, by its identity."""

@@ -223,8 +223,12 @@ class Worker(BaseWorker):
             self._poller.register(client.fd, EPOLLIN | EPOLLONESHOT)
 
     def _close_oldest(self) -> bool:
-        """Close the connection that has waited longest, of those whose clients lose least."""
-        for client in sorted([*self._clients.values()], key=Client.loss):
+        """Close a connection: of the half that has waited longest, one whose client loses least.
+
+        Otherwise, clients that send only heads could let each new connection be the one to close.
+        """
+        older = [*self._clients.values()][: self._most_clients // 2 + 1]
+        for client in sorted(older, key=Client.loss):
             if client.lock.acquire(blocking=False):
                 self._close(client)
                 return True
@@ -243,13 +247,13 @@ class Worker(BaseWorker):
         self._uncounted = 0
         held = [(client, client.held()) for client in [*self._clients.values()]]
         users = Counter(part for _, parts in held for part in parts)
-        size = sum({part: size for _, parts in held for part, size in parts.items()}.values())
-        share = self._max_memory // (len(held) or 1)
-        for client, parts in held:
-            own = sum(size for part, size in parts.items() if users[part] == 1)
-            if size > self._max_memory and own > share and client.lock.acquire(blocking=False):
+        # What several clients wait for is in memory once, whoever is disconnected.
+        own = [sum(parts[it] for it in parts if users[it] == 1) for _, parts in held]
+        left, share = sum(own), self._max_memory // (len(held) or 1)
+        for (client, _), size in zip(held, own, strict=True):
+            if left > self._max_memory and size > share and client.lock.acquire(blocking=False):
                 self._close(client)
-                size -= own
+                left -= size
 
     # The other threads.
 
@@ -260,7 +264,11 @@ class Worker(BaseWorker):
                 client = self._clients.get(fd)
                 # An event may be that of an earlier connection with this number.
                 if client is not None and client.lock.acquire(False):  # pragma: no branch
-                    self._continue(client)
+                    try:
+                        self._continue(client)
+                    except BaseException:
+                        self.log.exception("A connection has failed")
+                        self._close(client)
 
     # A thread that has the lock of a connection. Each method releases the lock, or passes it on.
 
@@ -285,10 +293,11 @@ class Worker(BaseWorker):
             self._refuse(client, *refusal(error), error)
 
     def _receive(self, client: Client) -> None:
+        size = len(client.data)
         while not self._has_request(client):
             if not client.receive():
                 self._clients.move_to_end(client.fd)
-                self._limit_memory(len(client.data))
+                self._limit_memory(len(client.data) - size)
                 self._wait(client, client.event)
                 return
         self._urgent.get(client.request.path, self._queue).put(client)
@@ -331,12 +340,15 @@ class Worker(BaseWorker):
 
     def _execute(self, client: Client) -> None:
         """Execute a request, in a thread that may."""
-        self.note_queued(time.monotonic() - client.arrived)
-        self._count_request()
-        is_full = len(self._clients) >= self._most_clients
-        is_last = client.is_last or is_full or not self.alive or not self.cfg.keepalive
         try:
+            self.note_queued(time.monotonic() - client.arrived)
+            self._count_request()
+            is_full = len(self._clients) >= self._most_clients
+            is_last = client.is_last or is_full or not self.alive or not self.cfg.keepalive
             client.is_last = not respond(self, client, is_last=is_last)
+            self._limit_memory(sum(map(len, client.output)))
+            client.forget_request()
+            self._clients.move_to_end(client.fd)
         except CannotRespond:
             self._close(client)
         except RefusedRequest as error:
@@ -344,8 +356,6 @@ class Worker(BaseWorker):
         except BaseException as error:  # noqa: BLE001  # A SystemExit of the application, too.
             self._refuse(client, *FAILED, error)
         else:
-            client.forget_request()
-            self._clients.move_to_end(client.fd)
             self._send(client)
 
     def _count_request(self) -> None:
@@ -364,8 +374,6 @@ class Worker(BaseWorker):
             self._close(client)
             return
         if not is_sent:
-            if client.event == EPOLLIN:  # It begins to wait.
-                self._limit_memory(sum(map(len, client.output)))
             self._wait(client, EPOLLOUT, SEND_TIMEOUT)
         elif client.is_last:  # Closing it now could destroy the response.
             client.to_discard = _LINGER_SIZE
