@@ -32,21 +32,6 @@ def unique_names(engine: Engine) -> None:
     execute(engine, f"CREATE UNIQUE INDEX names ON plants ({name})")
 
 
-def test_violation_of_another_constraint(store: SQLStore, engine: Engine) -> None:
-    """A plant that violates another constraint is no duplicate, whatever its name is."""
-    name = "5' for key 'PRIMARY"  # It looks like a part of the message about a duplicate.
-    unique_names(engine)
-    store.add(Plant(1, name))
-    refused = pytest.raises(StoreMisconfigured, match="refuses an operation: .*name")
-    with statements() as executed, refused:
-        store.add(Plant(5, name))
-    assert executed.count("INSERT") <= 2
-    with refused:
-        store.add_some([Plant(5, name), Plant(6, "Fern")])
-    store.add(LILY)
-    assert list(SQLStore(engine)) == [Plant(1, name), LILY]
-
-
 def test_refused_plants_keep_the_connection(
     store: SQLStore, engine: Engine, listen: Listen
 ) -> None:

@@ -109,21 +109,6 @@ def test_file_that_is_lost_under_a_store(
         assert Plant(3, "Tulip") in list(again)
 
 
-@pytest.mark.parametrize("use", ["read", "first read", "add_some"])
-def test_use_of_a_file_that_was_deleted(url: str, tmp_path: Path, use: str) -> None:
-    """If an SQLite file was deleted, the next read or the next batch of plants is an error.
-
-    The first read opens a connection of its own.
-    """
-    with open_sql(url) as store:
-        store.add(LILY)
-        if use != "first read":
-            store.get(1)
-        (tmp_path / "plants.db").unlink()
-        with pytest.raises(StoreUnavailable, match="deleted or replaced while it was in use"):
-            store.add_some([ROSE_PLANT]) if use == "add_some" else store.get(1)
-
-
 @only(*SERVERS)
 def test_id_that_stays_locked(store: SQLStore, engine: Engine) -> None:
     """While another client holds the lock on an id, its add fails in time, and others succeed."""

@@ -15,7 +15,6 @@ from tests.support.commands import invoke
 from tests.support.databases import SERVERS, Place, mariadb, only
 from tests.support.sql import (
     add_in_one_group,
-    call_all,
     create_table,
     execute,
     open_sql,
@@ -63,23 +62,6 @@ def test_batch_of_plants_that_exist(store: SQLStore, step: int) -> None:
         assert store.get_some([*existing, -1, 2**63]) == {it.id: it for it in plants[::step]}
     assert len(executed) <= 8
     assert list(store) == plants
-
-
-@pytest.mark.usefixtures("patient")
-def test_concurrent_batches_of_the_same_plants(place: Place, store: SQLStore) -> None:
-    """Of two calls with the same ids in another order at the same time, each plant is of one."""
-    added = list[Plant]()
-
-    def add_some(used: SQLStore, name: str, step: int) -> None:
-        plants = [Plant(id, name) for id in range(5000)][::step]
-        existing = used.add_some(plants)
-        added.extend(plant for plant in plants if plant.id not in existing)
-
-    with open_sql(place.url) as other:
-        calls = partial(add_some, store, "one", 1), partial(add_some, other, "other", -1)
-        assert call_all(*calls) == [None] * 2
-    assert sorted(added) == list(store)
-    assert len(store) == 5000
 
 
 @pytest.fixture

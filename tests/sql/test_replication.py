@@ -15,7 +15,7 @@ from plantstore.stores.deadline import deadline
 from tests.support.databases import Place, only, postgresql
 from tests.support.replication import MOST, WAITING
 from tests.support.sites import LILY, ROSE_PLANT
-from tests.support.sql import call_all, check_refused, create_trigger, make_store, started
+from tests.support.sql import call_all, check_refused, make_store, started
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.database
@@ -100,13 +100,6 @@ def test_cancelled_wait_for_the_standby(place: Place, admin: Administrator, open
         with pytest.raises(PlantExists):
             store.add(ROSE_PLANT)
         store.add(FERN)
-
-
-@only(postgresql)
-def test_other_notices_of_the_server(store: SQLStore, engine: Engine) -> None:
-    """A warning of a trigger does not prevent that a plant is acknowledged."""
-    create_trigger(engine, "RAISE WARNING 'synchronous replication'")
-    store.add(ROSE_PLANT)
 
 
 @only(postgresql)

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import Context, ContextVar
 from functools import partial
-from itertools import count, pairwise
+from itertools import count
 from weakref import WeakSet
 
 import pytest
@@ -22,7 +22,6 @@ from tests.support.proxy import Proxy
 from tests.support.serving import LIMIT
 from tests.support.sites import ROSE_PLANT
 from tests.support.sql import (
-    SESSIONS,
     Limit,
     Listen,
     add_all,
@@ -186,24 +185,6 @@ def test_lane_without_a_response_is_replaced(store: SQLStore, engine: Engine) ->
         wait_until(lambda: not add(store))
         assert [add(store) for _ in range(20)] == [""] * 20
         assert not any(it.done() for it in waiting)
-
-
-def test_number_of_sessions_while_adds_wait(
-    place: Place, store: SQLStore, engine: Engine, limit: Limit
-) -> None:
-    """However many adds a server makes wait, it has at most twelve sessions for them."""
-    limit(stuck=0.2, probe=0.05)
-    query, numbers = text(SESSIONS[engine.dialect.name][0]), list[int]()
-    with locked(engine, 24) as plants, engine.connect() as other, open_sql(place.url) as used:
-        others = len(other.scalars(query).all())
-        for _ in range(4):
-            with started(*[partial(outcome, partial(used.add, it)) for it in plants]) as adding:
-                while not all(it.done() for it in adding):
-                    other.rollback()  # Otherwise, the server would repeat its first answer.
-                    numbers.append(len(other.scalars(query).all()) - others)
-                    time.sleep(0.1)
-    # The server may list a session some time after it has ended.
-    assert 4 <= max(map(min, pairwise(numbers))) <= 12
 
 
 def test_lost_connection_is_closed(store: SQLStore, gate: Proxy, limit: Limit) -> None:

@@ -12,7 +12,6 @@ from sqlalchemy import Engine
 
 from plantstore import Plant, PlantExists, SQLStore, StoreUnavailable
 from tests.support.databases import MODES
-from tests.support.serving import LIMIT
 from tests.support.sites import LILY, ROSE_PLANT
 from tests.support.sql import (
     COLUMNS,
@@ -56,18 +55,6 @@ def test_default_journal_mode_of_each_version(
         assert journal_mode(tmp_path / "plants.db") == ("wal" if version in SAFE else "truncate")
 
 
-def test_only_a_locked_file_is_waited_for(url: str, tmp_path: Path) -> None:
-    """If the journal mode cannot be set for another reason than a lock, the store fails at once."""
-    (tmp_path / "plants.db-wal").mkdir()
-    with open_sql(f"{url}?journal_mode=wal&timeout=60") as store:
-        start = time.monotonic()
-        with pytest.raises(StoreUnavailable, match="disk I/O error|unable to open"):
-            store.add(ROSE_PLANT)
-        assert time.monotonic() - start < LIMIT / 2
-        (tmp_path / "plants.db-wal").rmdir()
-        store.add(ROSE_PLANT)
-
-
 @pytest.mark.parametrize("old", [*MODES, "delete"])
 @pytest.mark.parametrize("wanted", MODES)
 @pytest.mark.parametrize("access", ["rwc", "rw"])
@@ -83,17 +70,6 @@ def test_existing_file_keeps_its_journal(
         assert file.read_bytes() == before
         store.add(ROSE_PLANT)
         assert journal_mode(file) == ("wal" if old == "wal" else "truncate")
-
-
-def test_different_journal_modes(url: str, tmp_path: Path) -> None:
-    """Stores with different journal modes can use one file at the same time."""
-    other = f"{url}?journal_mode=wal"
-    with open_sql(f"{url}?journal_mode=truncate") as first, open_sql(other) as second:
-        first.add(Plant(0, "Rose"))
-        adds = [partial((first, second)[id % 2].add, Plant(id, "Rose")) for id in range(1, 101)]
-        assert call_all(*adds) == [None] * 100
-        assert len(first) == len(second) == 101
-        assert journal_mode(tmp_path / "plants.db") == "truncate"
 
 
 # An operator learns from the log what usually locks a file.
