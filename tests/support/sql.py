@@ -11,8 +11,7 @@ from typing import Any, get_type_hints
 import pytest
 from sqlalchemy import Connection, Engine, create_engine, event, exc, make_url, text
 
-from plantstore import Plant, SQLStore, StoreUnavailable, open_store
-from plantstore.stores.deadline import deadline
+from plantstore import Plant, SQLStore, open_store
 from tests.support.databases import Place
 from tests.support.serving import LIMIT, Gunicorn, post
 from tests.support.sites import LILY
@@ -236,21 +235,6 @@ def changed(url: str, **parts: Any) -> str:
 def with_options(url: str, **options: str) -> str:
     """Return a URL with further options."""
     return make_url(url).update_query_dict(options).render_as_string(hide_password=False)
-
-
-def add_all(store: SQLStore, first: int, seconds: float = LIMIT) -> list[bool]:
-    """Add plants in more threads than the store has connections; return which add succeeded.
-
-    :param seconds: the deadline of each add, if it is earlier than that of the store.
-    """
-
-    def add(id: int) -> None:
-        with deadline(seconds):
-            store.add(Plant(id, "Rose"))
-
-    errors = call_all(*[partial(add, id) for id in range(first, first + 24)])
-    assert {type(error) for error in errors} <= {type(None), StoreUnavailable}
-    return [error is None for error in errors]
 
 
 def make_store(url: str, opened_by: str) -> SQLStore:
