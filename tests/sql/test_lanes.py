@@ -10,7 +10,7 @@ from contextvars import Context, ContextVar
 from functools import partial
 from itertools import count
 from pathlib import Path
-from threading import Event, Timer
+from threading import Event
 from typing import Any
 
 import pytest
@@ -197,20 +197,6 @@ def test_unknown_outcome_of_a_commit(
     assert add_in_one_group(store, GROUP) == [None] * 5
 
 
-def test_adds_wait_for_a_locked_file(url: str, limit: Limit) -> None:
-    """However long a file is locked, adds wait for it until their deadline, and are not refused."""
-    limit(stuck=0.0)
-    with open_sql(url) as store:
-        create_table(store)
-        file = url.removeprefix("sqlite:///")
-        with closing(sqlite3.connect(file, check_same_thread=False)) as other:
-            other.execute("BEGIN IMMEDIATE")
-            release = Timer(0.75, other.rollback)  # Its callers have looked three times.
-            release.start()
-            assert call_all(*[partial(store.add, plant) for plant in GROUP]) == [None] * 5
-            release.join()
-
-
 def test_deadline_in_the_queue(store: SQLStore) -> None:
     """An add whose deadline passes while it waits, or has passed before, is not executed."""
     with connecting_slowly(store) as start:
@@ -298,12 +284,8 @@ def test_thread_of_a_store_that_drops_it(url: str, limit: Limit, listen: Listen)
     stores[0].close()
     assert stores[0].get(1) == GROUP[0]
     may_drop.set()
-
-    def has_ended() -> bool:
-        threads = {*threading.enumerate()} - others
-        return not any(thread.name == "plantstore store" for thread in threads)
-
-    wait_until(has_ended)
+    lanes = [it for it in threading.enumerate() if it.name == "plantstore store"]
+    wait_until(lambda: not any(lane.is_alive() for lane in {*lanes} - others))
 
 
 def test_close_while_threads_use_the_store(url: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine, create_engine, text
 
-from plantstore import Plant, PlantExists, SQLStore, StoreMisconfigured, StoreUnavailable
+from plantstore import Plant, PlantExists, SQLStore, StoreMisconfigured
 from tests.support.databases import Place, mariadb, only, postgresql
 from tests.support.pgbouncer import pgbouncer
 from tests.support.sites import LILY, ROSE_PLANT
@@ -189,16 +189,3 @@ def test_session_that_has_lost_its_options(place: Place) -> None:
         check_refused(store, StoreMisconfigured, refused)
         with pytest.raises(StoreMisconfigured, match=refused):
             store.get(1)
-
-
-@only(postgresql)
-def test_pgbouncer_that_has_no_server(place: Place) -> None:
-    """While PgBouncer cannot reach its server, an operation can be repeated: StoreUnavailable."""
-    with pgbouncer(place, "transaction") as pooled, open_sql(pooled.url) as store:
-        store.add(ROSE_PLANT)
-        with place.server.stopped():
-            for reason in ("", "server login has been failing"):  # At first, PgBouncer waits.
-                with pytest.raises(StoreUnavailable) as refused:
-                    store.add(LILY)
-                assert type(refused.value) is StoreUnavailable
-                assert reason in str(refused.value)
