@@ -57,7 +57,7 @@ def test_fault_is_a_500_with_its_traceback(
 ) -> None:
     """A fault in a statement of ours is 50001 with its traceback, also if the driver finds it.
 
-    So is that of a listener of all engines, such as that of a tracing agent.
+    An exception of a listener of all engines, such as that of an agent, stays what it is.
     """
 
     def make_wrong(_: object, __: object, right: str, parameters: Any, *___: object) -> Any:
@@ -70,7 +70,7 @@ def test_fault_is_a_500_with_its_traceback(
         with listening("before_cursor_execute", make_wrong, retval=True):
             check_error(create(client, ROSE), 50001)
         assert "Traceback" in caplog.text
-        refuse = listening("before_cursor_execute", lambda *_: {}["a fault of an agent"])
+        refuse = listening("before_cursor_execute", lambda *_: {"": ""}["a fault of an agent"])
         with refuse, pytest.raises(KeyError, match="of an agent"):
             store.get(1)
         store.add(ROSE_PLANT)

@@ -130,7 +130,7 @@ child = os.fork()
 for id in range(100):
     store.add(Plant(id + 1000 * (child == 0), ""))
     assert store.get(id + 1000 * (child == 0)) is not None
-    if id > 50:
+    if id > 90:
         store.close()  # While the other process may use its own connections.
 if child == 0:
     del store

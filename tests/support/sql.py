@@ -1,6 +1,7 @@
 """SQL stores under test, concurrent calls, and services on databases."""
 
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
@@ -87,22 +88,22 @@ def connecting_slowly(store: SQLStore) -> Iterator[Callable[[Callable[[], Any]],
         ExitStack() as end,
     ):
         end.callback(release.set)
-        yield partial(start_waiting, threads)
 
+        def start(call: Callable[[], Any]) -> Future[Any]:
+            executor = threads.enter_context(ThreadPoolExecutor(1))
+            thread = executor.submit(get_ident).result()
+            calling = executor.submit(call)
+            wait_until(lambda: calling.done() or is_waiting(thread))
+            return calling
 
-def start_waiting(threads: ExitStack, call: Callable[[], Any]) -> Future[Any]:
-    """Start a call in a thread of its own; return when it waits or has ended."""
-    executor = threads.enter_context(ThreadPoolExecutor(1))
-    thread = executor.submit(get_ident).result()
-    calling = executor.submit(call)
-    wait_until(lambda: calling.done() or is_waiting(thread))
-    return calling
+        yield start
 
 
 def is_waiting(thread: int) -> bool:
-    """Return whether a thread waits for a job, an event or a semaphore."""
+    """Return whether a thread waits for a job, and not until a thread that it starts has begun."""
     frame = sys._current_frames().get(thread)  # noqa: SLF001  # The documentation has this name.
-    return frame is not None and frame.f_code.co_name == "wait"
+    code = None if frame is None else frame.f_code
+    return code is not None and code.co_name == "wait" and code.co_filename != threading.__file__
 
 
 def call_in_one_group(store: SQLStore, *calls: Callable[[], object]) -> list[BaseException | None]:
