@@ -57,8 +57,7 @@ def store(place: Place, engine: Engine) -> Iterator[SQLStore]:
     place.clear()
     if engine.dialect.name == "postgresql":
         execute(engine, "DROP FUNCTION IF EXISTS refuse", "DROP SEQUENCE IF EXISTS attempts")
-        execute(engine, "DROP SCHEMA IF EXISTS other CASCADE")
-    execute(engine, "DROP TABLE IF EXISTS labels", "DROP TABLE IF EXISTS attempts")
+    execute(engine, "DROP TABLE IF EXISTS attempts")
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from socket import SO_KEEPALIVE, SOL_SOCKET
 from threading import Event, Thread, Timer
 
 import pytest
-from sqlalchemy import Engine, exc, text
+from sqlalchemy import Engine, text
 
 from plantstore import Plant, PlantExists, SQLStore, StoreMisconfigured, StoreUnavailable
 from tests.support.clients import GIVES_UP
@@ -24,6 +24,7 @@ from tests.support.sql import (
     Listen,
     add_in_one_group,
     call_all,
+    create_table,
     end_sessions,
     execute,
     open_sql,
@@ -37,13 +38,12 @@ def test_server_that_ends_all_sessions(store: SQLStore, engine: Engine) -> None:
     """While the server ends each session at once, an operation succeeds or is StoreUnavailable."""
     is_over, added = Event(), list[int]()
     store.add(ROSE_PLANT)
-    killer = engine.execution_options(isolation_level="AUTOCOMMIT")
 
     def end_all() -> None:
-        while not is_over.is_set():
-            with suppress(exc.DBAPIError), killer.connect() as connection:
-                while not is_over.is_set():
-                    end_sessions(connection)
+        killer = engine.execution_options(isolation_level="AUTOCOMMIT")
+        with killer.connect() as connection:
+            while not is_over.is_set():
+                end_sessions(connection)
 
     def use(first: int) -> None:
         for id in range(first, first + 20):
@@ -81,13 +81,10 @@ def test_permission_that_is_granted_later(
 
 def lose(file: Path, fault: str) -> None:
     """Delete an SQLite file, or replace it by a copy."""
-    if fault == "deleted":
-        file.unlink()
-        return
     copy = file.with_name("copy.db")
     with closing(sqlite3.connect(file)) as old, closing(sqlite3.connect(copy)) as new:
         old.backup(new)
-    copy.rename(file)
+    file.unlink() if fault == "deleted" else copy.rename(file)
 
 
 @pytest.mark.parametrize("mode", [*MODES, "engine of a site"])
@@ -97,31 +94,21 @@ def test_file_that_is_lost_under_a_store(
 ) -> None:
     """A plant is acknowledged only if it is in the file of this name: a lost file is an error."""
     file, is_own = tmp_path / "plants.db", mode in MODES
+    refused = pytest.raises(StoreUnavailable, match=f"deleted or replaced while .*: {file}$")
     with open_sql(f"{url}?journal_mode={mode}") if is_own else SQLStore(file_engine) as store:
-        for _ in range(2):
+        for use in (lambda: store.add(LILY), lambda: store.add_some([LILY])):
             with suppress(PlantExists):
                 store.add(ROSE_PLANT)
             lose(file, fault)
-            with pytest.raises(StoreUnavailable, match=f"deleted or replaced while .*: {file}$"):
-                store.add(LILY)
+            with refused:
+                use()
         store.add(Plant(3, "Tulip"))
-    with open_sql(url) as again:
-        assert Plant(3, "Tulip") in list(again)
-
-
-@pytest.mark.parametrize("use", ["read", "first read", "add_some"])
-def test_use_of_a_file_that_was_deleted(url: str, tmp_path: Path, use: str) -> None:
-    """If an SQLite file was deleted, the next read or the next batch of plants is an error.
-
-    The first read opens a connection of its own.
-    """
-    with open_sql(url) as store:
-        store.add(LILY)
-        if use != "first read":
-            store.get(1)
-        (tmp_path / "plants.db").unlink()
-        with pytest.raises(StoreUnavailable, match="deleted or replaced while it was in use"):
-            store.add_some([ROSE_PLANT]) if use == "add_some" else store.get(1)
+        with open_sql(url) as other:
+            assert Plant(3, "Tulip") in list(other)
+            lose(file, fault)
+            for used in (other, store):  # Only the other one has a connection that has read.
+                with refused:
+                    used.get(1)
 
 
 @only(*SERVERS)
@@ -213,11 +200,9 @@ def test_connection_that_is_not_complete(place: Place, monkeypatch: pytest.Monke
 def test_refused_plant_in_a_group(store: SQLStore, engine: Engine) -> None:
     """If the server refuses one plant of a group, the others are added."""
     execute(engine, "ALTER TABLE plants ADD CONSTRAINT no_weeds CHECK (name <> 'Weed')")
-    names = ["Rose", "Weed", "Lily", "Fern"]
-    errors = add_in_one_group(store, [Plant(id, name) for id, name in enumerate(names)])
-    assert [type(error) for error in errors] == [type(None), StoreMisconfigured, *[type(None)] * 2]
-    store.add(Plant(10, "Tulip"))
-    assert [plant.name for plant in store] == ["Rose", "Lily", "Fern", "Tulip"]
+    errors = add_in_one_group(store, [LILY, Plant(5, "Weed"), Plant(6, "Fern")])
+    assert [type(error) for error in errors] == [type(None), StoreMisconfigured, type(None)]
+    assert [plant.name for plant in store] == ["Lily", "Fern"]
 
 
 def test_no_thread(url: str, listen: Listen, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,15 +220,13 @@ def test_no_thread(url: str, listen: Listen, monkeypatch: pytest.MonkeyPatch) ->
         start(thread)
 
     with open_sql(url) as store:
-        with monkeypatch.context() as patched:
-            patched.setattr(Thread, "start", fail)
-            with pytest.raises(StoreUnavailable, match="cannot start a thread"):
-                store.add(ROSE_PLANT)
-        store.add(ROSE_PLANT)
+        create_table(store)
         listen("before_cursor_execute", hold)
         with started(lambda: store.get(2)) as (holding,):
             assert reading.wait(LIMIT)
             monkeypatch.setattr(Thread, "start", fail)
+            with pytest.raises(StoreUnavailable, match="cannot start a thread"):
+                store.add(ROSE_PLANT)
             Timer(0.2, go_on.set).start()
-            assert store.get(1) == ROSE_PLANT
+            assert store.get(1) is None
         holding.result()

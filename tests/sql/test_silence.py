@@ -1,7 +1,6 @@
 """Silence: no lane has a response, so most jobs are refused at once, and a few open connections."""
 
 import gc
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -9,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import Context, ContextVar
 from functools import partial
-from itertools import count, pairwise
+from itertools import count
 from weakref import WeakSet
 
 import pytest
@@ -22,13 +21,10 @@ from tests.support.proxy import Proxy
 from tests.support.serving import LIMIT
 from tests.support.sites import ROSE_PLANT
 from tests.support.sql import (
-    SESSIONS,
     Limit,
     Listen,
-    add_all,
     call_all,
     changed,
-    create_table,
     execute,
     open_sql,
     started,
@@ -72,18 +68,15 @@ def test_one_caller_waits_for_a_silent_server(store: SQLStore, gate: Proxy) -> N
     After the first response, all go on.
     """
     gate.forwards.clear()
-    seconds = []
+    began = time.monotonic()
 
-    def add_in_silence() -> None:
-        began = time.monotonic()
+    def add_in_silence() -> float:
         assert add(store)
-        seconds.append(time.monotonic() - began)
+        return time.monotonic() - began
 
     with started(*[add_in_silence] * 8) as adding:
-        wait_until(lambda: sum(add.done() for add in adding) >= 7)
-        assert sum(add.done() for add in adding) == 7
-    assert [add.exception() for add in adding] == [None] * 8
-    seconds.sort()
+        pass
+    seconds = sorted(add.result() for add in adding)
     assert 1.5 < seconds[0] <= seconds[6] < 2.8 < seconds[7]
     gate.forwards.set()
     wait_until(lambda: not add(store))
@@ -110,31 +103,20 @@ class Request:
 _request: ContextVar[Request] = ContextVar("request")
 
 
-@pytest.mark.parametrize("outage", ["of all connections", "of open connections"])
-def test_request_is_forgotten_after_silence(gate: Proxy, limit: Limit, outage: str) -> None:
-    """After a silence, no request stays in memory, also if it opened a connection or was late."""
+def test_request_is_forgotten_after_silence(store: SQLStore, gate: Proxy, limit: Limit) -> None:
+    """After a silence, no request stays in memory, also if it opened a connection."""
     limit(stuck=0.1, probe=0.0)  # Each request is a probe.
     requests = WeakSet[Request]()
 
-    with open_sql(gate.url) as used:
+    def add_in_request() -> str:
+        _request.set(Request())
+        requests.add(_request.get())
+        return add(store, 0.3)
 
-        def add_in_request() -> str:
-            _request.set(Request())
-            requests.add(_request.get())
-            return add(used, 0.3)
-
-        used.add(ROSE_PLANT)
-        limit(lost=0.5)
-        if outage == "of all connections":
-            gate.forwards.clear()
-            assert all(Context().run(add_in_request) for _ in range(5))
-            gate.forwards.set()
-        else:
-            lost = {*gate.clients}
-            gate.silence()
-            wait_until(lambda: not Context().run(add_in_request))
-            wait_until(lambda: not add(used) and not lost & gate.clients)  # They are shut down.
-        wait_until(lambda: gc.collect() >= 0 and not requests)
+    gate.forwards.clear()
+    assert all(Context().run(add_in_request) for _ in range(5))
+    gate.forwards.set()
+    wait_until(lambda: gc.collect() >= 0 and not requests)
 
 
 def test_new_connection_ends_silence(store: SQLStore, gate: Proxy) -> None:
@@ -188,24 +170,6 @@ def test_lane_without_a_response_is_replaced(store: SQLStore, engine: Engine) ->
         assert not any(it.done() for it in waiting)
 
 
-def test_number_of_sessions_while_adds_wait(
-    place: Place, store: SQLStore, engine: Engine, limit: Limit
-) -> None:
-    """However many adds a server makes wait, it has at most twelve sessions for them."""
-    limit(stuck=0.2, probe=0.05)
-    query, numbers = text(SESSIONS[engine.dialect.name][0]), list[int]()
-    with locked(engine, 24) as plants, engine.connect() as other, open_sql(place.url) as used:
-        others = len(other.scalars(query).all())
-        for _ in range(4):
-            with started(*[partial(outcome, partial(used.add, it)) for it in plants]) as adding:
-                while not all(it.done() for it in adding):
-                    other.rollback()  # Otherwise, the server would repeat its first answer.
-                    numbers.append(len(other.scalars(query).all()) - others)
-                    time.sleep(0.1)
-    # The server may list a session some time after it has ended.
-    assert 4 <= max(map(min, pairwise(numbers))) <= 12
-
-
 def test_lost_connection_is_closed(store: SQLStore, gate: Proxy, limit: Limit) -> None:
     """A connection without a response is closed some time after others have had one."""
     limit(lost=3)
@@ -251,18 +215,20 @@ def test_close_while_an_operation_waits_for_a_silent_server(gate: Proxy) -> None
         assert not add(store)
 
 
+# The limit of a user's connections, the rights that it needs, and what removes them.
+USER = {
+    "postgresql": ("CONNECTION LIMIT", "SCHEMA public", ["DROP OWNED BY few"]),
+    "mysql": ("WITH MAX_USER_CONNECTIONS", "plants.*", []),
+}
+
+
 @contextmanager
 def limited_user(engine: Engine, connections: int) -> Iterator[None]:
     """Provide the user few, who may have so many connections to the server."""
-    limit, is_mysql = f"CONNECTION LIMIT {connections}", engine.dialect.name == "mysql"
-    if is_mysql:
-        limit = f"WITH MAX_USER_CONNECTIONS {connections}"
-    rights = "plants.*" if is_mysql else "SCHEMA public"
-    execute(engine, f"CREATE USER few {limit}", f"GRANT ALL ON {rights} TO few")
-    try:
-        yield
-    finally:
-        execute(engine, *([] if is_mysql else ["DROP OWNED BY few"]), "DROP USER few")
+    limit, rights, remove = USER[engine.dialect.name]
+    execute(engine, f"CREATE USER few {limit} {connections}", f"GRANT ALL ON {rights} TO few")
+    yield
+    execute(engine, *remove, "DROP USER few")
 
 
 def test_limit_of_connections_of_a_user(place: Place, engine: Engine) -> None:
@@ -317,52 +283,38 @@ def test_silence_with_all_connections_of_a_user(gate: Proxy, engine: Engine, lim
 def test_number_of_connections(gate: Proxy, limit: Limit) -> None:
     """With ?connections=4, a store has at most four connections, also while there is silence."""
     limit(stuck=0.2, probe=0.1, lost=LIMIT)
-    with (
-        open_sql(with_options(gate.url, connections="4")) as store,
-        ThreadPoolExecutor(16) as threads,
-    ):
+    opened = []
+    with open_sql(with_options(gate.url, connections="4")) as store:
 
-        def use(_: int) -> None:
+        def use() -> None:
             with deadline(0.3), suppress(StoreUnavailable):
                 store.get(1)
                 store.add(Plant(next(ids), ""))
 
-        create_table(store)
-        wait_until(lambda: not gate.clients)
-        opened = []
         for number in range(20):
             if number % 5 == 4:
                 gate.silence()
-            list(threads.map(use, range(16)))
+            assert call_all(*[use] * 16) == [None] * 16
             # The proxy may not have noticed yet that one was closed.
             wait_until(lambda: len(gate.clients) <= 4, LIMIT / 4)
             opened.append(len(gate.clients))
-        assert max(opened) >= 2
+    assert max(opened) >= 2
 
 
-@pytest.fixture
-def closed(store: SQLStore, gate: Proxy) -> SQLStore:
-    """Return a store that has been used and has no connection, in front of a silent server."""
+def test_late_connections_are_used(store: SQLStore, gate: Proxy) -> None:
+    """Connections that open late are used later; at most 16 wait while a server is silent."""
     store.close()
     wait_until(lambda: not gate.clients)
     gate.forwards.clear()
-    return store
-
-
-def test_late_connections_are_used(closed: SQLStore, gate: Proxy) -> None:
-    """Connections that open late are used later; at most 16 wait while a server is silent."""
-    before, others = gate.accepted, {*threading.enumerate()}
+    before = gate.accepted
     for _ in range(3):
-        with started(*[partial(add, closed, 0.3)] * 24) as adding:
+        with started(*[partial(add, store, 0.3)] * 24) as adding:
             pass
         assert all(it.result() for it in adding)
-    new = {*threading.enumerate()} - others
-    assert 1 <= [thread.name for thread in new].count("plantstore store") <= 16
     gate.forwards.set()
-    wait_until(lambda: not outcome(lambda: closed.get(-1)))
+    wait_until(lambda: not outcome(lambda: store.get(-1)))
+    assert call_all(*[lambda: store.add(Plant(next(ids), ""))] * 24) == [None] * 24
     assert 1 <= gate.accepted - before <= 16
-    assert all(add_all(closed, 2000))
-    assert gate.accepted - before <= 16
 
 
 def test_failed_connections_are_closed(gate: Proxy) -> None:

@@ -1,9 +1,6 @@
 """SQLStore on the engine of a host site: the site's database works as without the store."""
 
 import gc
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -20,7 +17,7 @@ from sqlalchemy.pool import NullPool, SingletonThreadPool, StaticPool
 from plantstore import Plant, PlantExists, SQLStore, StoreMisconfigured, StoreUnavailable
 from plantstore.stores.deadline import deadline
 from tests.support.databases import MODES, SERVERS, Place, only
-from tests.support.serving import LIMIT, ROOT
+from tests.support.serving import LIMIT
 from tests.support.sites import BEARER, LILY, ROSE_PLANT, make_site
 from tests.support.sql import call_all, create_table, listening, open_sql, started
 from tests.support.waiting import wait_until
@@ -58,39 +55,28 @@ def test_token_check_may_hold_all_connections_of_the_site(
     engine.dispose()
 
 
-def test_stores_of_one_engine_share_five_connections(engine: Engine) -> None:
-    """All stores of an engine together use at most five connections, and none of the site's."""
-    opened: list[object] = []
-    with engine.connect():
-        pass
+@pytest.mark.parametrize("are_collected", [False, True])
+def test_stores_of_one_engine_share_five_connections(engine: Engine, are_collected: bool) -> None:
+    """All stores of an engine together use at most five connections, and none of the site's.
+
+    This is also true if a site makes a store for each request.
+    """
+    engine.connect().close()
+    opened, closed = list[object](), list[object]()
     event.listen(engine, "connect", lambda connection, _: opened.append(connection))
+    event.listen(engine, "close", lambda connection, _: closed.append(connection))
     stores = [SQLStore(engine), SQLStore(engine, table="garden_plants")]
 
     def add_five(number: int) -> None:
         for id in range(5):
-            stores[number % 2].add(Plant(100 * number + id, ""))
+            store = SQLStore(engine) if are_collected else stores[number % 2]
+            store.add(Plant(100 * number + id, ""))
 
     assert call_all(*[partial(add_five, number) for number in range(20)]) == [None] * 20
-    assert [len(store) for store in stores] == [50, 50]
-    assert 1 <= len(opened) <= 5
-    assert engine.pool.checkedin() == 1  # type: ignore[attr-defined]
-
-
-def test_stores_that_are_collected_share_five_connections(engine: Engine) -> None:
-    """If a site makes a store for each request, they too use at most five connections."""
-    with engine.connect():
-        pass
-    opened, closed = list[object](), list[object]()
-    event.listen(engine, "connect", lambda connection, _: opened.append(connection))
-    event.listen(engine, "close", lambda connection, _: closed.append(connection))
-
-    def add_five(number: int) -> None:
-        for id in range(5):
-            SQLStore(engine).add(Plant(100 * number + id, ""))
-
-    assert call_all(*[partial(add_five, number) for number in range(8)]) == [None] * 8
+    assert sum(map(len, stores)) == 100
     assert 1 <= len(opened) <= 5
     assert not closed
+    assert engine.pool.checkedin() == 1  # type: ignore[attr-defined]
 
 
 def test_busy_connections_are_store_unavailable(file_engine: Engine) -> None:
@@ -132,29 +118,22 @@ def test_listeners_of_the_site_apply(engine: Engine) -> None:
 
 
 @only(*SERVERS)
-@pytest.mark.parametrize("first", ["page", "store"])
-def test_concurrent_first_use_by_site_and_store(engine: Engine, first: str) -> None:
+def test_concurrent_first_use_by_site_and_store(engine: Engine) -> None:
     """When a page of the site and a store use the database first at the same time, both succeed."""
     initialize: Any = engine.dialect.initialize
-    initializing, other_done = Event(), Event()
+    initializing, is_over = Event(), Event()
 
     def initialize_slowly(connection: Connection) -> None:
         initializing.set()
-        other_done.wait(0.5)  # The other one must wait, so this is the whole time.
+        is_over.wait(0.5)  # The page must wait, so this is the whole time.
         initialize(connection)
 
     engine.dialect.initialize = initialize_slowly  # type: ignore[method-assign]
-    uses: list[Callable[[], object]] = [
-        lambda: inspect(engine).get_schema_names(),
-        lambda: SQLStore(engine).add(ROSE_PLANT),
-    ]
-    one, other = uses if first == "page" else uses[::-1]
-    with started(one) as (using,):
+    with started(lambda: SQLStore(engine).add(ROSE_PLANT)) as (adding,):
         assert initializing.wait(LIMIT)
-        other()
-        other_done.set()
-    assert not using.exception()
-    assert list(SQLStore(engine)) == [ROSE_PLANT]
+        assert inspect(engine).get_schema_names()
+        is_over.set()
+    assert not adding.exception()
 
 
 def test_disposing_of_the_site_engine_closes_the_connections(engine: Engine) -> None:
@@ -202,30 +181,25 @@ def test_metadata_of_a_site(engine: Engine) -> None:
     assert list(SQLStore(engine, metadata)) == list(SQLStore(engine)) == [ROSE_PLANT, LILY]
 
 
-@pytest.fixture(params=["sqlite://", *MODES])
-def beginning(request: pytest.FixtureRequest, url: str) -> Iterator[Engine]:
-    """Return an engine for SQLite whose transactions a listener begins, as SQLAlchemy explains."""
-    if request.param in MODES:
-        create_table(open_sql(f"{url}?journal_mode={request.param}"))
-    engine = create_engine(url if request.param in MODES else request.param)
-    event.listen(engine, "connect", lambda it, _: setattr(it, "isolation_level", None))
-    with listening("begin", lambda it: it.exec_driver_sql("BEGIN")):
-        yield engine
-    engine.dispose()
-
-
-def test_site_engines_that_begin_transactions(beginning: Engine) -> None:
+@pytest.mark.parametrize("kind", ["memory", *MODES])
+def test_site_engines_that_begin_transactions(url: str, kind: str) -> None:
     """A listener of all engines may begin transactions in SQLite, as in SQLAlchemy's recipe."""
-    store = SQLStore(beginning)
-    store.add(ROSE_PLANT)
-    assert store.add_some([LILY, ROSE_PLANT, Plant(3, "Tulip")]) == {1}
-    store.remove(3)
-    store.add(Plant(4, "Fern"))
+    if kind in MODES:
+        create_table(open_sql(f"{url}?journal_mode={kind}"))
+    engine = create_engine(url if kind in MODES else "sqlite://")
+    event.listen(engine, "connect", lambda it, _: setattr(it, "isolation_level", None))
+    store = SQLStore(engine)
+    with listening("begin", lambda it: it.exec_driver_sql("BEGIN")):
+        store.add(ROSE_PLANT)
+        assert store.add_some([LILY, ROSE_PLANT, Plant(3, "Tulip")]) == {1}
+        store.remove(3)
+        store.add(Plant(4, "Fern"))
+        with pytest.raises(PlantExists):
+            store.add(LILY)
+        with engine.connect() as other:
+            assert other.scalar(text("SELECT COUNT(*) FROM plants")) == 3
     assert list(store) == [ROSE_PLANT, LILY, Plant(4, "Fern")]
-    with pytest.raises(PlantExists):
-        store.add(LILY)
-    with beginning.connect() as other:
-        assert other.execute(text("SELECT COUNT(*) FROM plants")).scalar() == 3
+    engine.dispose()
 
 
 @pytest.mark.parametrize("options", [{}, {"poolclass": StaticPool}])
@@ -268,26 +242,6 @@ def test_file_of_a_site_with_one_connection_per_thread(url: str) -> None:
     engine.dispose()
 
 
-FORK = """
-import os
-from sqlalchemy import create_engine
-from plantstore import Plant, SQLStore
-store = SQLStore(create_engine("sqlite://"))
-store.add(Plant(1, "Rose"))
-child = os.fork()
-store.add(Plant(2, "Lily"))
-assert [plant.id for plant in store] == [1, 2]
-if child:
-    assert os.waitpid(child, 0)[1] == 0
-"""
-
-
-@pytest.mark.posix
-def test_fork_with_a_database_in_memory() -> None:
-    """After a fork, parent and child each have a site's in-memory SQLite database."""
-    subprocess.run([sys.executable, "-c", FORK], cwd=ROOT, check=True, timeout=LIMIT)
-
-
 def test_other_databases_are_refused() -> None:
     """An engine of a database that the store does not know is refused by name."""
     engine = create_engine("sqlite://")
@@ -301,16 +255,13 @@ def test_imports_into_a_database_in_memory() -> None:
     arguments = {"check_same_thread": False}
     engine = create_engine("sqlite://", poolclass=StaticPool, connect_args=arguments)
     store = SQLStore(engine)
-    store.add(Plant(-2, "Rose"))
-    store.add_some(Plant(plant.id + 1, plant.name) for plant in store.iterate())
-    assert store.get(-1) == Plant(-1, "Rose")
 
     def import_some(first: int) -> set[int]:
         return store.add_some(Plant(id, "Rose") for id in range(first, first + 300))
 
     with ThreadPoolExecutor(4) as threads:
         assert [*threads.map(import_some, range(0, 30_000, 1000))] == [set()] * 30
-    assert len(store) == 2 + 30 * 300
+    assert len(store) == 30 * 300
     engine.dispose()
 
 
@@ -323,14 +274,8 @@ def test_first_use_by_a_listener(file_engine: Engine) -> None:
     assert (list(store), list(other)) == ([LILY], [ROSE_PLANT])
 
 
-@pytest.mark.parametrize("is_used", [False, True], ids=["new", "used by the site"])
-def test_first_use_of_a_site_engine(engine: Engine, is_used: bool) -> None:
-    """One thread opens the first connection: SQLAlchemy initializes the engine with it.
-
-    Meanwhile, an operation of another thread fails in time.
-    """
-    if is_used:
-        engine.connect().close()
+def test_first_use_of_a_site_engine(engine: Engine) -> None:
+    """While one thread opens the first connection, an operation of another thread fails in time."""
     store, connecting, release = SQLStore(engine), Event(), Event()
 
     def connect(*_: object) -> None:

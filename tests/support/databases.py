@@ -211,7 +211,8 @@ def mariadb() -> Iterator[Place]:
     with server_folder("mysql") as (folder, options):
         data = f"--datadir={folder / 'data'}"
         if has_mysql:
-            install_mysql(program, data, options)
+            create = [program, "--no-defaults", data, "--initialize-insecure"]
+            subprocess.run(create, check=True, capture_output=True, **options)
         else:
             install_mariadb(data, options)
         # Only this server has a socket in its folder. Until it starts, another may get its port.
@@ -233,12 +234,6 @@ def install_mariadb(data: str, options: dict[str, Any]) -> None:
     """Create the files of a MariaDB server. Its user ``root`` needs no password."""
     create = ["mariadb-install-db", "--no-defaults", data, "--skip-test-db"]
     create.append("--auth-root-authentication-method=normal")
-    subprocess.run(create, check=True, capture_output=True, **options)
-
-
-def install_mysql(program: str, data: str, options: dict[str, Any]) -> None:
-    """Create the files of a MySQL server. Its user ``root`` needs no password."""
-    create = [program, "--no-defaults", data, "--initialize-insecure"]
     subprocess.run(create, check=True, capture_output=True, **options)
 
 

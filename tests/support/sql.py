@@ -1,6 +1,7 @@
 """SQL stores under test, concurrent calls, and services on databases."""
 
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
@@ -11,8 +12,7 @@ from typing import Any, get_type_hints
 import pytest
 from sqlalchemy import Connection, Engine, create_engine, event, exc, make_url, text
 
-from plantstore import Plant, SQLStore, StoreUnavailable, open_store
-from plantstore.stores.deadline import deadline
+from plantstore import Plant, SQLStore, open_store
 from tests.support.databases import Place
 from tests.support.serving import LIMIT, Gunicorn, post
 from tests.support.sites import LILY
@@ -88,22 +88,22 @@ def connecting_slowly(store: SQLStore) -> Iterator[Callable[[Callable[[], Any]],
         ExitStack() as end,
     ):
         end.callback(release.set)
-        yield partial(start_waiting, threads)
 
+        def start(call: Callable[[], Any]) -> Future[Any]:
+            executor = threads.enter_context(ThreadPoolExecutor(1))
+            thread = executor.submit(get_ident).result()
+            calling = executor.submit(call)
+            wait_until(lambda: calling.done() or is_waiting(thread))
+            return calling
 
-def start_waiting(threads: ExitStack, call: Callable[[], Any]) -> Future[Any]:
-    """Start a call in a thread of its own; return when it waits or has ended."""
-    executor = threads.enter_context(ThreadPoolExecutor(1))
-    thread = executor.submit(get_ident).result()
-    calling = executor.submit(call)
-    wait_until(lambda: calling.done() or is_waiting(thread))
-    return calling
+        yield start
 
 
 def is_waiting(thread: int) -> bool:
-    """Return whether a thread waits for a job, an event or a semaphore."""
+    """Return whether a thread waits for a job, and not until a thread that it starts has begun."""
     frame = sys._current_frames().get(thread)  # noqa: SLF001  # The documentation has this name.
-    return frame is not None and frame.f_code.co_name == "wait"
+    code = None if frame is None else frame.f_code
+    return code is not None and code.co_name == "wait" and code.co_filename != threading.__file__
 
 
 def call_in_one_group(store: SQLStore, *calls: Callable[[], object]) -> list[BaseException | None]:
@@ -236,21 +236,6 @@ def changed(url: str, **parts: Any) -> str:
 def with_options(url: str, **options: str) -> str:
     """Return a URL with further options."""
     return make_url(url).update_query_dict(options).render_as_string(hide_password=False)
-
-
-def add_all(store: SQLStore, first: int, seconds: float = LIMIT) -> list[bool]:
-    """Add plants in more threads than the store has connections; return which add succeeded.
-
-    :param seconds: the deadline of each add, if it is earlier than that of the store.
-    """
-
-    def add(id: int) -> None:
-        with deadline(seconds):
-            store.add(Plant(id, "Rose"))
-
-    errors = call_all(*[partial(add, id) for id in range(first, first + 24)])
-    assert {type(error) for error in errors} <= {type(None), StoreUnavailable}
-    return [error is None for error in errors]
 
 
 def make_store(url: str, opened_by: str) -> SQLStore:

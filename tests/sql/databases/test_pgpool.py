@@ -19,26 +19,12 @@ pytestmark = [pytest.mark.database, pytest.mark.postgresql]
 
 # The weights let all queries go to the standby.
 _CONFIGURATION = """
-backend_clustering_mode = 'streaming_replication'
-listen_addresses = '127.0.0.1'
-port = {port}
-pcp_port = {pcp_port}
-unix_socket_directories = '{folder}'
-pcp_socket_dir = '{folder}'
-pid_file_name = '{folder}/pid'
-logdir = '{folder}'
-work_dir = '{folder}'
-num_init_children = 40
-backend_hostname0 = '127.0.0.1'
-backend_port0 = {primary}
-backend_weight0 = 0
-backend_hostname1 = '127.0.0.1'
-backend_port1 = {standby}
-backend_weight1 = 1
-load_balance_mode = on
-sr_check_period = 1
-sr_check_user = 'plants'
-sr_check_database = 'postgres'
+backend_clustering_mode='streaming_replication' listen_addresses='127.0.0.1' port={port}
+pcp_port={pcp_port} unix_socket_directories='{folder}' pcp_socket_dir='{folder}'
+pid_file_name='{folder}/pid' logdir='{folder}' work_dir='{folder}' num_init_children=40
+backend_hostname0='127.0.0.1' backend_port0={primary} backend_weight0=0
+backend_hostname1='127.0.0.1' backend_port1={standby} backend_weight1=1 load_balance_mode=on
+sr_check_period=1 sr_check_user='plants' sr_check_database='postgres'
 """
 
 
@@ -50,34 +36,22 @@ def pgpool(pair: Pair) -> Iterator[str]:
         port, file = free_port(), folder / "pgpool.conf"
         ports = {"port": port, "pcp_port": free_port()}
         ports |= {"primary": pair.primary.port, "standby": pair.standby.port}
-        file.write_text(_CONFIGURATION.format(folder=folder, **ports))
+        file.write_text("\n".join(_CONFIGURATION.format(folder=folder, **ports).split()))
         serve = [program, "-n", "-f", file, "-F", folder / "pcp.conf", "-a", folder / "hba.conf"]
         with Server(serve, readiness(port), signal.SIGINT, options).running():
             yield f"postgresql://plants@127.0.0.1:{port}/postgres"
 
 
-@pytest.fixture
-def url() -> Iterator[str]:
-    """Return the URL of Pgpool-II in front of a primary and a standby that applies nothing more."""
-    with postgresql_pair() as pair, pgpool(pair) as url:
-        with open_sql(pair.url) as store:
-            create_table(store)
-        wait_until(lambda: has_table(pair))
-        delay = "ALTER SYSTEM SET recovery_min_apply_delay = '1h'"
-        for statement in (delay, "SELECT pg_reload_conf()"):
-            pair.standby.execute(statement)
-        wait_until(lambda: pair.standby.execute("SHOW recovery_min_apply_delay") == [("1h",)])
-        yield url
-
-
-def has_table(pair: Pair) -> bool:
-    """Return whether the standby has the table."""
-    return pair.standby.execute("SELECT to_regclass('plants') IS NOT NULL") == [(True,)]
-
-
-def test_duplicates_with_a_late_standby(url: str) -> None:
+def test_duplicates_with_a_late_standby() -> None:
     """A duplicate is one although a standby, which does not have it yet, executes all queries."""
-    with open_sql(url) as store:
+    with postgresql_pair() as pair, pgpool(pair) as url, open_sql(url) as store:
+        with open_sql(pair.url) as other:
+            create_table(other)
+        has_table = "SELECT to_regclass('plants') IS NOT NULL"
+        wait_until(lambda: pair.standby.execute(has_table) == [(True,)])
+        pair.standby.execute("ALTER SYSTEM SET recovery_min_apply_delay = '1h'")
+        pair.standby.execute("SELECT pg_reload_conf()")
+        wait_until(lambda: pair.standby.execute("SHOW recovery_min_apply_delay") == [("1h",)])
         store.add(ROSE_PLANT)
         assert store.get(ROSE_PLANT.id) is None  # The standby has answered.
         store.ping()  # Plants can be added.

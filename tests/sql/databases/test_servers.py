@@ -1,17 +1,12 @@
 """URLs with several database servers, and servers that are like PostgreSQL."""
 
-import subprocess
-import sys
-from contextlib import suppress
-
 import pytest
 from sqlalchemy import Engine, make_url, text
 
 from plantstore import Plant, SQLStore, StoreUnavailable
-from plantstore.stores.deadline import deadline
-from tests.support.databases import SERVERS, Place, mariadb, only, postgresql
+from tests.support.databases import SERVERS, Place, only, postgresql
 from tests.support.proxy import other_program, proxy, silent_host
-from tests.support.serving import LIMIT, free_port
+from tests.support.serving import free_port
 from tests.support.sites import LILY, ROSE_PLANT
 from tests.support.sql import call_all, changed, execute, open_sql
 from tests.support.waiting import wait_until
@@ -58,51 +53,6 @@ def test_no_server_can_be_reached() -> None:
     assert all(str(port) in str(caught.value) for port in ports)
 
 
-@only(mariadb)
-def test_missing_package_for_a_login(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a package for a kind of login is missing, the message says so, without another reason."""
-
-    def fail(*_: object) -> None:
-        raise RuntimeError("'pynacl' package is required for ed25519_password auth method")
-
-    monkeypatch.setattr("pymysql.connections.Connection._request_authentication", fail)
-    with (
-        open_sql(place.url) as store,
-        pytest.raises(
-            StoreUnavailable, match="^cannot connect: 'pynacl' package is required for ed25519"
-        ),
-    ):
-        store.ping()
-
-
-_ADD = """import sys
-sys.modules["cryptography"] = None  # As if it were not installed.
-from plantstore import Plant, open_store
-with open_store(sys.argv[1]) as store:
-    store.add(Plant(7, "Oak"))
-"""
-
-
-@only(mariadb)
-def test_default_login_without_cryptography(place: Place, store: SQLStore, engine: Engine) -> None:
-    """A user with a password, as the server creates it by default, needs no further package."""
-    create = "CREATE USER gardener_p IDENTIFIED BY 'hunter2'"
-    execute(engine, create, "GRANT ALL ON plants.* TO gardener_p")
-    url = changed(place.url, username="gardener_p", password="hunter2")
-    try:
-        subprocess.run([sys.executable, "-c", _ADD, url], check=True, timeout=LIMIT)
-    finally:
-        execute(engine, "DROP USER gardener_p")
-    assert store.get(7) == Plant(7, "Oak")
-
-
-def is_found(store: SQLStore) -> bool:
-    """Return whether the store finds the rose within two seconds."""
-    with deadline(2), suppress(StoreUnavailable):
-        return store.get(1) == ROSE_PLANT
-    return False
-
-
 @only(postgresql)
 def test_server_that_stops_to_respond(place: Place) -> None:
     """If the server responds to no connection of the store any more, the next server is used."""
@@ -111,7 +61,8 @@ def test_server_that_stops_to_respond(place: Place) -> None:
         call_all(*[lambda: store.get(1)] * 20)  # Opens more than one connection.
         first.forwards.clear()
         call_all(*[lambda: store.get(1)] * 20)  # Some of them may wait in vain.
-        wait_until(lambda: is_found(store))
+        wait_until(lambda: call_all(lambda: store.get(1)) == [None])
+        assert store.get(1) == ROSE_PLANT
 
 
 @only(postgresql)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine, create_engine, text
 
-from plantstore import Plant, PlantExists, SQLStore, StoreMisconfigured, StoreUnavailable
+from plantstore import Plant, PlantExists, SQLStore, StoreMisconfigured
 from tests.support.databases import Place, mariadb, only, postgresql
 from tests.support.pgbouncer import pgbouncer
 from tests.support.sites import LILY, ROSE_PLANT
@@ -19,28 +19,23 @@ from tests.support.sql import ask, call_all, check_refused, execute, open_sql
 TEXTS = ["", " ", "Rose ", "''", '"', "\\", r"\n\0\'", "%s", "é🌹", "NULL", "a" * 300]
 
 
-def create_plants(store: SQLStore, number: int) -> set[Plant]:
-    """Add plants at the same time, each id twice; return those that were acknowledged."""
+def check_exact(store: SQLStore, other: Connection, number: int = 30) -> None:
+    """Check that another client finds exactly the plants that a store acknowledges.
+
+    Plants are added at the same time, each id twice.
+    """
     plants = [Plant(id // 2, f"{id}", TEXTS[id % len(TEXTS)]) for id in range(2 * number)]
     errors = call_all(*[partial(store.add, plant) for plant in plants])
     assert {type(error) for error in errors} == {type(None), PlantExists}
     added = [plant for plant, error in zip(plants, errors, strict=True) if error is None]
     assert [plant.id for plant in added] == [*range(number)]
-    return {*added}
-
-
-def check_exact(store: SQLStore, other: Connection, number: int = 30) -> None:
-    """Check that another client finds exactly the plants that a store acknowledges."""
-    expected = create_plants(store, number)
     imported = [Plant(-1 - id, text, text) for id, text in enumerate(TEXTS)]
     assert store.add_some(imported) == set()
     assert store.add_some([Plant(-101, ""), Plant(-1, "")]) == {-1}
     store.remove(-101)
-    expected |= {*imported}
     found = other.execute(text("SELECT id, name, tag FROM plants")).all()
-    assert {Plant(*row) for row in found} == expected
-    assert {*store} == expected
-    assert len(store) == len(expected)
+    assert {Plant(*row) for row in found} == {*added, *imported} == {*store}
+    assert len(store) == len(found)
     assert store.get(-1) == imported[0]
     store.ping()
 
@@ -55,6 +50,11 @@ MARIADB = (
     " tx_isolation='READ-UNCOMMITTED' tx_isolation='SERIALIZABLE' tx_read_only=1 unique_checks=0"
 )
 MARIADB_ONLY = "sql_mode='EMPTY_STRING_IS_NULL' sql_mode='ORACLE'"
+
+
+def of_mariadb(values: str) -> list[Any]:
+    """Return values of a parameter that MySQL does not have."""
+    return [pytest.param(it, marks=pytest.mark.mariadb_only) for it in values.split()]
 
 
 @contextmanager
@@ -74,13 +74,7 @@ def global_setting(engine: Engine, setting: str) -> Iterator[Connection]:
 
 
 @only(mariadb)
-@pytest.mark.parametrize(
-    "setting",
-    [
-        *MARIADB.split(),
-        *(pytest.param(it, marks=pytest.mark.mariadb_only) for it in MARIADB_ONLY.split()),
-    ],
-)
+@pytest.mark.parametrize("setting", [*MARIADB.split(), *of_mariadb(MARIADB_ONLY)])
 def test_settings_of_mariadb(place: Place, engine: Engine, setting: str) -> None:
     """Whatever MariaDB sets in new sessions, each plant that is acknowledged is stored exactly."""
     with global_setting(engine, setting) as other, open_sql(place.url) as store:
@@ -118,25 +112,16 @@ def test_message_in_another_language(place: Place, engine: Engine) -> None:
 
 @only(mariadb)
 @pytest.mark.parametrize(
-    "mode",
-    [pytest.param("ORACLE", marks=pytest.mark.mariadb_only), "NO_BACKSLASH_ESCAPES", "ANSI"],
+    "mode", ["NO_BACKSLASH_ESCAPES", "ANSI", *of_mariadb("ORACLE EMPTY_STRING_IS_NULL")]
 )
 def test_sql_mode_of_a_site(place: Place, engine: Engine, mode: str) -> None:
-    """On a site's engine, a store works with the sql_mode of the site."""
+    """On a site's engine, a store works with its sql_mode, or refuses one that changes a tag."""
     site = create_engine(place.site_url, connect_args={"init_command": f"SET sql_mode='{mode}'"})
-    with engine.connect() as other:
-        check_exact(SQLStore(site), other, 10)
-    site.dispose()
-
-
-@only(mariadb)
-@pytest.mark.mariadb_only
-def test_empty_strings_as_null_in_a_site(place: Place) -> None:
-    """On a site's engine, a sql_mode that would change an empty tag is refused."""
-    setting = "SET sql_mode='EMPTY_STRING_IS_NULL'"
-    site = create_engine(place.site_url, connect_args={"init_command": setting})
-    with pytest.raises(StoreMisconfigured, match="must not have EMPTY_STRING_IS_NULL"):
-        SQLStore(site).add(Plant(1, "Rose", ""))
+    if mode == "EMPTY_STRING_IS_NULL":
+        check_refused(SQLStore(site), StoreMisconfigured, f"must not have {mode}")
+    else:
+        with engine.connect() as other:
+            check_exact(SQLStore(site), other, 10)
     site.dispose()
 
 
@@ -164,11 +149,10 @@ def test_settings_of_postgresql(place: Place, engine: Engine, setting: str) -> N
 @only(postgresql)
 def test_options_of_the_session_are_fixed(place: Place) -> None:
     """The options of the URL cannot change what the store needs of a session."""
-    fixed = "-c default_transaction_isolation=serializable -c client_min_messages=error"
-    with open_sql(f"{place.url}?options={fixed} -c quote_all_identifiers=on") as store:
-        names = ("default_transaction_isolation", "client_min_messages", "quote_all_identifiers")
-        values = [ask(f"SHOW {name}", store.ping) for name in names]
-        assert values == ["read committed", "warning", "off"]
+    url = f"{place.url}?options=-c quote_all_identifiers=on -c client_min_messages=error"
+    with open_sql(url) as store:
+        assert ask("SHOW quote_all_identifiers", store.ping) == "off"
+        assert ask("SHOW client_min_messages", store.ping) == "warning"
 
 
 @only(postgresql)
@@ -205,16 +189,3 @@ def test_session_that_has_lost_its_options(place: Place) -> None:
         check_refused(store, StoreMisconfigured, refused)
         with pytest.raises(StoreMisconfigured, match=refused):
             store.get(1)
-
-
-@only(postgresql)
-def test_pgbouncer_that_has_no_server(place: Place) -> None:
-    """While PgBouncer cannot reach its server, an operation can be repeated: StoreUnavailable."""
-    with pgbouncer(place, "transaction") as pooled, open_sql(pooled.url) as store:
-        store.add(ROSE_PLANT)
-        with place.server.stopped():
-            for reason in ("", "server login has been failing"):  # At first, PgBouncer waits.
-                with pytest.raises(StoreUnavailable) as refused:
-                    store.add(LILY)
-                assert type(refused.value) is StoreUnavailable
-                assert reason in str(refused.value)
