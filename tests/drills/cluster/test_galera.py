@@ -9,9 +9,8 @@ import orjson
 import pytest
 
 from plantstore import Plant
-from tests.support.clients import LATEST, Clients, Record, timed
+from tests.support.clients import LATEST, Clients, timed
 from tests.support.databases import Place
-from tests.support.front import haproxy
 from tests.support.galera import SIZE, Galera, galera
 from tests.support.serving import Gunicorn, Server, post, together
 from tests.support.sql import environment
@@ -79,27 +78,6 @@ def test_concurrent_duplicates_are_acknowledged_once(
     assert sorted(plant.id for plant in created) == [*range(100)]
     for number in range(SIZE):
         assert cluster.plants(number) == {*created}
-
-
-def test_kill_a_node_behind_haproxy(
-    cluster: Galera, services: list[Server], record: Record
-) -> None:
-    """When a node is killed, deploy/haproxy.cfg soon sends no more requests to its instance."""
-    with (
-        haproxy(services[1].port, services[2].port) as proxy,
-        Clients(proxy.port, path="/garden/plants", tls=True) as clients,
-    ):
-        clients.wait_for_creations()
-        cluster.nodes[2].kill()
-        cluster.wait_until_ready(1, size=2)
-        wait_until(lambda: all_succeed(clients))
-    record(cluster.plants(1), clients)
-
-
-def all_succeed(clients: Clients) -> bool:
-    """Return whether the last hundred requests were all acknowledged."""
-    last = clients.responses[-100:]
-    return len(last) == 100 and {status for _, _, status in last} == {200}
 
 
 @contextmanager
