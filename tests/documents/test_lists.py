@@ -58,9 +58,8 @@ def test_versions() -> None:
     """docs/versions.md has the versions that the steps test, and the lowest that are declared."""
     table = re.findall(r"^\| (\w+) \| ([\d.]+) \| ([\d., ]+) \|", VERSIONS, re.MULTILINE)
     tested = {name.lower(): (lowest, versions.split(", ")) for name, lowest, versions in table}
-    pins = (ROOT / "tests" / "requirements.txt").read_text() + (
-        ROOT / "requirements.txt"
-    ).read_text()
+    files = [ROOT / folder / "requirements.txt" for folder in ("tests", "")]
+    pins = "".join(file.read_text() for file in files)
     newest = dict(re.findall(r"(?m)^(\w+)(?:\[\w+\])?==(.*)$", pins.lower()))
     lowest = dict(re.findall(r"(\w+)(?:\[\w+\])?==(\S+)", " ".join(lowest_versions())))
     for name in lowest.keys() & tested.keys():
@@ -79,12 +78,10 @@ def test_versions() -> None:
 
 
 def test_files_of_contributors() -> None:
-    """Each file that CONTRIBUTING.md names exists, and has the names that it says to be there."""
+    """Each file that CONTRIBUTING.md names exists."""
     for name in re.findall(r"`([\w./]+(?:\.\w+|/))`", CONTRIBUTING):
         is_made = name in {"dist/", "v0.1.0"}
         assert is_made or any((ROOT / folder / name).exists() for folder in ("", "plantstore"))
-    for name, file in re.findall(r"`(\w+)`\s+(?:of|in)\s+`(.*?)`", CONTRIBUTING):
-        assert re.search(rf"\b{name}\b", (ROOT / "plantstore" / file).read_text())
 
 
 def test_version_of_the_change_log() -> None:
