@@ -91,14 +91,16 @@ def test_invalid_tokens_are_refused(tokens: Any, error: type[Exception], message
     assert "Flora" not in str(caught.value)
 
 
-def test_rights_in_a_single_string_are_refused() -> None:
-    """A Client refuses a single string, whose parts would all be rights."""
-    with pytest.raises(TypeError, match="^operations must be a list of names, such as "):
-        Client("Flora", operations="create")
-
-
-@pytest.mark.parametrize("engine", [SQLAlchemy(), "sqlite://"])
-def test_sql_store_refuses_the_flask_sqlalchemy_object(engine: Any) -> None:
-    """SQLStore refuses the Flask-SQLAlchemy object, and names db.engine."""
-    with pytest.raises(TypeError, match="^engine must be an SQLAlchemy Engine, such as db.eng"):
-        SQLStore(engine)
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        # Its letters would all be rights.
+        (lambda: Client("Flora", operations="create"), "operations must be a list of names, such"),
+        (lambda: SQLStore(SQLAlchemy()), "engine must be an SQLAlchemy Engine, such as db.engine"),
+        (lambda: SQLStore("sqlite://"), "engine must be an SQLAlchemy Engine, such as db.engine"),
+    ],
+)
+def test_argument_of_another_type_is_refused(call: Any, message: str) -> None:
+    """A Client refuses rights in one text, and SQLStore what is no engine, with what to write."""
+    with pytest.raises(TypeError, match=f"^{message}"):
+        call()

@@ -153,7 +153,7 @@ def test_backup_under_an_agent(agents: Path, tmp_path: Path, command: str) -> No
     said = run(
         " && ".join(
             f"{agent} -m plantstore {arguments}"
-            for arguments in ("import plants.csv", "backup copy.db", "show 1", "export copy.csv")
+            for arguments in ("import plants.csv", "backup copy.db", "export copy.csv")
         ),
         tmp_path,
         PYTHONPATH=f"{agents}:{ROOT}",
@@ -163,7 +163,7 @@ def test_backup_under_an_agent(agents: Path, tmp_path: Path, command: str) -> No
         OTEL_METRICS_EXPORTER="none",
         OTEL_LOGS_EXPORTER="none",
     )
-    assert said == '2 added, 0 already there, 0 different\n{"id":1,"name":"Rose"}\n'
+    assert said == "2 added, 0 already there, 0 different\n"
     with closing(connect(tmp_path / "copy.db")) as copy:
         assert copy.execute("SELECT id, name FROM plants").fetchall() == [(1, "Rose"), (2, "Lily")]
     assert (tmp_path / "copy.csv").read_text() == "id,name,tag\n1,Rose,\n2,Lily,\n"
