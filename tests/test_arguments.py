@@ -91,16 +91,18 @@ def test_invalid_tokens_are_refused(tokens: Any, error: type[Exception], message
     assert "Flora" not in str(caught.value)
 
 
+ENGINE = "engine must be an SQLAlchemy Engine, such as db.engine"
+
+
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("kind", "argument", "message"),
     [
-        # Its letters would all be rights.
-        (lambda: Client("Flora", operations="create"), "operations must be a list of names, such"),
-        (lambda: SQLStore(SQLAlchemy()), "engine must be an SQLAlchemy Engine, such as db.engine"),
-        (lambda: SQLStore("sqlite://"), "engine must be an SQLAlchemy Engine, such as db.engine"),
+        # The letters of one text would all be rights.
+        (partial(Client, "Flora"), "create", "operations must be a list of names, such as "),
+        *((SQLStore, engine, ENGINE) for engine in (SQLAlchemy(), "sqlite://")),
     ],
 )
-def test_argument_of_another_type_is_refused(call: Any, message: str) -> None:
+def test_argument_of_another_type_is_refused(kind: Any, argument: Any, message: str) -> None:
     """A Client refuses rights in one text, and SQLStore what is no engine, with what to write."""
     with pytest.raises(TypeError, match=f"^{message}"):
-        call()
+        kind(argument)

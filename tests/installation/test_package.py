@@ -91,9 +91,3 @@ def test_store_of_the_docs_in_a_package_of_its_own(tmp_path: Path) -> None:
     plant = '{"id":1,"name":"Monstera","tag":"indoor"}\n'
     used = run(block("folder-use", "docs/stores.md"), package)
     assert used == f"1 added, 0 already there, 0 different\n{plant}"
-    (package / "plants.jsonl").write_text(f'{plant}{{"id":2,"name":"Rose"}}\n')
-    plantstore = "PLANTSTORE_STORE=folder://plants .venv/bin/plantstore"
-    imported = run(f"{plantstore} import plants.jsonl", package)
-    assert imported == "1 added, 1 already there, 0 different\n"
-    unknown = run(".venv/bin/plantstore export --store foo://x 2>&1 || true", package)
-    assert "folder://" in unknown
