@@ -174,7 +174,6 @@ def client(store: MemoryStore, *faults: str, httpx: bool = False) -> Iterator[di
         ([], "created", [[], []]),
         (["unavailable"], "created", [[7], [7]]),
         (["bad gateway"], "exists", [[], [1]]),
-        (["cut"], "exists", [[], [1]]),
         (["cut"] * 6, "IncompleteRead|peer closed", [[], [1, 2, 4, 8, 16]]),
         (MANY, "exists", [[7, 2, 4, 8, 7], [7, 2, 4, 8, 7]]),
         (["unavailable"] * 6, "503", [[7] * 5, [7] * 5]),

@@ -129,10 +129,8 @@ def test_statements_that_prepare_a_server(start: Any) -> None:
             for statement in recipe(f"prepare-{start.__name__}").split(";\n")[:-1]:
                 superuser.execute(text(statement))
         url = make_url(place.url).set(username="plantstore", password="secret")
-        own, other = (
-            url.set(database=name).render_as_string(hide_password=False)
-            for name in ("plantstore", url.database)
-        )
+        other = url.render_as_string(hide_password=False)
+        own = url.set(database="plantstore").render_as_string(hide_password=False)
         with open_store(own) as store:
             store.add(ROSE_PLANT)
         if start is postgresql:

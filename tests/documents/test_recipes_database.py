@@ -56,8 +56,6 @@ with app.app_context():
     event.listen(db.engine, "connect", no_level)
     event.listen(db.engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
 """
-
-
 # Executes commands of Flask, all of them in one process.
 COMMANDS = """
 import shlex, sys

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from subprocess import DEVNULL
 from tempfile import TemporaryDirectory
@@ -20,14 +21,13 @@ _OPERATING = "daemon off; pid {0}/pid; events {{}} " + _HTTP
 _OPERATING += "access_log off; server {{ listen 127.0.0.1:{1}; {2} }} }}"
 
 
+@dataclass
 class Front(Endpoint):
     """A proxy in front of a service. ``log`` is the file with its lines."""
 
+    port: int
+    log: Path
     tls = True
-
-    def __init__(self, port: int, log: Path) -> None:
-        self.port = port
-        self.log = log
 
 
 def deployed(name: str, changes: dict[str, str]) -> str:

@@ -97,10 +97,7 @@ def used(process: int) -> tuple[int, int]:
 
 @only(FILES[1])
 def test_soak(place: Place, long: bool, record: Record) -> None:
-    """At full load with reloads, no request fails, and memory does not grow.
-
-    No file stays open.
-    """
+    """At full load with reloads, no request fails, memory does not grow, and no file stays open."""
     reloads, seconds = LONG if long else RELOADS
     uses = list[tuple[int, int]]()
     with (
