@@ -252,6 +252,8 @@ def test_openapi_command(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert json.loads(run("openapi").output) == make_document()
     monkeypatch.setenv("PLANTSTORE_OPERATIONS", "read,create")
     assert json.loads(run("openapi").output) == make_document(["create", "read"])
+    monkeypatch.setenv("PLANTSTORE_OPERATIONS", "change")
+    assert run("openapi").stderr.startswith("Error: PLANTSTORE_OPERATIONS: must have one or more")
 
 
 @pytest.mark.parametrize("path", ["/docs", *(f"/docs/{file}" for file in FILES)])
