@@ -6,7 +6,6 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
-from subprocess import CalledProcessError, TimeoutExpired
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -62,12 +61,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show the output of processes in the report of a test that fails."""
+    """Show the log of the server in the report of a test that fails."""
     report = yield
     if report.failed:
-        error = call.excinfo.value if call.excinfo else None
-        if isinstance(error, CalledProcessError | TimeoutExpired):
-            report.sections.append(("output of the process", f"{error.stdout!r} {error.stderr!r}"))
         server = getattr(item, "funcargs", {}).get("server")
         if isinstance(server, Server) and report.when != "teardown":  # Its log is then deleted.
             report.sections.append(("log of the server", server.log))

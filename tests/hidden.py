@@ -31,9 +31,7 @@ MODULES = "fcntl resource pwd grp"
 def line(system: str) -> str:
     """Return the line that hides what a system lacks."""
     hidden = [LINUX, POSIX] if system == "windows" else [LINUX]
-    names = [
-        (module, name) for group in hidden for module in group for name in group[module].split()
-    ]
+    names = [(module, name) for it in hidden for module in it for name in it[module].split()]
     modules = MODULES.split() if system == "windows" else []
     return (
         f"import sys; [vars(__import__(module)).pop(name, None) for module, name in {names}];"

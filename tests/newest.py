@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from importlib.metadata import version
 
 from tests.lowest import lowest_versions
 from tests.support.serving import ROOT
@@ -21,19 +22,12 @@ def pip(*arguments: str) -> None:
     python("-m", "pip", "-qq", *arguments).check_returncode()
 
 
-def installed(library: str) -> str:
-    """Return the version of a library that is installed now."""
-    script = f"from importlib.metadata import version; print(version({library!r}))"
-    command = [sys.executable, "-c", script]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
-
 def check(requirement: str) -> None:
     """Run the tests with the newest version of a library, also before its release."""
     library = re.sub(r"\[.*", "", requirement)
-    pinned = installed(library)
+    pinned = version(library)
     pip("install", "--pre", "--upgrade", requirement)
-    newest = installed(library)
+    newest = version(library)
     if newest != pinned:
         print(f"{library} {newest} instead of {pinned}", flush=True)
         tests = ["tests/documents"] if library in CLIENTS else []

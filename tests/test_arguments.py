@@ -91,14 +91,18 @@ def test_invalid_tokens_are_refused(tokens: Any, error: type[Exception], message
     assert "Flora" not in str(caught.value)
 
 
-def test_rights_in_a_single_string_are_refused() -> None:
-    """A Client refuses a single string, whose parts would all be rights."""
-    with pytest.raises(TypeError, match="^operations must be a list of names, such as "):
-        Client("Flora", operations="create")
+ENGINE = "engine must be an SQLAlchemy Engine, such as db.engine"
 
 
-@pytest.mark.parametrize("engine", [SQLAlchemy(), "sqlite://"])
-def test_sql_store_refuses_the_flask_sqlalchemy_object(engine: Any) -> None:
-    """SQLStore refuses the Flask-SQLAlchemy object, and names db.engine."""
-    with pytest.raises(TypeError, match="^engine must be an SQLAlchemy Engine, such as db.eng"):
-        SQLStore(engine)
+@pytest.mark.parametrize(
+    ("kind", "argument", "message"),
+    [
+        # The letters of one text would all be rights.
+        (partial(Client, "Flora"), "create", "operations must be a list of names, such as "),
+        *((SQLStore, engine, ENGINE) for engine in (SQLAlchemy(), "sqlite://")),
+    ],
+)
+def test_argument_of_another_type_is_refused(kind: Any, argument: Any, message: str) -> None:
+    """A Client refuses rights in one text, and SQLStore what is no engine, with what to write."""
+    with pytest.raises(TypeError, match=f"^{message}"):
+        kind(argument)

@@ -12,8 +12,9 @@ from marshmallow.validate import Length
 
 from plantstore import MemoryStore, NewPlantSchema
 from plantstore.schemas import Text, new_plant_schema
+from tests.support import responses
 from tests.support.responses import check_error, create
-from tests.support.sites import BEARER, ROSE
+from tests.support.sites import ROSE
 
 INT64 = (-(2**63), 2**63 - 1)
 RANGE = (
@@ -40,9 +41,7 @@ TYPES = {"id": "an integer", "name": "a string", "tag": "a string", "body": "an 
 
 def send(site: Flask, text: str) -> Any:
     """Send a body unchanged to the store of a host site."""
-    return site.test_client().post(
-        "/garden/plants", data=text, content_type="application/json", headers=BEARER
-    )
+    return responses.send(site.test_client(), text, "/garden/plants")
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,10 @@ def site(store: MemoryStore) -> Flask:
     return make_site(store=store, url_prefix="/garden", operations=ALL)
 
 
-def send(site: Flask, method: str, path: str, json: Any = None, prefix: str = "/garden") -> int:
+def send(site: Flask, method: str, path: str, json: Any = None) -> int:
     """Send a request to a site; return the status of the response."""
-    client = site.test_client()
-    return client.open(f"{prefix}{path}", method=method, json=json, headers=BEARER).status_code
+    options = {"method": method, "json": json, "headers": BEARER}
+    return site.test_client().open(f"/garden{path}", **options).status_code
 
 
 # Requests that change the plants or not, with their status.

@@ -1,6 +1,5 @@
 """The operations read, list, update and delete, and what all operations have in common."""
 
-from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
 
@@ -12,11 +11,9 @@ from werkzeug.http import parse_options_header
 from plantstore import MemoryStore, Plant, SQLStore, Store, StoreUnavailable
 from plantstore.schemas import new_plant_schema, plant_schema
 from plantstore.testing import StoreContract
-from tests.support.commands import Run
 from tests.support.databases import Place, mariadb, only
-from tests.support.installing import install
 from tests.support.responses import ALL, check_error, create, delete, get, perform
-from tests.support.sites import BEARER, LILY, ROSE, ROSE_PLANT, TOKEN, make_blueprint, make_site
+from tests.support.sites import BEARER, LILY, ROSE, ROSE_PLANT, make_blueprint, make_site
 
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
 # What is no id of a plant, although a plant has the id 1, and another one the id 0.
@@ -206,20 +203,6 @@ def test_store_without_replace() -> None:
     client = make_site(store=Unchangeable(), operations={*ALL} - {"update"}).test_client()
     assert create(client, ROSE).status_code == 200
     StoreContract().test_replace_changes_one_plant(Unchangeable())
-
-
-def test_unchangeable_store_of_another_package(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`plantstore check` says that the store of another package has no replace."""
-    source = f"from {__name__} import Unchangeable\ndef open(url):\n    return Unchangeable()\n"
-    install(monkeypatch, tmp_path, "plantstore-shelf", "shelf", source)
-    monkeypatch.setenv("PLANTSTORE_TOKENS", TOKEN)
-    fault = "PLANTSTORE_STORE: this store cannot change plants: leave out the operation update"
-    for operations in ("create update", "create"):
-        monkeypatch.setenv("PLANTSTORE_OPERATIONS", operations)
-        shown = run("check", "--store", "shelf://").stdout
-        assert (f"error  {fault}\n" in shown, "error" in shown) == (("update" in operations,) * 2)
 
 
 def test_plants_in_the_memory_of_several_processes(

@@ -51,27 +51,17 @@ def buildah(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     run(f"{buildah} rm --all", folder)
 
 
-def configuration(buildah: str, folder: Path) -> dict[str, Any]:
-    """Return the configuration of the image."""
-    inspected = orjson.loads(run(f"{buildah} inspect --type image localhost/plantstore", folder))
-    image: dict[str, Any] = inspected["Docker"]["config"]
-    return image
-
-
-def test_labels(buildah: str, tmp_path: Path) -> None:
-    """The image has the labels of OCI, with the version of the service."""
-    labels = configuration(buildah, tmp_path)["Labels"]
-    prefix = "org.opencontainers.image."
-    assert labels[f"{prefix}version"] == __version__
-    assert {f"{prefix}{name}" for name in ("title", "description", "licenses")} <= {*labels}
-
-
 def test_image_serves_plants(buildah: str, public_folder: Path) -> None:
     """A container serves as its own user, is healthy also with a proxy, and writes only to /tmp.
 
+    The image has the labels of OCI, with the version of the service.
     The command of docs/deploy.md makes a token in a folder; a volume keeps the SQLite file.
     """
-    image = configuration(buildah, public_folder)
+    inspect = f"{buildah} inspect --type image localhost/plantstore"
+    image: dict[str, Any] = orjson.loads(run(inspect, public_folder))["Docker"]["config"]
+    labels, prefix = image["Labels"], "org.opencontainers.image."
+    assert labels[f"{prefix}version"] == __version__
+    assert {f"{prefix}{name}" for name in ("title", "description", "licenses")} <= {*labels}
     assert image["User"] == "10001:10001"
     container = run(f"{buildah} from localhost/plantstore", public_folder).strip()
     root = Path(run(f"{buildah} mount {container}", public_folder).strip())

@@ -128,28 +128,18 @@ def test_one_of_two_instances(service: Gunicorn, run: Run) -> None:
             wait_until(lambda: create(proxy).status == 200)
 
 
-class Closing(StreamRequestHandler):
-    """A service that reads the head of each request, and then ends."""
-
-    def handle(self) -> None:
-        """Record the method."""
-        self.server.methods.append(self.rfile.readline().split()[0])  # type: ignore[attr-defined]
-
-
-@pytest.fixture
-def closing() -> Iterator[tuple[int, list[bytes]]]:
-    """Return the port of a service that answers nothing, and the methods that it has received."""
-    with ThreadingTCPServer(("127.0.0.1", 0), Closing) as server:
-        server.methods = []  # type: ignore[attr-defined]
-        Thread(target=server.serve_forever).start()
-        yield server.server_address[1], server.methods  # type: ignore[attr-defined]
-        server.shutdown()
-
-
-def test_create_is_sent_to_one_instance(closing: tuple[int, list[bytes]], run: Run) -> None:
+def test_create_is_sent_to_one_instance(run: Run) -> None:
     """A create that may be stored is not sent again, and the Error says that it may be stored."""
-    port, methods = closing
-    with run(port, port) as proxy:
+    methods = list[bytes]()
+
+    class Closing(StreamRequestHandler):
+        def handle(self) -> None:  # It reads the head of a request, and then ends.
+            methods.append(self.rfile.readline().split()[0])
+
+    with ThreadingTCPServer(("127.0.0.1", 0), Closing) as server, ExitStack() as running:
+        Thread(target=server.serve_forever).start()
+        running.callback(server.shutdown)
+        proxy = running.enter_context(run(server.server_address[1], server.server_address[1]))
         response = create(proxy)
         assert UNKNOWN in check_error(response, 50200)
         assert response.headers["retry-after"] == "5"

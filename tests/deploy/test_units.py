@@ -71,7 +71,7 @@ def folder(public_folder: Path) -> Path:
     (public_folder / "state").mkdir()
     os.chown(public_folder / "state", USER, USER)
     copy_project(public_folder / "source")
-    (public_folder / "token").write_text(run_block("systemd", public_folder).strip())
+    (public_folder / "token").write_text(run_block("systemd", public_folder).split()[-1])
     settings = public_folder / "environment"  # deploy/environment.example.
     text = settings.read_text().replace("/etc/plantstore/", f"{public_folder}/")
     settings.write_text(text.replace("/var/lib/plantstore/", f"{public_folder}/state/"))
@@ -83,7 +83,7 @@ def run_block(name: str, folder: Path) -> str:
     lines = block(name, "docs/deploy.md").splitlines()
     # The other commands change the users and the services of the machine.
     lines = [line for line in lines if not line.startswith(("adduser", "systemctl"))]
-    commands = "\n".join(["set -e", "umask 022", *lines])
+    commands = "\n".join(["set -e", "umask 022", "exec 2>&1", *lines])
     for old, new in CHANGES.items():
         commands = commands.replace(old, new.format(folder))
     assert str(folder) in commands

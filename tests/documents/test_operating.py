@@ -59,12 +59,14 @@ def test_commands_for_plants(tmp_path: Path) -> None:
     assert counts == [f"{n} added, {1 - n} already there, 0 different" for n in (1, 0)]
     assert last == '{"id":1,"name":"Monstera","tag":"indoor"}'
     stores = "OLD_STORE=sqlite:///plants.db NEW_STORE=sqlite:///new.db"
-    assert (
-        run(f"{stores}\n{commands('pipe')}", tmp_path) == "1 added, 0 already there, 0 different\n"
-    )
-    run(f"NEW_STORE=sqlite:///newer.db\n{commands('move')}", tmp_path)
+    said = run(f"{stores}\n{commands('pipe')}", tmp_path)
+    assert said == "1 added, 0 already there, 0 different\n"
+    for id in (2, 3):  # The second move has what clients have added since the first one.
+        with open_store(f"sqlite:///{tmp_path}/plants.db") as store:
+            store.add(Plant(id, "Rose"))
+        run(f"NEW_STORE=sqlite:///newer.db\n{commands('move')}", tmp_path)
     with open_store(f"sqlite:///{tmp_path}/newer.db") as store:
-        assert list(store) == [Plant(1, "Monstera", "indoor")]
+        assert list(store) == [Plant(1, "Monstera", "indoor"), Plant(2, "Rose"), Plant(3, "Rose")]
 
 
 def fill(store: Store) -> None:
@@ -127,10 +129,8 @@ def test_statements_that_prepare_a_server(start: Any) -> None:
             for statement in recipe(f"prepare-{start.__name__}").split(";\n")[:-1]:
                 superuser.execute(text(statement))
         url = make_url(place.url).set(username="plantstore", password="secret")
-        own, other = (
-            url.set(database=name).render_as_string(hide_password=False)
-            for name in ("plantstore", url.database)
-        )
+        other = url.render_as_string(hide_password=False)
+        own = url.set(database="plantstore").render_as_string(hide_password=False)
         with open_store(own) as store:
             store.add(ROSE_PLANT)
         if start is postgresql:

@@ -16,7 +16,7 @@ from plantstore import open_store
 from plantstore.settings import SETTINGS
 from tests.support.fresh import ENVIRONMENT, copy_project, run
 from tests.support.readme import block, recipe, rows
-from tests.support.serving import ROOT, free_port, listening
+from tests.support.serving import free_port, listening
 from tests.support.waiting import wait_until
 
 # Seconds that a command may take to download and install everything, on a busy machine.
@@ -24,21 +24,15 @@ INSTALLATION = 900
 
 
 @pytest.fixture(scope="module")
-def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a copy of the project, in which packages are installed once for all tests."""
     return copy_project(tmp_path_factory.mktemp("project"))
 
 
-@pytest.fixture
-def folder(copy: Path) -> Path:
-    """Return the copy of the project without plants, in which the README's commands run."""
-    for file in copy.glob("plants.db*"):
-        file.unlink()
-    return copy
-
-
 def check_service(command: str, folder: Path) -> None:
     """Check that after a command that serves, the README's command adds a plant once."""
+    for file in folder.glob("plants.db*"):
+        file.unlink()
     with serving(command, folder) as port:
         add = block("add").replace(":8000/", f":{port}/")
         assert run(add, folder) == block("added").strip()
@@ -47,26 +41,21 @@ def check_service(command: str, folder: Path) -> None:
 
 @pytest.mark.install
 def test_commands_of_the_readme(folder: Path) -> None:
-    """The README's commands serve and move plants in a fresh copy of the project."""
+    """The README's commands, and those for a deployment, work in a fresh copy of the project."""
     check_service(block("serve"), folder)
     assert run(".venv/bin/plantstore token", folder).startswith("sha256:")
     assert '"name":"Monstera"' in run(recipe("command-line"), folder)
     for store, extra in [("postgresql", "postgresql"), ("mysql", "mysql")]:
         refused = run(f".venv/bin/plantstore export --store {store}://x/y 2>&1 || true", folder)
         assert f"pip install 'plantstore[{extra}]'" in refused
-    check_service(recipe("granian"), folder)
+    for name in ("granian", "deployment"):
+        check_service(recipe(name), folder)
 
 
 @pytest.mark.parametrize("name", ["serve", "add", "added"])
 def test_first_minute_of_the_documents(name: str) -> None:
     """The first page of the documents has the commands of the README, and the response."""
     assert recipe(name) == block(name)
-
-
-@pytest.mark.install
-def test_deployment_commands(folder: Path) -> None:
-    """The commands for a deployment work in a fresh copy of the project."""
-    check_service(recipe("deployment"), folder)
 
 
 @pytest.mark.install
@@ -111,14 +100,6 @@ def serving(command: str, folder: Path) -> Iterator[int]:
             with suppress(ProcessLookupError):
                 os.killpg(server.pid, signal.SIGTERM)
             wait_until(lambda: not listening(port))
-
-
-def test_test_command_is_the_command_of_ci() -> None:
-    """Continuous integration runs the README's test command, which CONTRIBUTING.md has, too."""
-    test = block("test")
-    assert test in (ROOT / "CONTRIBUTING.md").read_text()
-    assert re.fullmatch(r"python3 .*pytest\n", test)
-    assert "grep -m 1 '^python3 .*pytest$' README.md" in (ROOT / ".ci" / "run").read_text()
 
 
 @pytest.mark.parametrize("file", ["README.md", "docs/durability.md"])

@@ -27,10 +27,7 @@ def stored(place: Place) -> set[Plant]:
 
 
 def test_kill_workers(place: Place, long: bool, record: Record) -> None:
-    """When workers are killed under load, every acknowledged plant is stored.
-
-    No plant is stored that no client sent.
-    """
+    """When workers are killed under load, every acknowledged plant is stored, and no unsent one."""
     with service(place, free_port()) as server, Clients(server.port) as clients:
         for _ in range(20 if long else 5):
             clients.wait_for_creations()

@@ -33,7 +33,7 @@ for id in range(int(sys.argv[2])):
 EARLY = ADDING.replace("    store.add", "    os.write(1, b'%d' % id); store.add")
 EARLY = EARLY.replace('    os.write(1, b"%d" % id)\n', "")
 
-SYNCS = {"fsync", "fdatasync"}
+SYNCS, NAMES = {"fsync", "fdatasync"}, {"create", "unlink"}
 CALLS = f"openat,write,pwrite64,ftruncate,unlink,{','.join(SYNCS)}"
 # Such as: 12 pwrite64(5</folder/plants.db>, "\\x00\\x01", 2, 4096) = 2
 LINE = re.compile(
@@ -48,11 +48,6 @@ class Call(NamedTuple):
     path: str
     data: bytes = b""
     number: int = 0
-
-    @property
-    def is_name(self) -> bool:
-        """Whether it changes the names in the folder."""
-        return self.name in {"create", "unlink"}
 
 
 def after(calls: list[Call]) -> dict[str, bytes]:
@@ -82,7 +77,9 @@ def power_failures(calls: list[Call], folder: str) -> Iterator[tuple[set[int], d
         if call.name == "acknowledge":
             acknowledged.add(int(call.data))
         elif call.name == "sync":
-            synced = [it for it in pending if call.path == (folder if it.is_name else it.path)]
+            synced = [
+                it for it in pending if call.path == (folder if it.name in NAMES else it.path)
+            ]
             durable += synced
             pending = [it for it in pending if it not in synced]
         else:

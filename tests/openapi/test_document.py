@@ -5,9 +5,7 @@ import re
 from collections.abc import Iterator
 from hashlib import sha256
 from itertools import combinations
-from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 from flask import Blueprint, Flask
@@ -129,8 +127,8 @@ def test_schemas_of_the_document_are_those_of_marshmallow(schema: Schema) -> Non
         assert {key: member.get(key) for key in TYPES[kind]} == TYPES[kind]
 
 
-def test_parameters_of_the_document(client: FlaskClient) -> None:
-    """The document and the message for another one have the parameters of a list, with limits."""
+def test_parameters_of_the_document() -> None:
+    """The document has the parameters of a list, with their limits."""
     document = make_document(ALL)
     described = resolve(document, document["paths"]["/plants"]["get"]["parameters"])
     limits = {}
@@ -139,8 +137,6 @@ def test_parameters_of_the_document(client: FlaskClient) -> None:
         schema = parameter["schema"]
         limits[parameter["name"]] = schema["minimum"], schema["maximum"], schema.get("default")
     assert limits == {"limit": (1, 1000, 100), "after": (-(2**63), 2**63 - 1, None)}
-    message = check_error(client.get("/plants?page=2", headers=BEARER), 40006)
-    assert message == f"page: Unknown parameter. The parameters are {' and '.join(limits)}."
 
 
 @pytest.fixture
@@ -201,12 +197,8 @@ def test_pattern_of_texts(app: Flask, member: str) -> None:
 
 
 # Another ETag, and headers that have a meaning for other servers.
-IGNORED: list[dict[str, str]] = [
-    {"If-None-Match": '"x"'},
-    {"If-Match": '"x"'},
-    {"If-Modified-Since": "Mon, 01 Jan 2020 00:00:00 +9999999999999"},
-    {"Range": "bytes=0-9"},
-]
+IGNORED = {"If-None-Match": '"x"', "If-Match": '"x"', "Range": "bytes=0-9"}
+IGNORED |= {"If-Modified-Since": "Mon, 01 Jan 2020 00:00:00 +9999999999999"}
 
 
 def test_document_is_served_without_a_token(app: Flask) -> None:
@@ -222,8 +214,8 @@ def test_document_is_served_without_a_token(app: Flask) -> None:
     for tags in (response.headers["ETag"], f'"x", W/{response.headers["ETag"]}'):
         again = client.get("/openapi.json", headers={"If-None-Match": tags})
         assert (again.status_code, again.data) == (304, b"")
-    for ignored in IGNORED:
-        whole = client.get("/openapi.json", headers=ignored)
+    for ignored in IGNORED.items():
+        whole = client.get("/openapi.json", headers=[ignored])
         assert (whole.status_code, whole.data) == (200, response.data)
     assert client.head("/openapi.json").headers["ETag"] == response.headers["ETag"]
 
@@ -308,16 +300,3 @@ def test_page_without_its_package(
     message = check_error(client.get("/"), 40401)
     assert message.endswith("The service has POST /plants, and /openapi.json.")
     assert client.get("/openapi.json").status_code == 200
-
-
-def test_files_are_read_once(app: Flask, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The document and the files of the page are made once: clients without a token get them."""
-    client = app.test_client()
-    paths = ("/openapi.json", "/docs", "/docs/docs.css", "/docs/swagger-ui-bundle.js")
-    first = [client.get(path) for path in paths]
-    monkeypatch.setattr(Path, "open", Mock(side_effect=AssertionError("it is read again")))
-    for path, response in zip(paths, first, strict=True):
-        again = client.get(path)
-        assert (again.status_code, again.data) == (200, response.data)
-        tag = {"If-None-Match": response.headers["ETag"]}
-        assert client.get(path, headers=tag).status_code == 304

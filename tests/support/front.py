@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from subprocess import DEVNULL
 from tempfile import TemporaryDirectory
@@ -20,30 +21,13 @@ _OPERATING = "daemon off; pid {0}/pid; events {{}} " + _HTTP
 _OPERATING += "access_log off; server {{ listen 127.0.0.1:{1}; {2} }} }}"
 
 
+@dataclass
 class Front(Endpoint):
     """A proxy in front of a service. ``log`` is the file with its lines."""
 
+    port: int
+    log: Path
     tls = True
-
-    def __init__(self, port: int, log: Path) -> None:
-        self.port = port
-        self.log = log
-
-
-def configured(folder: Path, port: int, backend: int, replaced: dict[str, str]) -> str:
-    """Return deploy/nginx.conf with other ports and files."""
-    changes = {
-        "listen [::]:443 ssl;": "",
-        "listen 443 ssl;": f"listen 127.0.0.1:{port} ssl;",
-        "server 127.0.0.1:8000 max": f"server 127.0.0.1:{backend} max",
-        "/etc/nginx/tls/plantstore.crt": f"{folder}/cert.pem",
-        "/etc/nginx/tls/plantstore.key": f"{folder}/key.pem",
-        "/var/log/nginx/": f"{folder}/",
-        "worker_processes auto;": f"daemon off; pid {folder}/pid; worker_processes auto;",
-        "http {": _HTTP.format(folder),
-        **replaced,
-    }
-    return deployed("nginx.conf", changes)
 
 
 def deployed(name: str, changes: dict[str, str]) -> str:
@@ -64,8 +48,18 @@ def front(backend: int, replaced: dict[str, str] | None = None) -> Iterator[Fron
         folder = Path(name)
         folder.chmod(0o755)
         with_certificate(folder)
+        changes = {
+            "listen [::]:443 ssl;": "",
+            "listen 443 ssl;": f"listen 127.0.0.1:{port} ssl;",
+            "server 127.0.0.1:8000 max": f"server 127.0.0.1:{backend} max",
+            "/etc/nginx/tls/plantstore.crt": f"{folder}/cert.pem",
+            "/etc/nginx/tls/plantstore.key": f"{folder}/key.pem",
+            "/var/log/nginx/": f"{folder}/",
+            "worker_processes auto;": f"daemon off; pid {folder}/pid; worker_processes auto;",
+            "http {": _HTTP.format(folder),
+        }
         file = folder / "nginx.conf"
-        file.write_text(configured(folder, port, backend, replaced or {}))
+        file.write_text(deployed("nginx.conf", changes | (replaced or {})))
         with program(port, [command, "-e", "stderr", "-c", file]):
             yield Front(port, folder / "access.log")
 

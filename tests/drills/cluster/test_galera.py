@@ -1,19 +1,17 @@
 """A cluster of three Galera nodes: concurrent creates, and nodes that are lost or separated."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
 from itertools import chain, count
 
 import orjson
 import pytest
 
 from plantstore import Plant
-from tests.support.clients import LATEST, Clients, Record, timed
+from tests.support.clients import LATEST, Clients, timed
 from tests.support.databases import Place
-from tests.support.front import haproxy
 from tests.support.galera import SIZE, Galera, galera
-from tests.support.serving import Gunicorn, Server, post, together
+from tests.support.serving import Gunicorn, post, together
 from tests.support.sql import environment
 from tests.support.waiting import wait_until
 
@@ -43,14 +41,6 @@ def service(cluster: Galera, number: int) -> Gunicorn:
     return Gunicorn("-w", "1", **environment(Place(cluster.nodes[number].url)))
 
 
-@pytest.fixture
-def services(cluster: Galera) -> Iterator[list[Server]]:
-    """Return a service for each node."""
-    with together(service(cluster, number) for number in range(SIZE)) as servers:
-        yield servers
-        assert not any("Traceback" in server.log for server in servers)
-
-
 def create(server: Gunicorn) -> int:
     """Create a new plant; return the status of the response, which must be in time."""
     body = b'{"id":%d,"name":"Rose"}' % next(unused)
@@ -59,9 +49,7 @@ def create(server: Gunicorn) -> int:
     return response.status
 
 
-def test_concurrent_duplicates_are_acknowledged_once(
-    cluster: Galera, services: list[Server]
-) -> None:
+def test_concurrent_duplicates_are_acknowledged_once(cluster: Galera) -> None:
     """When six clients create the same 100 ids on three nodes, each id is acknowledged once."""
 
     def create_all(client: int) -> set[Plant]:
@@ -74,58 +62,20 @@ def test_concurrent_duplicates_are_acknowledged_once(
         pairs = zip(plants, responses, strict=True)
         return {plant for plant, response in pairs if response.status == 200}
 
-    with ThreadPoolExecutor(6) as threads:
+    running = together(service(cluster, number) for number in range(SIZE))
+    with running as services, ThreadPoolExecutor(6) as threads:
         created = [*chain.from_iterable(threads.map(create_all, range(6)))]
+        assert not any("Traceback" in server.log for server in services)
     assert sorted(plant.id for plant in created) == [*range(100)]
     for number in range(SIZE):
         assert cluster.plants(number) == {*created}
 
 
-def test_kill_a_node_behind_haproxy(
-    cluster: Galera, services: list[Server], record: Record
-) -> None:
-    """When a node is killed, deploy/haproxy.cfg soon sends no more requests to its instance."""
-    with (
-        haproxy(services[1].port, services[2].port) as proxy,
-        Clients(proxy.port, path="/garden/plants", tls=True) as clients,
-    ):
-        clients.wait_for_creations()
-        cluster.nodes[2].kill()
-        cluster.wait_until_ready(1, size=2)
-        wait_until(lambda: all_succeed(clients))
-    record(cluster.plants(1), clients)
-
-
-def all_succeed(clients: Clients) -> bool:
-    """Return whether the last hundred requests were all acknowledged."""
-    last = clients.responses[-100:]
-    return len(last) == 100 and {status for _, _, status in last} == {200}
-
-
-@contextmanager
-def frozen(cluster: Galera) -> Iterator[None]:
-    """Suspend two of the nodes."""
-    with cluster.nodes[1].frozen(), cluster.nodes[2].frozen():
-        yield
-
-
-@contextmanager
-def killed(cluster: Galera) -> Iterator[None]:
-    """Kill two of the nodes, and start them again."""
-    for node in cluster.nodes[1:]:
-        node.kill()
-    yield
-    cluster.recover()
-
-
-@pytest.mark.parametrize("outage", [frozen, killed])
-def test_minority_is_503_until_the_others_return(
-    cluster: Galera, outage: Callable[[Galera], AbstractContextManager[None]]
-) -> None:
+def test_minority_is_503_until_the_others_return(cluster: Galera) -> None:
     """While two of three nodes are lost, a create is 503; afterwards it is 200 by itself."""
     with service(cluster, 0) as server:
         assert create(server) == 200
-        with outage(cluster):
+        with cluster.nodes[1].frozen(), cluster.nodes[2].frozen():
             # The node waits for the others, and then is not ready.
             assert create(server) == 503
             wait_until(lambda: not cluster.nodes[0].is_ready(SIZE))

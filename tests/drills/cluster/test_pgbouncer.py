@@ -1,17 +1,16 @@
 """Services whose connections to PostgreSQL go through PgBouncer."""
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 
 import pytest
 from sqlalchemy import create_engine, text
 
 from plantstore import Plant
 from tests.support.clients import Clients, acknowledged, clients_of, wait_for_responses
-from tests.support.databases import Place, Server, only, postgresql
+from tests.support.databases import Place, only, postgresql
 from tests.support.pgbouncer import pgbouncer
 from tests.support.serving import Gunicorn, together
-from tests.support.sql import check_outage, environment, execute, open_sql, started
+from tests.support.sql import environment, execute, open_sql, started
 
 pytestmark = pytest.mark.drill
 
@@ -75,19 +74,6 @@ def check_stored(place: Place, groups: list[Clients]) -> set[Plant]:
         stored = {*store}
     assert before <= stored
     return stored
-
-
-@only(postgresql)
-@pytest.mark.parametrize(
-    ("pooled", "outage"),
-    [("session", Server.stopped), ("transaction", Server.frozen)],
-    indirect=["pooled"],
-)
-def test_outage_of_pgbouncer(
-    pooled: Place, outage: Callable[[Server], AbstractContextManager[object]]
-) -> None:
-    """While PgBouncer is stopped or frozen the response is 50301; afterwards it is 200."""
-    check_outage(pooled, outage(pooled.server))
 
 
 @only(postgresql)

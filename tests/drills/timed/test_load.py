@@ -4,7 +4,6 @@ import resource
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -12,26 +11,21 @@ import pytest
 from plantstore import open_store
 from tests.support.clients import LATEST, Clients, Record, timed
 from tests.support.databases import FILES, SERVERS, Place, children, only
-from tests.support.serving import Connection, Gunicorn, post
+from tests.support.serving import Gunicorn, post
 from tests.support.sites import TOKEN, new_rose
 from tests.support.sql import environment
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.drill
 
-# Parts of requests, which this number of clients sends.
-PARTS, SLOW = (post(new_rose())[:60], post(b"", length=10)), 1000
+# The number of clients that send a part of a request.
+SLOW = 1000
 
 
 def test_slow_clients(url: str) -> None:
     """With 1,000 clients that send a part of a request, 99 of 100 others are served in a second."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 8192), most))
-
-    def send(request: bytes) -> Connection:
-        connection = server.connect()
-        connection.send(request)
-        return connection
 
     def create(_: int) -> float:
         response, seconds = timed(lambda: server.request(post(new_rose())))
@@ -40,11 +34,10 @@ def test_slow_clients(url: str) -> None:
 
     with (
         Gunicorn("-w", "2", PLANTSTORE_TOKENS=TOKEN, PLANTSTORE_STORE=url) as server,
-        ExitStack() as slow,
+        server.clients(SLOW // 2, post(new_rose())[:60]),
+        server.clients(SLOW // 2, post(b"", length=10)),
         ThreadPoolExecutor(8) as threads,
     ):
-        for connection in threads.map(send, PARTS * (SLOW // 2)):
-            slow.enter_context(connection)
         seconds = sorted(threads.map(create, range(200)))
         assert "Traceback" not in server.log
     assert seconds[197] < 1, seconds[190:]
@@ -104,10 +97,7 @@ def used(process: int) -> tuple[int, int]:
 
 @only(FILES[1])
 def test_soak(place: Place, long: bool, record: Record) -> None:
-    """At full load with reloads, no request fails, and memory does not grow.
-
-    No file stays open.
-    """
+    """At full load with reloads, no request fails, memory does not grow, and no file stays open."""
     reloads, seconds = LONG if long else RELOADS
     uses = list[tuple[int, int]]()
     with (
