@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
@@ -15,7 +15,7 @@ from ...stores.base import Plant
 from .._limits import Limits
 from .._tables import Requirements
 from ._database import Database, lane_engine
-from ._options import between, convert, one_of
+from ._options import Converter, between, convert
 
 # The condition for the table in the tables and columns of information_schema.
 _THIS = "table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table"
@@ -65,9 +65,9 @@ _TEXTS = (
     "bind_address connect_timeout program_name read_default_group read_timeout unix_socket"
     " write_timeout ssl_ca ssl_capath ssl_cert ssl_check_hostname ssl_cipher ssl_key"
 )
-_OPTIONS: dict[str, Callable[[str], Any]] = {
+_OPTIONS: dict[str, Converter] = {
     **dict.fromkeys(_TEXTS.split(), str),  # The driver checks them when it connects.
-    "charset": one_of("utf8mb4"),  # No other one can store every text.
+    "charset": ("utf8mb4",),  # No other one can store every text.
     "connections": between(2, 1000),
     # The driver would ignore a file that is missing.
     "read_default_file": partial(os.path.realpath, strict=True),

@@ -1,7 +1,7 @@
 """PostgreSQL."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from json import JSONEncoder
 from typing import Any
@@ -13,7 +13,7 @@ from ...stores.base import Plant, StoreMisconfigured, StoreUnavailable
 from .._limits import Limits
 from .._tables import Requirements, make_columns
 from ._database import COLUMNS, AddedAndExisting, Database, driver_of, lane_engine, name_of
-from ._options import between, convert, one_of
+from ._options import Converter, between, convert
 
 # What a session needs. A statement ends on the server before the client gives up, and a wait for a
 # lock much earlier: the job is then repeated. The options of the user may change both timeouts.
@@ -55,10 +55,10 @@ _WRONG_VALUE = re.compile(r'(connection is bad: (?!connection)(invalid "\w+")?[^
 # The options that libpq does not check before it connects. The check of the table finds a wrong
 # client_encoding.
 _INTEGERS = ("connect_timeout", "prepare_threshold", "tcp_user_timeout", "keepalives")
-_TYPES: dict[str, Callable[[str], Any]] = {
+_CONVERTERS: dict[str, Converter] = {
     "connections": between(2, 1000),
-    "pgbouncer": one_of("true", "false"),
-    "sslmode": one_of("disable", "allow", "prefer", "require", "verify-ca", "verify-full"),
+    "pgbouncer": ("true", "false"),
+    "sslmode": ("disable", "allow", "prefer", "require", "verify-ca", "verify-full"),
     **dict.fromkeys((*_INTEGERS, *_DEFAULTS.keys() - {"client_encoding"}), int),
 }
 # Pgpool-II sends this query to the primary: the function is not known to read only.
@@ -248,8 +248,8 @@ def _options(url: URL) -> dict[str, Any]:
         raise ValueError(
             "the URL has invalid options host and port: use host=a,b&port=1,2 or host=a:1&host=b:2"
         ) from None
-    types: Mapping[str, Callable[[str], Any]] = {**dict.fromkeys(defaults, str), **_TYPES}
-    arguments |= convert({name: arguments[name] for name in url.query}, types)
+    converters = {**dict.fromkeys(defaults, str), **_CONVERTERS}
+    arguments |= convert({name: arguments[name] for name in url.query}, converters)
     several = "," in f"{arguments.get('hostaddr') or arguments.get('host')}"
     if "service" in arguments:
         raise ValueError("use the environment variable PGSERVICE instead of the option service")

@@ -3,11 +3,11 @@
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 from urllib.parse import unquote, urlsplit
 from weakref import WeakKeyDictionary
 
@@ -17,7 +17,7 @@ from ...stores.base import Plant, StoreUnavailable
 from .._limits import Limits
 from .._tables import Requirements
 from ._database import Database, driver_of, lane_engine
-from ._options import between, convert, one_of
+from ._options import Converter, between, convert
 
 # What a connection knows of its file, in the dict of SQLAlchemy.
 _IDENTITY = "plantstore_file"
@@ -80,11 +80,11 @@ def _folder_is_writable(file: str) -> bool:
     return os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK)
 
 
-_OPTIONS: dict[str, Callable[[str], Any]] = {
+_OPTIONS: dict[str, Converter] = {
     "timeout": between(0.0, 3600.0),
-    "journal_mode": one_of("truncate", "wal"),
+    "journal_mode": ("truncate", "wal"),
     # After a crash, a file that is open with mode=ro could not be recovered.
-    "mode": one_of("rw", "rwc"),
+    "mode": ("rw", "rwc"),
 }
 
 
