@@ -46,7 +46,7 @@ from functools import partial
 from threading import RLock, Thread, current_thread
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import Connection, Engine, event
+from sqlalchemy import Connection, event
 
 from ..stores.base import Plant, PlantExists, StoreMisconfigured, StoreUnavailable
 from ..stores.deadline import remaining
@@ -61,7 +61,6 @@ _NO_THREAD = "cannot start a thread: the system has no resources for it"
 _INHERITED = "this process was forked while its parent used the SQLite file: start another one"
 
 _T = TypeVar("_T")
-Explain = Callable[[Exception], Exception]
 
 
 class Lanes:
@@ -194,7 +193,7 @@ class Lanes:
 
     def _serve(self, lane: "Lane", queue: WaitingJobs) -> None:
         """Execute jobs as long as the lane is needed and can connect."""
-        failure, explain = cast(Exception | None, None), self.database.explain_connecting
+        failure: Exception | None = None
         if self.database.one_writer:
             _lanes_of_files.add(lane)
         try:
@@ -202,11 +201,11 @@ class Lanes:
             while failure is None and self._is_needed(lane):
                 failure = self._execute_next(lane, queue)
         except Exception as error:  # noqa: BLE001  # It is a fault of ours. The callers get it.
-            failure, explain = error, self.database.explain
+            failure = error
         finally:
             lane.close()
             _lanes_of_files.discard(lane)
-            self._leave(lane, queue, failure, explain)
+            self._leave(lane, queue, failure)
 
     def _execute_next(self, lane: "Lane", queue: WaitingJobs) -> Exception | None:
         """Execute the next jobs, or connect again, and return why this is not possible."""
@@ -238,9 +237,7 @@ class Lanes:
             now = time.monotonic()
             self._start_lane(now, self._stuck(now))
 
-    def _leave(
-        self, lane: "Lane", queue: WaitingJobs, failure: Exception | None, explain: Explain
-    ) -> None:
+    def _leave(self, lane: "Lane", queue: WaitingJobs, failure: Exception | None) -> None:
         """End a lane. If no other one can connect either, the jobs that wait have failed.
 
         A lane that fails with jobs has a fault of ours: these jobs and those that wait have failed.
@@ -259,7 +256,7 @@ class Lanes:
                 self._next_start = now + Limits.probe
             self._start_lane(now, stuck)
         for job in failed:
-            job.finish(error=explain(cast(Exception, failure)))
+            job.finish(error=self.database.explain(cast(Exception, failure)))
 
 
 class Lane(Thread):
@@ -317,7 +314,7 @@ class Lane(Thread):
         try:
             self._open()
         except Exception as error:  # noqa: BLE001  # The callers get it.
-            return error
+            return self._database.explain_connecting(error)
         self.last_response, self.busy_since = time.monotonic(), math.inf
         return None
 
@@ -365,7 +362,13 @@ class Lane(Thread):
     def _open(self) -> Connection:
         if self._connection is None:
             try:
-                engine = self._database.shared_engine or self._new_engine()
+                engine = self._database.shared_engine
+                if engine is None:
+                    # Other lanes may connect at the same time. With SQLAlchemy, each would wait for
+                    # the first connection of a common engine, which may hang.
+                    engine = copy_engine(self._database.engine)
+                    note = partial(_note_socket, self._database)
+                    event.listen(engine, "connect", note, insert=True)
                 self._connection = engine.connect()
                 self._database.shared_engine = engine
                 self._database.watch(self._connection)
@@ -376,15 +379,6 @@ class Lane(Thread):
                     failure.__traceback__ = None
                 raise
         return self._connection
-
-    def _new_engine(self) -> Engine:
-        """Return an engine for this lane alone, until it has connected.
-
-        With SQLAlchemy, each thread waits for the first connection of an engine, which may hang.
-        """
-        engine = copy_engine(self._database.engine)
-        event.listen(engine, "connect", partial(_note_socket, self._database), insert=True)
-        return engine
 
     def _add(self, adds: list[Add]) -> list[Job]:
         """Insert the plants of adds, which have different ids. Return those to execute alone."""

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from operator import attrgetter
 from typing import TypeVar
 from weakref import finalize
 
@@ -17,8 +16,6 @@ from ._limits import Sizes
 from ._site import SiteConnections
 from ._tables import TableMissing, define_table, table_missing
 from .databases import Run, database_of, is_new
-
-_id = attrgetter("id")
 
 _T = TypeVar("_T")
 
@@ -79,10 +76,9 @@ class SQLStore(Store):
         :raises StoreMisconfigured: as for :meth:`add`.
         """
         valid = [check_plant(plant) for plant in plants]
-        repeated = {id for id, times in Counter(map(_id, valid)).items() if times > 1}
+        repeated = {id for id, times in Counter(plant.id for plant in valid).items() if times > 1}
         # The first plant of each id, in the order of all transactions, so that none can deadlock.
-        first = {plant.id: plant for plant in reversed(valid)}
-        ordered = sorted(first.values(), key=_id)
+        ordered = sorted({plant.id: plant for plant in reversed(valid)}.values())
         return repeated.union(*map(self._add_batch, batches(ordered)))
 
     def _add_batch(self, plants: Sequence[Plant]) -> set[int]:

@@ -15,7 +15,7 @@ from sqlalchemy.sql import Select, Update, delete, func, select, update
 
 from ...stores.base import Plant, check_plant
 from .._limits import Limits, Sizes
-from .._tables import Requirements, check_table, create_table, dropped, misconfigured
+from .._tables import Requirements, check_table, create_table, dropped
 from ._errors import BaseDatabase
 
 #: The columns of plants in a statement, in the order of the fields. None of them needs quotes.
@@ -139,11 +139,7 @@ class Database(BaseDatabase):
             row = connection.execute(self._select_one, {"id": id}).one_or_none()
             return None if row is None else _plant(row)
         except (ValueError, exc.DBAPIError) as error:
-            fault = self.row_fault(error)
-            if fault is None:
-                raise
-            problem = f"the row with the id {id!r} is not a plant: {fault}"
-            raise misconfigured(self.table, problem) from None
+            raise self.explain_row(error, f"the row with the id {id!r}")  # noqa: B904
 
     def find_some(self, connection: Connection, ids: Sequence[int]) -> list[Plant]:
         """Return the plants with these ids that exist."""
@@ -178,13 +174,11 @@ class Database(BaseDatabase):
             with connection.execute(query, values) as rows:
                 yield from map(_plant, rows)
         except (ValueError, exc.DBAPIError) as error:
-            fault = self.row_fault(error)
-            if fault is None:
-                raise
-            of_ids = query.with_only_columns(self.table.c.id)
-            for id in connection.execute(of_ids, values).scalars().all():
-                self.find(connection, id)  # It names the row.
-            raise misconfigured(self.table, f"a row is not a plant: {fault}") from None
+            if self.explain_row(error, "a row") is not error:
+                of_ids = query.with_only_columns(self.table.c.id)
+                for id in connection.execute(of_ids, values).scalars().all():
+                    self.find(connection, id)  # It names the row.
+            raise self.explain_row(error, "a row")  # noqa: B904
 
     def count(self, connection: Connection) -> int:
         """Return the number of plants."""
@@ -306,15 +300,12 @@ def _insertion(table: str, marker: str, rows: int, clause: str) -> str:
 
 
 def lane_engine(
-    url: URL,
-    connect_args: Mapping[str, Any],
-    timeout: float = Limits.operation,
-    connections: int | None = None,
+    url: URL, arguments: dict[str, Any], connections: int | None, timeout: float = Limits.operation
 ) -> Engine:
     """Return an engine for lanes: each statement is a transaction, and there is no pool."""
     return create_engine(
         url,
-        connect_args=connect_args,
+        connect_args=arguments,
         isolation_level="AUTOCOMMIT",
         execution_options={"plantstore": (timeout, connections or Sizes.connections)},
         hide_parameters=True,  # The traceback of a fault shows no plant.

@@ -23,7 +23,8 @@ _COLUMNS = (
     f"SELECT 1 FROM information_schema.columns WHERE {_THIS}"  # noqa: S608
     f" AND column_name IN {Plant._fields} AND"
 )
-# The names are those of Linux; other systems have some of them.
+# When the kernel ends a connection whose host is gone: after about ten seconds. The names are those
+# of Linux; other systems have some of them.
 _KEEPALIVE = {
     "TCP_KEEPIDLE": Limits.keepalive_idle,
     "TCP_KEEPINTVL": Limits.keepalive_interval,
@@ -121,7 +122,7 @@ class MySQL(Database):
         try:
             query = {"connect_timeout": f"{Limits.connect}", **options}
             url = url.set(drivername="mysql+pymysql", query=query)
-            engine = lane_engine(url, arguments, connections=connections)
+            engine = lane_engine(url, arguments, connections)
         except ValueError:  # SQLAlchemy converts some options.
             raise ValueError("an option of the URL has an invalid value") from None
         event.listen(engine, "do_connect", _open)
@@ -181,14 +182,10 @@ def _open(dialect: Any, record: object, arguments: object, options: dict[str, An
         raise driver.OperationalError(_NO_SERVER, f"cannot connect: {reason}") from error
     # A thread of the store may wait for longer. PyMySQL has no public name to change the timeout.
     connection._read_timeout = options.get("read_timeout")  # noqa: SLF001
-    _keep_alive(connection._sock.fileno())  # noqa: SLF001
-    return connection
-
-
-def _keep_alive(descriptor: int) -> None:
-    """Let the kernel end a connection about ten seconds after its host is gone."""
-    with socket.socket(fileno=os.dup(descriptor)) as other, suppress(OSError):
-        # PyMySQL has switched it on. A Unix socket has no such options.
+    # PyMySQL has switched SO_KEEPALIVE on. A Unix socket has no such options.
+    with suppress(OSError):
         for name, value in _KEEPALIVE.items():
-            if hasattr(socket, name):  # pragma: no branch  # On Linux.
-                other.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+            option = getattr(socket, name, None)
+            if option is not None:  # pragma: no branch  # On Linux.
+                connection._sock.setsockopt(socket.IPPROTO_TCP, option, value)  # noqa: SLF001
+    return connection

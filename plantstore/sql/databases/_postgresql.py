@@ -131,7 +131,7 @@ class PostgreSQL(Database):
         else:
             options["options"] = f"{_TIMEOUTS} {options['options']} {_FIXED}"
         url = url.difference_update_query(["pgbouncer", "connections"])
-        return lane_engine(url, options, connections=connections)
+        return lane_engine(url, options, connections)
 
     def descriptor(self, driver: Any) -> int:
         return int(driver.fileno())
@@ -217,7 +217,7 @@ class PostgreSQL(Database):
         return getattr(original, "sqlstate", psycopg2) or ""
 
     def is_outdated(self, error: exc.DBAPIError) -> bool:
-        found_by = _diagnosis(error, "source_function")
+        found_by = getattr(getattr(error.orig, "diag", None), "source_function", None)
         return found_by == _CHECK_OF_RESULTS or self.code(error) in _OTHER_SESSION
 
     def describe(self, error: Exception) -> str:
@@ -227,11 +227,6 @@ class PostgreSQL(Database):
 
 def _as_json(plants: Sequence[Plant]) -> str:
     return _encode([plant._asdict() for plant in plants])
-
-
-def _diagnosis(error: Exception, field: str) -> str | None:
-    """Return a field of an error, if the server has sent it and the driver keeps it."""
-    return getattr(getattr(getattr(error, "orig", error), "diag", None), field, None)
 
 
 def _options(url: URL) -> dict[str, Any]:

@@ -122,7 +122,8 @@ class SQLite(Database):
         timeout = Limits.operation + max(0, lock_timeout - Limits.sqlite_lock)
         uri = Path(os.path.abspath(url.database or "")).as_uri()
         query = {"uri": "true", "mode": access}
-        engine = lane_engine(url.set(drivername="sqlite", database=uri, query=query), {}, timeout)
+        url = url.set(drivername="sqlite", database=uri, query=query)
+        engine = lane_engine(url, {}, None, timeout)
         event.listen(engine, "connect", partial(_set_up, lock_timeout, new_mode))
         return engine
 
