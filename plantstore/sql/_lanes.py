@@ -57,7 +57,6 @@ from .databases import Database, Run, close, copy_engine
 
 _NO_RESPONSE = "the database does not respond"
 _LATE = "the database has not responded in time"
-_NO_THREAD = "cannot start a thread: the system has no resources for it"
 _INHERITED = "this process was forked while its parent used the SQLite file: start another one"
 
 _T = TypeVar("_T")
@@ -118,7 +117,7 @@ class Lanes:
         with self._lock:
             self._admit(job, time.monotonic(), _NO_RESPONSE, arriving=1)
             if not self._lanes:
-                raise StoreUnavailable(_NO_THREAD)
+                raise StoreUnavailable("cannot start a thread: the system has no resources for it")
             self._queue.put(job)
 
     def _look(self, job: Job, now: float) -> None:
@@ -327,18 +326,18 @@ class Lane(Thread):
         self.busy_since = now
         try:
             if isinstance(jobs[0], Add):
-                self.jobs = self._add(cast(list[Add], jobs))
-                return
-            result = self._run(jobs[0].context, jobs[0].run, jobs[0].expires)
-            self._note_response()
-            jobs[0].finish(result)
+                self._add(cast(list[Add], jobs))
+            else:
+                result = self._run(jobs[0].context, jobs[0].run, jobs[0].expires)
+                self._note_response()
+                jobs[0].finish(result)
         except Exception as error:  # noqa: BLE001  # The callers get it.
             if self._database.is_response(error):
                 self._note_response()
             self.busy_since = math.inf
             for job in jobs:
                 job.finish(error=self._database.explain(error))
-        self.jobs = []
+        self.jobs = [job for job in jobs if not job.is_done]
 
     def close(self) -> None:
         """Close the connection, without waiting for a response of the server."""
@@ -380,8 +379,8 @@ class Lane(Thread):
                 raise
         return self._connection
 
-    def _add(self, adds: list[Add]) -> list[Job]:
-        """Insert the plants of adds, which have different ids. Return those to execute alone."""
+    def _add(self, adds: list[Add]) -> None:
+        """Insert the plants of adds, which have different ids, and finish all but refused ones."""
         is_alone = len(adds) == 1
         # In the order of the ids, so that groups cannot deadlock.
         insert = partial(self._database.add, plants=sorted([add.plant for add in adds]))
@@ -393,7 +392,6 @@ class Lane(Thread):
                 raise
             added, existing = (), ()
         self._note_response()
-        others = list[Job]()
         for add in adds:
             if add.plant.id in added:
                 add.finish()
@@ -403,8 +401,6 @@ class Lane(Thread):
                 add.finish(error=dropped(self._database.table))
             else:
                 add.is_alone = True
-                others.append(add)
-        return others
 
     def _run(self, context: Context, run: Run[_T], expires: float) -> _T:
         """Execute a function in a context, again after conflicts."""

@@ -127,10 +127,7 @@ class SQLStore(Store):
             raise KeyError(plant.id)
 
     def remove(self, id: int) -> None:
-        """Remove the plant with this id.
-
-        :raises KeyError: if there is none.
-        """
+        """Remove the plant with this id; raise KeyError if there is none."""
         run = partial(self._database.remove, id=id)
         if int64_fault(id) or not self._execute(run, False, writes=True):
             raise KeyError(id)

@@ -7,13 +7,12 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, event, exc, func
+from sqlalchemy import URL, Connection, Engine, Text, event, exc, func
 from sqlalchemy.dialects.mysql import LONGTEXT
 from sqlalchemy.util import asbool
 
 from ...stores.base import Plant
 from .._limits import Limits
-from .._tables import Requirements
 from ._database import Database, lane_engine
 from ._options import Converter, between, convert
 
@@ -23,8 +22,8 @@ _COLUMNS = (
     f"SELECT 1 FROM information_schema.columns WHERE {_THIS}"  # noqa: S608
     f" AND column_name IN {Plant._fields} AND"
 )
-# When the kernel ends a connection whose host is gone: after about ten seconds. The names are those
-# of Linux; other systems have some of them.
+# The kernel ends a connection about ten seconds after its host is gone. PyMySQL has switched on
+# that it tests this.
 _KEEPALIVE = {
     "TCP_KEEPIDLE": Limits.keepalive_idle,
     "TCP_KEEPINTVL": Limits.keepalive_interval,
@@ -44,9 +43,6 @@ _TRANSIENT = (
     " 1180"  # A commit has failed.
     " 8 9"  # A proxy, such as ProxySQL, has no connection to a server.
 )
-# A session keeps the permissions that it had when it began: on a table, and on its columns.
-_DENIED = {"1142", "1143"}
-_BEGIN = ("SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "START TRANSACTION READ WRITE")
 # What a session needs, by one statement. An administrator may have set other values for all
 # sessions. Each variable that changes what a statement, a text or a commit means has a fixed value.
 # The lock timeouts are short, because the job is then retried. With messages in another language,
@@ -85,25 +81,23 @@ class MySQL(Database):
     transient = tuple(_TRANSIENT.split())
     unknown = ("1180", "1047")  # Other nodes may have the plants.
     faults = ("1064",)  # A syntax error.
-    requirements = Requirements(
-        text_types=(LONGTEXT,),
-        faults={
-            "its storage engine must be InnoDB": (
-                f"SELECT 1 FROM information_schema.tables WHERE {_THIS} AND engine <> 'InnoDB'"  # noqa: S608
-            ),
-            # The server would replace the id 0.
-            "the column id must not be AUTO_INCREMENT": f"{_COLUMNS} extra LIKE '%auto_increment%'",
-            "its character set must be utf8mb4": f"{_COLUMNS} character_set_name <> 'utf8mb4'",
-            "the character set of the connection must be utf8mb4": (
-                "SELECT 1 FROM DUAL WHERE @@character_set_client <> 'utf8mb4'"
-                " OR @@character_set_connection <> 'utf8mb4'"
-            ),
-            # A session of our own does not have it.
-            "the sql_mode of the connection must not have EMPTY_STRING_IS_NULL": (
-                "SELECT 1 FROM DUAL WHERE FIND_IN_SET('EMPTY_STRING_IS_NULL', @@sql_mode)"
-            ),
-        },
-    )
+    types = {**Database.types, Text: (LONGTEXT,)}
+    table_faults = {
+        "its storage engine must be InnoDB": (
+            f"SELECT 1 FROM information_schema.tables WHERE {_THIS} AND engine <> 'InnoDB'"  # noqa: S608
+        ),
+        # The server would replace the id 0.
+        "the column id must not be AUTO_INCREMENT": f"{_COLUMNS} extra LIKE '%auto_increment%'",
+        "its character set must be utf8mb4": f"{_COLUMNS} character_set_name <> 'utf8mb4'",
+        "the character set of the connection must be utf8mb4": (
+            "SELECT 1 FROM DUAL WHERE @@character_set_client <> 'utf8mb4'"
+            " OR @@character_set_connection <> 'utf8mb4'"
+        ),
+        # A session of our own does not have it.
+        "the sql_mode of the connection must not have EMPTY_STRING_IS_NULL": (
+            "SELECT 1 FROM DUAL WHERE FIND_IN_SET('EMPTY_STRING_IS_NULL', @@sql_mode)"
+        ),
+    }
 
     @staticmethod
     def make_engine(url: URL) -> Engine:
@@ -141,8 +135,8 @@ class MySQL(Database):
     @contextmanager
     def transaction(self, connection: Connection) -> Iterator[None]:
         """Provide a transaction that locks only rows that exist, and commit it."""
-        for statement in _BEGIN:
-            connection.exec_driver_sql(statement)
+        connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        connection.exec_driver_sql("START TRANSACTION READ WRITE")
         try:
             yield
             connection.exec_driver_sql("COMMIT")
@@ -161,7 +155,8 @@ class MySQL(Database):
         return str(code) if isinstance(code, int) and not 2000 <= code < 3000 and code else ""
 
     def is_outdated(self, error: exc.DBAPIError) -> bool:
-        return self.code(error) in _DENIED
+        # A session keeps the permissions that it had when it began: on a table, and on its columns.
+        return self.code(error) in {"1142", "1143"}
 
     def message(self, error: Exception) -> str:
         original: Any = getattr(error, "orig", error)
@@ -182,10 +177,8 @@ def _open(dialect: Any, record: object, arguments: object, options: dict[str, An
         raise driver.OperationalError(_NO_SERVER, f"cannot connect: {reason}") from error
     # A thread of the store may wait for longer. PyMySQL has no public name to change the timeout.
     connection._read_timeout = options.get("read_timeout")  # noqa: SLF001
-    # PyMySQL has switched SO_KEEPALIVE on. A Unix socket has no such options.
-    with suppress(OSError):
-        for name, value in _KEEPALIVE.items():
-            option = getattr(socket, name, None)
-            if option is not None:  # pragma: no branch  # On Linux.
-                connection._sock.setsockopt(socket.IPPROTO_TCP, option, value)  # noqa: SLF001
+    for name, value in _KEEPALIVE.items():
+        with suppress(AttributeError, OSError):  # Not each system has it, nor a Unix socket.
+            option = getattr(socket, name)
+            connection._sock.setsockopt(socket.IPPROTO_TCP, option, value)  # noqa: SLF001
     return connection

@@ -11,7 +11,7 @@ from sqlalchemy import URL, Connection, Engine, exc
 
 from ...stores.base import Plant, StoreMisconfigured, StoreUnavailable
 from .._limits import Limits
-from .._tables import Requirements, make_columns
+from .._tables import make_columns
 from ._database import COLUMNS, AddedAndExisting, Database, driver_of, lane_engine, name_of
 from ._options import Converter, between, convert
 
@@ -91,29 +91,27 @@ class PostgreSQL(Database):
     unknown = ("08", "40003")  # A proxy has lost the server.
     undecodable = ("22021",)
     faults = ("42601", "42P02")  # A syntax error, and a parameter that is missing.
-    requirements = Requirements(
-        faults={
-            # SQL_ASCII stores the bytes of UTF-8 unchanged.
-            "the encoding of the database must be UTF8": (
-                "SELECT 1 WHERE current_setting('server_encoding') NOT IN ('UTF8', 'SQL_ASCII')"
-            ),
-            "the encoding of the connection must be UTF8": (
-                "SELECT 1 WHERE current_setting('client_encoding') <> 'UTF8'"
-            ),
-            "it must be neither UNLOGGED nor temporary: a crash would empty it": (
-                "SELECT 1 FROM pg_class WHERE relpersistence <> 'p' AND oid ="
-                " to_regclass(COALESCE(quote_ident(:schema) || '.', '') || quote_ident(:table))"
-            ),
-            "client_min_messages must not be error: it hides that no standby has a plant": (
-                "SELECT 1 WHERE current_setting('client_min_messages') = 'error'"
-                " AND current_setting('synchronous_standby_names') <> ''"
-            ),
-            # Such a role sees no table, also if there is one.
-            "the role must have the right to use a schema of its search_path": (
-                "SELECT 1 WHERE COALESCE(:schema, current_schema()) IS NULL"
-            ),
-        }
-    )
+    table_faults = {
+        # SQL_ASCII stores the bytes of UTF-8 unchanged.
+        "the encoding of the database must be UTF8": (
+            "SELECT 1 WHERE current_setting('server_encoding') NOT IN ('UTF8', 'SQL_ASCII')"
+        ),
+        "the encoding of the connection must be UTF8": (
+            "SELECT 1 WHERE current_setting('client_encoding') <> 'UTF8'"
+        ),
+        "it must be neither UNLOGGED nor temporary: a crash would empty it": (
+            "SELECT 1 FROM pg_class WHERE relpersistence <> 'p' AND oid ="
+            " to_regclass(COALESCE(quote_ident(:schema) || '.', '') || quote_ident(:table))"
+        ),
+        "client_min_messages must not be error: it hides that no standby has a plant": (
+            "SELECT 1 WHERE current_setting('client_min_messages') = 'error'"
+            " AND current_setting('synchronous_standby_names') <> ''"
+        ),
+        # Such a role sees no table, also if there is one.
+        "the role must have the right to use a schema of its search_path": (
+            "SELECT 1 WHERE COALESCE(:schema, current_schema()) IS NULL"
+        ),
+    }
 
     @staticmethod
     def make_engine(url: URL) -> Engine:

@@ -11,11 +11,10 @@ from typing import ClassVar
 from urllib.parse import unquote, urlsplit
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import URL, Connection, Dialect, Engine, Integer, event
+from sqlalchemy import URL, BigInteger, Connection, Dialect, Engine, Integer, event
 
 from ...stores.base import Plant, StoreUnavailable
 from .._limits import Limits
-from .._tables import Requirements
 from ._database import Database, driver_of, lane_engine
 from ._options import Converter, between, convert
 
@@ -94,7 +93,7 @@ class SQLite(Database):
     one_writer = True
     transient = tuple(f"{code:03}" for code in _TRANSIENT)
     # Every integer has up to 64 bits. Some sites have INTEGER here for BIGINT.
-    requirements = Requirements(Integer)
+    types = {**Database.types, BigInteger: (Integer,)}
     # The file that each engine has opened. After the report that it was lost, it is forgotten.
     _files: ClassVar[WeakKeyDictionary[Dialect, tuple[int, int] | None]] = WeakKeyDictionary()
 
