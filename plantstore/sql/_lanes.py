@@ -152,9 +152,9 @@ class Lanes:
 
     def _shut_down_lost(self, stuck: list["Lane"], now: float, *, is_silent: bool) -> None:
         lost = [lane for lane in stuck if lane.socket and lane.busy_since < now - Limits.lost]
-        if is_silent and lost:
-            oldest = min(lost, key=lambda lane: lane.busy_since)
-            lost = [oldest] if now >= self._next_shutdown else []
+        if is_silent:  # Only the oldest one.
+            oldest = sorted(lost, key=lambda lane: lane.busy_since)[:1]
+            lost = oldest if now >= self._next_shutdown else []
         for lane in lost:
             lane.shut_down()
             self._next_shutdown = now + Limits.lost
@@ -363,8 +363,7 @@ class Lane(Thread):
             try:
                 engine = self._database.shared_engine
                 if engine is None:
-                    # Other lanes may connect at the same time. With SQLAlchemy, each would wait for
-                    # the first connection of a common engine, which may hang.
+                    # All threads wait for the first connection of an engine, which may hang.
                     engine = copy_engine(self._database.engine)
                     note = partial(_note_socket, self._database)
                     event.listen(engine, "connect", note, insert=True)

@@ -98,10 +98,7 @@ class SQLStore(Store):
         return existing
 
     def get_some(self, ids: Iterable[int]) -> dict[int, Plant]:
-        """Return the plants with these ids that exist, by their ids.
-
-        Up to 1,000 of them are read by one statement.
-        """
+        """Return the plants with these ids that exist, by their ids: 1,000 by one statement."""
         valid = sorted(id for id in ids if not int64_fault(id))
         plants = list[Plant]()
         for start in range(0, len(valid), Sizes.batch):

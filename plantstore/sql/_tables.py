@@ -73,9 +73,7 @@ def create_table(connection: Connection, table: Table) -> None:
         # Another process has created the table since the check.
 
 
-def check_table(
-    connection: Connection, table: Table, types: Types, faults: Mapping[str, str]
-) -> None:
+def check_table(connection: Connection, table: Table, types: Types, faults: dict[str, str]) -> None:
     """Check that a table loses and changes no plant. It may have other columns, too.
 
     :param faults: queries of the database, by the message if one returns a row.

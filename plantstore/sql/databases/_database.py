@@ -45,7 +45,7 @@ class Database(BaseDatabase):
     types: ClassVar[Types] = {BigInteger: (BigInteger,), Text: (Text, VARCHAR)}
     #: Messages about other faults. The query of each one returns a row if the table has this fault.
     #: All queries are executed, also if the table is missing.
-    table_faults: ClassVar[Mapping[str, str]] = {}
+    table_faults: ClassVar[dict[str, str]] = {}
 
     def __init__(self, engine: Engine, table: Table, *, creates_table: bool = False) -> None:
         super().__init__(engine, table)
@@ -181,8 +181,9 @@ class Database(BaseDatabase):
         except (ValueError, exc.DBAPIError) as error:
             if self.explain_row(error, "a row") is not error:
                 of_ids = query.with_only_columns(self.table.c.id)
-                for id in connection.execute(of_ids, values).scalars().all():
-                    self.find(connection, id)  # It names the row.
+                with suppress(exc.DBAPIError):  # In SQLite, an id may be a text that is not UTF-8.
+                    for id in connection.execute(of_ids, values).scalars().all():
+                        self.find(connection, id)  # It names the row.
             raise self.explain_row(error, "a row")  # noqa: B904
 
     def count(self, connection: Connection) -> int:

@@ -22,15 +22,13 @@ _COLUMNS = (
     f"SELECT 1 FROM information_schema.columns WHERE {_THIS}"  # noqa: S608
     f" AND column_name IN {Plant._fields} AND"
 )
-# The kernel ends a connection about ten seconds after its host is gone. PyMySQL has switched on
-# that it tests this.
+# The kernel tests a connection of PyMySQL. It ends about ten seconds after its host is gone.
 _KEEPALIVE = {
     "TCP_KEEPIDLE": Limits.keepalive_idle,
     "TCP_KEEPINTVL": Limits.keepalive_interval,
     "TCP_KEEPCNT": Limits.keepalive_count,
     "TCP_USER_TIMEOUT": Limits.keepalive_end * 1000,
 }
-_NO_SERVER = 2003
 # Errors that end by themselves, or with an outage.
 _TRANSIENT = (
     "1021 1023 1024 1026 1030 1114"  # The disk is full, or fails.
@@ -174,7 +172,7 @@ def _open(dialect: Any, record: object, arguments: object, options: dict[str, An
         raise
     except Exception as error:  # A wrong option, a missing package, or another kind of server.
         reason = str(error).partition("\n")[0]  # Other lines are those of a file.
-        raise driver.OperationalError(_NO_SERVER, f"cannot connect: {reason}") from error
+        raise driver.OperationalError(2003, f"cannot connect: {reason}") from error  # No server.
     # A thread of the store may wait for longer. PyMySQL has no public name to change the timeout.
     connection._read_timeout = options.get("read_timeout")  # noqa: SLF001
     for name, value in _KEEPALIVE.items():

@@ -75,8 +75,6 @@ _NEW_ONLY = " ON CONFLICT (id) DO NOTHING"
 _ROWS = ", ".join(f"{column.name} {column.type}" for column in make_columns())
 _OF_JSON = f"SELECT {COLUMNS} FROM json_to_recordset(%s::json) AS new ({_ROWS})"  # noqa: S608
 _encode = JSONEncoder(ensure_ascii=False).encode
-# How often other clients may add or remove a plant while it is added.
-_REMOVALS = 10
 
 
 class PostgreSQL(Database):
@@ -128,8 +126,7 @@ class PostgreSQL(Database):
             options["prepare_threshold"] = None
         else:
             options["options"] = f"{_TIMEOUTS} {options['options']} {_FIXED}"
-        url = url.difference_update_query(["pgbouncer", "connections"])
-        return lane_engine(url, options, connections)
+        return lane_engine(url.set(query={}), options, connections)
 
     def descriptor(self, driver: Any) -> int:
         return int(driver.fileno())
@@ -169,9 +166,9 @@ class PostgreSQL(Database):
         error of another one would be reported for them, too.
         """
         added, existing = self._insert_new(connection, plants), set[int]()
-        missing, attempts = plants, _REMOVALS
-        # A plant that is neither new nor found was just removed, or added by another client. Or the
-        # database drops it each time.
+        # A plant that is neither new nor found was just removed, or added by another client. After
+        # ten attempts, the database drops it each time.
+        missing, attempts = plants, 10
         while missing and not added and attempts:
             for id, is_new in self._insert_or_find(connection, missing):
                 (added if is_new else existing).add(id)

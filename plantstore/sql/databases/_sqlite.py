@@ -4,7 +4,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
@@ -38,15 +38,6 @@ _TRANSIENT = (
 )
 
 
-def _has_wal_reset_bug(version: tuple[int, ...]) -> bool:
-    """Return whether two connections can, very rarely, corrupt a file with a write-ahead log.
-
-    See https://sqlite.org/wal.html#walresetbug.
-    """
-    fixed = version >= (3, 51, 3) or (3, 50, 7) <= version < (3, 51)
-    return not fixed and not (3, 44, 6) <= version < (3, 45)
-
-
 def file_of(url: URL) -> str:
     """Return the path of the file that a URL names. The database of the URL may be a URI."""
     database = url.database or ""
@@ -66,11 +57,10 @@ def is_in_memory(url: URL) -> bool:
 
 
 def _identity(file: str) -> tuple[int, int] | None:
-    try:
+    with suppress(OSError):
         status = os.stat(file)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
+        return status.st_dev, status.st_ino
+    return None
 
 
 def _folder_is_writable(file: str) -> bool:
@@ -112,8 +102,12 @@ class SQLite(Database):
             )
         options = convert(url.query, _OPTIONS)
         lock_timeout: float = options.get("timeout", Limits.sqlite_lock)
-        is_safe = not _has_wal_reset_bug(sqlite3.sqlite_version_info)
-        new_mode = options.get("journal_mode", "wal" if is_safe else "truncate")
+        # With other versions, two connections can, very rarely, corrupt a file with a write-ahead
+        # log: see https://sqlite.org/wal.html#walresetbug.
+        version = sqlite3.sqlite_version_info
+        is_safe = (3, 44, 6) <= version < (3, 45) or (3, 50, 7) <= version < (3, 51)
+        default = "wal" if is_safe or version >= (3, 51, 3) else "truncate"
+        new_mode = options.get("journal_mode", default)
         access: str = options.get("mode", "rwc")
         if access == "rw":  # Nothing may be written to an empty file before an add.
             new_mode = "truncate"
