@@ -74,8 +74,7 @@ class Lanes:
         self, database: Database, normal_size: int, max_size: int, stuck_after: float
     ) -> None:
         self.database = database
-        self._normal_size, self._max_size = normal_size, max_size
-        self._stuck_after = stuck_after
+        self._normal_size, self._max_size, self._stuck_after = normal_size, max_size, stuck_after
         self._queue = WaitingJobs()
         # For everything below. The garbage collector may close a store in a thread that has it.
         self._lock = RLock()
@@ -136,9 +135,10 @@ class Lanes:
         """
         stuck = self._stuck(now)
         # A lane that connects matters only if a job waits for it.
-        waits = [lane for lane in stuck if lane.jobs or self._queue]
-        is_silent = any(self.last_response < lane.busy_since for lane in waits)
-        self._shut_down_lost(stuck, now, is_silent=is_silent)
+        since = [lane.busy_since for lane in stuck if lane.jobs or self._queue]
+        is_silent = self.last_response < max(since, default=0.0)
+        if stuck:
+            self._shut_down_lost(stuck, now, is_silent=is_silent)
         if not is_silent or self._is_probe(job, now):
             self._start_lane(now, stuck, arriving)
         elif now >= self._last_probe + Limits.look:

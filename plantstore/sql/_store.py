@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from operator import attrgetter
 from typing import TypeVar
 from weakref import finalize
 
@@ -76,7 +77,7 @@ class SQLStore(Store):
         :raises StoreMisconfigured: as for :meth:`add`.
         """
         valid = [check_plant(plant) for plant in plants]
-        repeated = {id for id, times in Counter(plant.id for plant in valid).items() if times > 1}
+        repeated = {id for id, times in Counter(map(attrgetter("id"), valid)).items() if times > 1}
         # The first plant of each id, in the order of all transactions, so that none can deadlock.
         ordered = sorted({plant.id: plant for plant in reversed(valid)}.values())
         return repeated.union(*map(self._add_batch, batches(ordered)))
