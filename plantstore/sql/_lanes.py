@@ -363,7 +363,7 @@ class Lane(Thread):
             try:
                 engine = self._database.shared_engine
                 if engine is None:
-                    # All threads wait for the first connection of an engine, which may hang.
+                    # Its own: all threads wait for the first connection of an engine.
                     engine = copy_engine(self._database.engine)
                     note = partial(_note_socket, self._database)
                     event.listen(engine, "connect", note, insert=True)

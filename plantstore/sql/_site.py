@@ -79,16 +79,17 @@ class _Pool:
 
     def reset(self) -> None:
         """Begin without connections and locks. Those of a parent process are not safe."""
-        self.close(is_inherited=True)
+        self.close()
+        self._pid = os.getpid()
         # Two threads must not use one connection. One may: an event listener of the site.
         self._free = RLock() if self.is_shared else BoundedSemaphore(Sizes.site_connections)
         self._first_use = RLock()  # An event listener of the site may use another store.
 
-    def close(self, *, is_inherited: bool = False) -> None:
+    def close(self) -> None:
         engine, self._engine = self._engine, None
-        if engine is not None and not self.is_shared:
+        if engine is not None:
             # A child process must not close the connections of its parent.
-            engine.dispose(close=not is_inherited)
+            engine.dispose(close=self._pid == os.getpid())
 
     @contextmanager
     def connect(self, database: Database) -> Iterator[Connection]:
@@ -109,6 +110,8 @@ class _Pool:
             self._free.release()
 
     def _open(self) -> Connection:
+        if self.is_shared:
+            return self._site.connect().execution_options(isolation_level="AUTOCOMMIT")
         engine = self._engine
         if engine is not None:
             return engine.connect()
@@ -116,15 +119,11 @@ class _Pool:
         if not self._first_use.acquire(timeout=remaining(Limits.operation)):
             raise StoreUnavailable("the first use of the database has not finished yet")
         try:
-            if not self.is_shared and self._site.dialect.server_version_info is None:
+            if self._site.dialect.server_version_info is None:
                 with self._site.connect() as connection:
                     connection.detach()  # It is closed, and not returned to the pool.
             # Its connection can call an event listener of the site, which may use another store.
-            engine = self._engine or (
-                self._site.execution_options(isolation_level="AUTOCOMMIT")
-                if self.is_shared
-                else copy_engine(self._site)
-            )
+            engine = self._engine or copy_engine(self._site)
             connection = engine.connect()
             self._engine = engine
             return connection

@@ -70,11 +70,8 @@ class BaseDatabase(ABC):
         """Return whether a session has an earlier state of a table, a statement or a permission."""
         return False
 
-    def explain_row(self, error: Exception, row: str) -> Exception:
-        """Return StoreMisconfigured if a row is not a plant, or the error itself if it is not that.
-
-        :param row: the subject of the message.
-        """
+    def explain_row(self, error: Exception, subject: str) -> Exception:
+        """Return StoreMisconfigured if a row is not a plant, or else the error itself."""
         is_text = isinstance(error, UnicodeDecodeError) or self.code(error) in self.undecodable
         if is_text or "Could not decode to UTF-8" in self.message(error):  # SQLite has no code.
             fault = "a text is not UTF-8"
@@ -82,7 +79,7 @@ class BaseDatabase(ABC):
             fault = str(error)
         else:
             return error
-        return _caused(misconfigured(self.table, f"{row} is not a plant: {fault}"), None)
+        return _caused(misconfigured(self.table, f"{subject} is not a plant: {fault}"), None)
 
     def is_response(self, error: BaseException) -> bool:
         """Return whether the database itself has responded with an error."""
