@@ -41,9 +41,9 @@ class Database(BaseDatabase):
 
     #: Whether only one connection at a time can write.
     one_writer: ClassVar[bool] = False
-    #: The types of SQLAlchemy that a column of a type may have in the table.
+    #: For each type of a column of ours, those that it may have in the table.
     types: ClassVar[Types] = {BigInteger: (BigInteger,), Text: (Text, VARCHAR)}
-    #: Messages about other faults. The query of each one returns a row if the table has this fault.
+    #: A query for each other fault, by its message: it returns a row if the table has the fault.
     #: All queries are executed, also if the table is missing.
     table_faults: ClassVar[dict[str, str]] = {}
 
