@@ -115,8 +115,7 @@ class WaitingJobs(SimpleQueue[Job | None]):
         ids, room = {first.plant.id}, Sizes.characters - first.characters
         while len(ids) < Sizes.group:
             try:
-                waits = len(ids) < self._expected
-                other = self._next(block=waits, timeout=Limits.next_add)
+                other = self._next(block=len(ids) < self._expected, timeout=Limits.next_add)
             except Empty:
                 break
             if not isinstance(other, Add):

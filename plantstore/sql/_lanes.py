@@ -46,7 +46,7 @@ from functools import partial
 from threading import RLock, Thread, current_thread
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import Connection, Engine, event
+from sqlalchemy import Connection, event
 
 from ..stores.base import Plant, PlantExists, StoreMisconfigured, StoreUnavailable
 from ..stores.deadline import remaining
@@ -57,11 +57,9 @@ from .databases import Database, Run, close, copy_engine
 
 _NO_RESPONSE = "the database does not respond"
 _LATE = "the database has not responded in time"
-_NO_THREAD = "cannot start a thread: the system has no resources for it"
 _INHERITED = "this process was forked while its parent used the SQLite file: start another one"
 
 _T = TypeVar("_T")
-Explain = Callable[[Exception], Exception]
 
 
 class Lanes:
@@ -76,8 +74,7 @@ class Lanes:
         self, database: Database, normal_size: int, max_size: int, stuck_after: float
     ) -> None:
         self.database = database
-        self._normal_size, self._max_size = normal_size, max_size
-        self._stuck_after = stuck_after
+        self._normal_size, self._max_size, self._stuck_after = normal_size, max_size, stuck_after
         self._queue = WaitingJobs()
         # For everything below. The garbage collector may close a store in a thread that has it.
         self._lock = RLock()
@@ -119,7 +116,7 @@ class Lanes:
         with self._lock:
             self._admit(job, time.monotonic(), _NO_RESPONSE, arriving=1)
             if not self._lanes:
-                raise StoreUnavailable(_NO_THREAD)
+                raise StoreUnavailable("cannot start a thread: the system has no resources for it")
             self._queue.put(job)
 
     def _look(self, job: Job, now: float) -> None:
@@ -138,9 +135,10 @@ class Lanes:
         """
         stuck = self._stuck(now)
         # A lane that connects matters only if a job waits for it.
-        waits = [lane for lane in stuck if lane.jobs or self._queue]
-        is_silent = any(self.last_response < lane.busy_since for lane in waits)
-        self._shut_down_lost(stuck, now, is_silent=is_silent)
+        since = [lane.busy_since for lane in stuck if lane.jobs or self._queue]
+        is_silent = self.last_response < max(since, default=0.0)
+        if stuck:
+            self._shut_down_lost(stuck, now, is_silent=is_silent)
         if not is_silent or self._is_probe(job, now):
             self._start_lane(now, stuck, arriving)
         elif now >= self._last_probe + Limits.look:
@@ -154,9 +152,9 @@ class Lanes:
 
     def _shut_down_lost(self, stuck: list["Lane"], now: float, *, is_silent: bool) -> None:
         lost = [lane for lane in stuck if lane.socket and lane.busy_since < now - Limits.lost]
-        if is_silent and lost:
-            oldest = min(lost, key=lambda lane: lane.busy_since)
-            lost = [oldest] if now >= self._next_shutdown else []
+        if is_silent:  # Only the oldest one.
+            oldest = sorted(lost, key=lambda lane: lane.busy_since)[:1]
+            lost = oldest if now >= self._next_shutdown else []
         for lane in lost:
             lane.shut_down()
             self._next_shutdown = now + Limits.lost
@@ -194,7 +192,7 @@ class Lanes:
 
     def _serve(self, lane: "Lane", queue: WaitingJobs) -> None:
         """Execute jobs as long as the lane is needed and can connect."""
-        failure, explain = cast(Exception | None, None), self.database.explain_connecting
+        failure: Exception | None = None
         if self.database.one_writer:
             _lanes_of_files.add(lane)
         try:
@@ -202,11 +200,11 @@ class Lanes:
             while failure is None and self._is_needed(lane):
                 failure = self._execute_next(lane, queue)
         except Exception as error:  # noqa: BLE001  # It is a fault of ours. The callers get it.
-            failure, explain = error, self.database.explain
+            failure = error
         finally:
             lane.close()
             _lanes_of_files.discard(lane)
-            self._leave(lane, queue, failure, explain)
+            self._leave(lane, queue, failure)
 
     def _execute_next(self, lane: "Lane", queue: WaitingJobs) -> Exception | None:
         """Execute the next jobs, or connect again, and return why this is not possible."""
@@ -238,9 +236,7 @@ class Lanes:
             now = time.monotonic()
             self._start_lane(now, self._stuck(now))
 
-    def _leave(
-        self, lane: "Lane", queue: WaitingJobs, failure: Exception | None, explain: Explain
-    ) -> None:
+    def _leave(self, lane: "Lane", queue: WaitingJobs, failure: Exception | None) -> None:
         """End a lane. If no other one can connect either, the jobs that wait have failed.
 
         A lane that fails with jobs has a fault of ours: these jobs and those that wait have failed.
@@ -259,7 +255,7 @@ class Lanes:
                 self._next_start = now + Limits.probe
             self._start_lane(now, stuck)
         for job in failed:
-            job.finish(error=explain(cast(Exception, failure)))
+            job.finish(error=self.database.explain(cast(Exception, failure)))
 
 
 class Lane(Thread):
@@ -317,7 +313,7 @@ class Lane(Thread):
         try:
             self._open()
         except Exception as error:  # noqa: BLE001  # The callers get it.
-            return error
+            return self._database.explain_connecting(error)
         self.last_response, self.busy_since = time.monotonic(), math.inf
         return None
 
@@ -330,18 +326,18 @@ class Lane(Thread):
         self.busy_since = now
         try:
             if isinstance(jobs[0], Add):
-                self.jobs = self._add(cast(list[Add], jobs))
-                return
-            result = self._run(jobs[0].context, jobs[0].run, jobs[0].expires)
-            self._note_response()
-            jobs[0].finish(result)
+                self._add(cast(list[Add], jobs))
+            else:
+                result = self._run(jobs[0].context, jobs[0].run, jobs[0].expires)
+                self._note_response()
+                jobs[0].finish(result)
         except Exception as error:  # noqa: BLE001  # The callers get it.
             if self._database.is_response(error):
                 self._note_response()
             self.busy_since = math.inf
             for job in jobs:
                 job.finish(error=self._database.explain(error))
-        self.jobs = []
+        self.jobs = [job for job in jobs if not job.is_done]
 
     def close(self) -> None:
         """Close the connection, without waiting for a response of the server."""
@@ -365,7 +361,12 @@ class Lane(Thread):
     def _open(self) -> Connection:
         if self._connection is None:
             try:
-                engine = self._database.shared_engine or self._new_engine()
+                engine = self._database.shared_engine
+                if engine is None:
+                    # Its own: all threads wait for the first connection of an engine.
+                    engine = copy_engine(self._database.engine)
+                    note = partial(_note_socket, self._database)
+                    event.listen(engine, "connect", note, insert=True)
                 self._connection = engine.connect()
                 self._database.shared_engine = engine
                 self._database.watch(self._connection)
@@ -377,17 +378,8 @@ class Lane(Thread):
                 raise
         return self._connection
 
-    def _new_engine(self) -> Engine:
-        """Return an engine for this lane alone, until it has connected.
-
-        With SQLAlchemy, each thread waits for the first connection of an engine, which may hang.
-        """
-        engine = copy_engine(self._database.engine)
-        event.listen(engine, "connect", partial(_note_socket, self._database), insert=True)
-        return engine
-
-    def _add(self, adds: list[Add]) -> list[Job]:
-        """Insert the plants of adds, which have different ids. Return those to execute alone."""
+    def _add(self, adds: list[Add]) -> None:
+        """Insert the plants of adds, which have different ids, and finish all but refused ones."""
         is_alone = len(adds) == 1
         # In the order of the ids, so that groups cannot deadlock.
         insert = partial(self._database.add, plants=sorted([add.plant for add in adds]))
@@ -399,7 +391,6 @@ class Lane(Thread):
                 raise
             added, existing = (), ()
         self._note_response()
-        others = list[Job]()
         for add in adds:
             if add.plant.id in added:
                 add.finish()
@@ -409,8 +400,6 @@ class Lane(Thread):
                 add.finish(error=dropped(self._database.table))
             else:
                 add.is_alone = True
-                others.append(add)
-        return others
 
     def _run(self, context: Context, run: Run[_T], expires: float) -> _T:
         """Execute a function in a context, again after conflicts."""

@@ -37,12 +37,21 @@ class SiteConnections:
             raise PlantExists(plant.id) if existing else dropped(self._database.table)
 
     def call(self, run: Run[_T], *, writes: bool = False) -> _T:
+        def commit(connection: Connection) -> _T:
+            result = run(connection)
+            connection.commit()  # A listener of the site may have begun a transaction.
+            return result
+
         def attempt() -> _T:
             with self._pool.connect(self._database) as connection:
-                return self._database.execute(connection, partial(_commit, run))
+                return self._database.execute(connection, commit)
 
         expires = time.monotonic() + remaining(Limits.operation)
-        return self._database.call_explained(lambda: self._database.retry(attempt, expires))
+        try:
+            return self._database.retry(attempt, expires)
+        except Exception as error:  # noqa: BLE001  # The caller gets it.
+            # No variable for the new exception: its traceback would keep the connection in use.
+            raise self._database.explain(error)  # noqa: B904  # It has a cause.
 
     def close(self) -> None:
         """Close the connections of all stores of the engine. Those of the site stay open."""
@@ -78,7 +87,7 @@ class _Pool:
 
     def close(self) -> None:
         engine, self._engine = self._engine, None
-        if engine is not None and not self.is_shared:
+        if engine is not None:
             # A child process must not close the connections of its parent.
             engine.dispose(close=self._pid == os.getpid())
 
@@ -87,7 +96,7 @@ class _Pool:
         if not self._free.acquire(timeout=remaining(Limits.operation)):
             raise StoreUnavailable(_SHARED_IN_USE if self.is_shared else _ALL_IN_USE)
         try:
-            connection = database.call_explained(self._open)
+            connection = self._open()
             try:
                 database.watch(connection)
                 yield connection
@@ -101,6 +110,8 @@ class _Pool:
             self._free.release()
 
     def _open(self) -> Connection:
+        if self.is_shared:
+            return self._site.connect().execution_options(isolation_level="AUTOCOMMIT")
         engine = self._engine
         if engine is not None:
             return engine.connect()
@@ -108,21 +119,16 @@ class _Pool:
         if not self._first_use.acquire(timeout=remaining(Limits.operation)):
             raise StoreUnavailable("the first use of the database has not finished yet")
         try:
-            if not self.is_shared and self._site.dialect.server_version_info is None:
+            if self._site.dialect.server_version_info is None:
                 with self._site.connect() as connection:
                     connection.detach()  # It is closed, and not returned to the pool.
             # Its connection can call an event listener of the site, which may use another store.
-            engine = self._engine or self._copy()
+            engine = self._engine or copy_engine(self._site)
             connection = engine.connect()
             self._engine = engine
+            return connection
         finally:
             self._first_use.release()
-        return connection
-
-    def _copy(self) -> Engine:
-        if self.is_shared:
-            return self._site.execution_options(isolation_level="AUTOCOMMIT")
-        return copy_engine(self._site)
 
 
 # The pool of each engine. The reference is weak: a pool refers to its engine, and would keep both.
@@ -140,20 +146,15 @@ def _pool_of(engine: Engine) -> _Pool:
     return pool
 
 
-def _at_fork(call: Callable[[_Pool], None]) -> None:
+def _for_each_pool(call: Callable[[_Pool], None]) -> None:
     engines = [engine for known in _pools.keyrefs() if (engine := known()) is not None]
     for pool in filter(None, [_pools[engine]() for engine in engines]):
         call(pool)
 
 
 if hasattr(os, "register_at_fork"):  # pragma: no branch  # Windows has no fork.
-    # A child would misjudge the locks of SQLite files that are open.
-    close_all, reset_all = partial(_at_fork, _Pool.close), partial(_at_fork, _Pool.reset)
-    os.register_at_fork(before=close_all, after_in_child=reset_all)
-
-
-def _commit(run: Run[_T], connection: Connection) -> _T:
-    """Execute a function, and commit: a listener of the site may have begun a transaction."""
-    result = run(connection)
-    connection.commit()
-    return result
+    os.register_at_fork(
+        # A child would misjudge the locks of SQLite files that are open.
+        before=partial(_for_each_pool, _Pool.close),
+        after_in_child=partial(_for_each_pool, _Pool.reset),
+    )

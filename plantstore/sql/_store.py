@@ -18,8 +18,6 @@ from ._site import SiteConnections
 from ._tables import TableMissing, define_table, table_missing
 from .databases import Run, database_of, is_new
 
-_id = attrgetter("id")
-
 _T = TypeVar("_T")
 
 
@@ -79,10 +77,9 @@ class SQLStore(Store):
         :raises StoreMisconfigured: as for :meth:`add`.
         """
         valid = [check_plant(plant) for plant in plants]
-        repeated = {id for id, times in Counter(map(_id, valid)).items() if times > 1}
+        repeated = {id for id, times in Counter(map(attrgetter("id"), valid)).items() if times > 1}
         # The first plant of each id, in the order of all transactions, so that none can deadlock.
-        first = {plant.id: plant for plant in reversed(valid)}
-        ordered = sorted(first.values(), key=_id)
+        ordered = sorted({plant.id: plant for plant in reversed(valid)}.values())
         return repeated.union(*map(self._add_batch, batches(ordered)))
 
     def _add_batch(self, plants: Sequence[Plant]) -> set[int]:
@@ -102,10 +99,7 @@ class SQLStore(Store):
         return existing
 
     def get_some(self, ids: Iterable[int]) -> dict[int, Plant]:
-        """Return the plants with these ids that exist, by their ids.
-
-        Up to 1,000 of them are read by one statement.
-        """
+        """Return the plants with these ids that exist, by their ids: 1,000 by one statement."""
         valid = sorted(id for id in ids if not int64_fault(id))
         plants = list[Plant]()
         for start in range(0, len(valid), Sizes.batch):
@@ -131,10 +125,7 @@ class SQLStore(Store):
             raise KeyError(plant.id)
 
     def remove(self, id: int) -> None:
-        """Remove the plant with this id.
-
-        :raises KeyError: if there is none.
-        """
+        """Remove the plant with this id; raise KeyError if there is none."""
         run = partial(self._database.remove, id=id)
         if int64_fault(id) or not self._execute(run, False, writes=True):
             raise KeyError(id)

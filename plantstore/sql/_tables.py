@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Mapping
 from itertools import compress
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import Column, Connection, Engine, MetaData, Table, exc, inspect, text
 from sqlalchemy.dialects.mysql import LONGTEXT
-from sqlalchemy.types import VARCHAR, BigInteger, Text
+from sqlalchemy.types import BigInteger, Text
 
 from ..stores.base import Plant, StoreMisconfigured
 
@@ -14,20 +14,12 @@ from ..stores.base import Plant, StoreMisconfigured
 _TEXT = Text().with_variant(LONGTEXT(charset="utf8mb4"), "mysql", "mariadb")
 
 
+#: The types that a database may report for the type of a column.
+Types = Mapping[type[Any], tuple[type[Any], ...]]
+
+
 class TableMissing(StoreMisconfigured):
     """The table does not exist. The store may create it, or has no plants."""
-
-
-class Requirements(NamedTuple):
-    """What a kind of database requires of the table: the types of its columns.
-
-    :param faults: messages about other faults. The query of each one returns a row if the table has
-        this fault. All queries are executed, also if the table is missing.
-    """
-
-    integer_type: type[Any] = BigInteger
-    text_types: tuple[type[Any], ...] = (Text, VARCHAR)
-    faults: Mapping[str, str] = {}
 
 
 def make_columns() -> list[Column[Any]]:
@@ -81,17 +73,21 @@ def create_table(connection: Connection, table: Table) -> None:
         # Another process has created the table since the check.
 
 
-def check_table(connection: Connection, table: Table, required: Requirements) -> None:
+def check_table(connection: Connection, table: Table, types: Types, faults: dict[str, str]) -> None:
     """Check that a table loses and changes no plant. It may have other columns, too.
 
+    :param faults: queries of the database, by the message if one returns a row.
     :raises TableMissing: if it does not exist.
     :raises StoreMisconfigured: if it loses or changes plants. The message says why.
     """
     problems = list[str]()
-    if required.faults:
-        problems += _database_faults(connection, table, required.faults)
+    if faults:  # By one statement, because each takes a round trip.
+        queries = ", ".join(f"EXISTS ({query})" for query in faults.values())
+        values = {"schema": connection.schema_for_object(table), "table": table.name}
+        found = connection.execute(text(f"SELECT {queries}"), values).one()
+        problems += compress(faults, found)
     try:
-        problems += _faults(connection, table, required)
+        problems += _faults(connection, table, types)
     except exc.NoSuchTableError:
         if not problems:
             raise table_missing(table) from None
@@ -117,22 +113,12 @@ def dropped(table: Table) -> StoreMisconfigured:
     return misconfigured(table, "a rule, a trigger or a constraint drops plants")
 
 
-def _database_faults(
-    connection: Connection, table: Table, faults: Mapping[str, str]
-) -> Iterator[str]:
-    values = {"schema": connection.schema_for_object(table), "table": table.name}
-    # One statement, because each takes a round trip.
-    queries = ", ".join(f"EXISTS ({query})" for query in faults.values())
-    found = connection.execute(text(f"SELECT {queries}"), values).one()
-    return compress(faults, found)
-
-
-def _faults(connection: Connection, table: Table, required: Requirements) -> Iterator[str]:
+def _faults(connection: Connection, table: Table, types: Types) -> Iterator[str]:
     schema = connection.schema_for_object(table)
     # SQLAlchemy finds no columns if the table is created meanwhile. An inspector would keep that.
-    found = inspect(connection).get_columns(table.name, schema)
-    found = found or inspect(connection).get_columns(table.name, schema)
-    columns = {column["name"]: column for column in found}
+    listed = inspect(connection).get_columns(table.name, schema)
+    listed = listed or inspect(connection).get_columns(table.name, schema)
+    columns = {column["name"]: column for column in listed}
     missing = {*Plant._fields} - {*columns}
     if missing:
         yield f"it has no column {' and no column '.join(sorted(missing))}"
@@ -142,13 +128,11 @@ def _faults(connection: Connection, table: Table, required: Requirements) -> Ite
         yield "its primary key must be the column id alone"
     for name in Plant._fields:
         column, definition = columns[name], table.c[name]
-        is_text = isinstance(column["type"], required.text_types)
-        has_limit = getattr(column["type"], "length", None) is not None
-        if isinstance(definition.type, Text) and (has_limit or not is_text):
-            yield f"the column {name} must be {required.text_types[0].__name__.upper()}"
-        is_int64 = isinstance(column["type"], required.integer_type)
-        is_unsigned = getattr(column["type"], "unsigned", False)
-        if isinstance(definition.type, BigInteger) and (is_unsigned or not is_int64):
-            yield f"the column {name} must be a signed BIGINT"
+        found, allowed = column["type"], types[type(definition.type)]
+        has_limit = getattr(found, "length", None) is not None or getattr(found, "unsigned", False)
+        if has_limit or not isinstance(found, allowed):
+            is_text = isinstance(definition.type, Text)
+            right = allowed[0].__name__.upper() if is_text else "a signed BIGINT"
+            yield f"the column {name} must be {right}"
         if not definition.primary_key and definition.nullable != column["nullable"]:
             yield f"the column {name} must be {'nullable' if definition.nullable else 'NOT NULL'}"

@@ -22,7 +22,7 @@ NAMES = {
 IDS = {
     "NULL": "plants: a row is not a plant: id: Must be an integer, not NoneType.",
     "'seven'": "the row with the id 'seven' is not a plant",
-    "CAST(x'ff' AS TEXT)": "plants: a text is not UTF-8",
+    "CAST(x'ff' AS TEXT)": "plants: a row is not a plant: a text is not UTF-8",
 }
 
 

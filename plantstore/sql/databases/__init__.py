@@ -13,19 +13,8 @@ from ._options import shown
 from ._postgresql import PostgreSQL
 from ._sqlite import SQLite, file_of, is_in_memory, is_new
 
-__all__ = [
-    "Database",
-    "Run",
-    "close",
-    "copy_engine",
-    "database_of",
-    "driver_of",
-    "file_of",
-    "is_in_memory",
-    "is_new",
-    "make_engine",
-    "public_url",
-]
+__all__ = ["database_of", "file_of", "is_in_memory", "is_new", "make_engine", "public_url"]
+__all__ += ["Database", "Run", "close", "copy_engine", "driver_of"]  # For lanes and sites.
 
 # What may follow the scheme in the URL of a server with credentials. The password may contain
 # separators. But in me:1234/db@host, 1234 may be a password or a port: such a URL is refused.

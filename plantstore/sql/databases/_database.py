@@ -7,15 +7,16 @@ from collections.abc import Callable, Collection, Generator, Iterable, Mapping, 
 from contextlib import AbstractContextManager, closing, suppress
 from functools import lru_cache
 from itertools import chain, product
-from typing import Any, ClassVar, TypeVar, get_args, get_type_hints
+from typing import Any, ClassVar, TypeVar, cast, get_args, get_type_hints
 
 from sqlalchemy import NullPool, Table, bindparam, create_engine, exc
 from sqlalchemy.engine import URL, Connection, Engine
 from sqlalchemy.sql import Select, Update, delete, func, select, update
+from sqlalchemy.types import VARCHAR, BigInteger, Text
 
 from ...stores.base import Plant, check_plant
 from .._limits import Limits, Sizes
-from .._tables import Requirements, check_table, create_table, dropped, misconfigured
+from .._tables import Types, check_table, create_table, dropped
 from ._errors import BaseDatabase
 
 #: The columns of plants in a statement, in the order of the fields. None of them needs quotes.
@@ -40,7 +41,11 @@ class Database(BaseDatabase):
 
     #: Whether only one connection at a time can write.
     one_writer: ClassVar[bool] = False
-    requirements: ClassVar[Requirements] = Requirements()
+    #: For each type of a column of ours, those that it may have in the table.
+    types: ClassVar[Types] = {BigInteger: (BigInteger,), Text: (Text, VARCHAR)}
+    #: A query for each other fault, by its message: it returns a row if the table has the fault.
+    #: All queries are executed, also if the table is missing.
+    table_faults: ClassVar[dict[str, str]] = {}
 
     def __init__(self, engine: Engine, table: Table, *, creates_table: bool = False) -> None:
         super().__init__(engine, table)
@@ -128,7 +133,7 @@ class Database(BaseDatabase):
             self._next_check = now + Limits.table_check
             if to_add and self.creates_table:
                 create_table(connection, self.table)
-            check_table(connection, self.table, self.requirements)
+            check_table(connection, self.table, self.types, self.table_faults)
             self.is_checked = True
 
     # Reads
@@ -139,11 +144,7 @@ class Database(BaseDatabase):
             row = connection.execute(self._select_one, {"id": id}).one_or_none()
             return None if row is None else _plant(row)
         except (ValueError, exc.DBAPIError) as error:
-            fault = self.row_fault(error)
-            if fault is None:
-                raise
-            problem = f"the row with the id {id!r} is not a plant: {fault}"
-            raise misconfigured(self.table, problem) from None
+            raise self.explain_row(error, f"the row with the id {id!r}")  # noqa: B904
 
     def find_some(self, connection: Connection, ids: Sequence[int]) -> list[Plant]:
         """Return the plants with these ids that exist."""
@@ -178,13 +179,12 @@ class Database(BaseDatabase):
             with connection.execute(query, values) as rows:
                 yield from map(_plant, rows)
         except (ValueError, exc.DBAPIError) as error:
-            fault = self.row_fault(error)
-            if fault is None:
-                raise
-            of_ids = query.with_only_columns(self.table.c.id)
-            for id in connection.execute(of_ids, values).scalars().all():
-                self.find(connection, id)  # It names the row.
-            raise misconfigured(self.table, f"a row is not a plant: {fault}") from None
+            if self.explain_row(error, "a row") is not error:
+                of_ids = query.with_only_columns(self.table.c.id)
+                with suppress(exc.DBAPIError):  # In SQLite, an id may be a text that is not UTF-8.
+                    for id in connection.execute(of_ids, values).scalars().all():
+                        self.find(connection, id)  # It names the row.
+            raise self.explain_row(error, "a row")  # noqa: B904
 
     def count(self, connection: Connection) -> int:
         """Return the number of plants."""
@@ -205,33 +205,35 @@ class Database(BaseDatabase):
         :param plants: plants with different ids, in the order of the ids.
         :returns: the ids. That of a plant that the database has dropped is in none of them.
         """
+        ids = {plant.id for plant in plants}
         try:
             self._insert_atomically(connection, plants)
         except exc.IntegrityError:
             with self.transaction(connection):
-                return self.insert_locked(connection, plants)
-        return {plant.id for plant in plants}, ()
+                existing = self._insert_missing(connection, plants)
+            return ids - existing, existing
+        return ids, ()
 
-    def insert_locked(self, connection: Connection, plants: Sequence[Plant]) -> AddedAndExisting:
-        """Insert plants, as :meth:`insert` does, in the transaction in progress.
+    def _insert_missing(self, connection: Connection, plants: Sequence[Plant]) -> set[int]:
+        """Insert the plants whose ids do not exist, and return the ids that do.
 
-        A statement reads the ids that exist, and locks them. So no replica answers it, and nobody
-        removes these plants before the end of the transaction.
+        In the transaction in progress, a statement reads the ids that exist, and locks them. So no
+        replica answers it, and nobody removes these plants before the end of the transaction.
         """
-        new: Sequence[Plant] = plants
-        refusal: exc.IntegrityError | None = None
+        locked = select(self.table.c.id).where(self._has_id).with_for_update(read=True)
+        existing, refusal = set[int](), cast(exc.IntegrityError | None, None)
         while True:
-            existing = self._existing(connection, new)
-            if refusal is not None and not existing:
+            ids = [plant.id for plant in plants]
+            found = {*connection.execute(locked, {"ids": ids}).scalars()}
+            if refusal is not None and not found:
                 raise refusal  # It has another reason than an id.
-            new = [plant for plant in new if plant.id not in existing]
+            existing |= found
+            plants = [plant for plant in plants if plant.id not in found]
             try:
-                self._insert_all(connection, new)
-                break
+                self._insert_all(connection, plants)
+                return existing
             except exc.IntegrityError as error:  # Another client has just added one of them.
                 refusal = error
-        added = {plant.id for plant in new}
-        return added, {plant.id for plant in plants} - added
 
     def transaction(self, connection: Connection) -> AbstractContextManager[None]:
         """Provide a transaction, and commit it."""
@@ -251,11 +253,6 @@ class Database(BaseDatabase):
         """Return a statement that inserts plants. Their fields are its parameters."""
         marker = "?" if connection.dialect.paramstyle == "qmark" else "%s"
         return _insertion(name_of(connection, self.table), marker, rows, clause)
-
-    def _existing(self, connection: Connection, plants: Sequence[Plant]) -> set[int]:
-        locked = select(self.table.c.id).where(self._has_id).with_for_update(read=True)
-        ids = [plant.id for plant in plants]
-        return {*connection.execute(locked, {"ids": ids}).scalars()}
 
     def replace(self, connection: Connection, plant: Plant) -> bool:
         """Replace the plant with the id of this one, and return whether there was one."""
@@ -306,15 +303,12 @@ def _insertion(table: str, marker: str, rows: int, clause: str) -> str:
 
 
 def lane_engine(
-    url: URL,
-    connect_args: Mapping[str, Any],
-    timeout: float = Limits.operation,
-    connections: int | None = None,
+    url: URL, arguments: dict[str, Any], connections: int | None, timeout: float = Limits.operation
 ) -> Engine:
     """Return an engine for lanes: each statement is a transaction, and there is no pool."""
     return create_engine(
         url,
-        connect_args=connect_args,
+        connect_args=arguments,
         isolation_level="AUTOCOMMIT",
         execution_options={"plantstore": (timeout, connections or Sizes.connections)},
         hide_parameters=True,  # The traceback of a fault shows no plant.

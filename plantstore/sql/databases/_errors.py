@@ -2,8 +2,7 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 from sqlalchemy import Engine, Table, exc
 
@@ -13,15 +12,9 @@ from .._tables import misconfigured
 
 # The errors of a driver that refuses a statement of ours before the database has it.
 _DRIVER_ERRORS = (exc.DataError, exc.NotSupportedError, exc.ProgrammingError)
-# The errors of SQLAlchemy, not of a driver, after which a later job can succeed: no connection of a
-# pool is free, or a connection was lost in a transaction.
-_LOST = (exc.TimeoutError, exc.PendingRollbackError)
-
 # The server allows no other connection.
 _FULL = re.compile("too many (clients|connections)|connection slots|max_user_connections", re.I)
 _LIMIT = "the option connections, such as ?connections=6 in the URL, limits those of a worker"
-
-_T = TypeVar("_T")
 
 
 class BaseDatabase(ABC):
@@ -48,7 +41,9 @@ class BaseDatabase(ABC):
         # wraps the error that a certificate file is missing.
         driver_error: type[Exception] = engine.dialect.loaded_dbapi.Error
         self._database_errors = (exc.DBAPIError, driver_error)
-        self._errors = (*self._database_errors, *_LOST, OSError, StoreUnavailable)
+        # No connection of a site's pool is free, or one was lost in a transaction.
+        lost = (exc.TimeoutError, exc.PendingRollbackError)
+        self._errors = (*self._database_errors, *lost, OSError, StoreUnavailable)
 
     @abstractmethod
     def code(self, error: Exception) -> str:
@@ -75,12 +70,16 @@ class BaseDatabase(ABC):
         """Return whether a session has an earlier state of a table, a statement or a permission."""
         return False
 
-    def row_fault(self, error: Exception) -> str | None:
-        """Return what is wrong with a row that cannot be read, or ``None`` after other errors."""
+    def explain_row(self, error: Exception, subject: str) -> Exception:
+        """Return StoreMisconfigured if a row is not a plant, or else the error itself."""
         is_text = isinstance(error, UnicodeDecodeError) or self.code(error) in self.undecodable
         if is_text or "Could not decode to UTF-8" in self.message(error):  # SQLite has no code.
-            return "a text is not UTF-8"
-        return str(error) if isinstance(error, ValueError) else None
+            fault = "a text is not UTF-8"
+        elif isinstance(error, ValueError):
+            fault = str(error)
+        else:
+            return error
+        return _caused(misconfigured(self.table, f"{subject} is not a plant: {fault}"), None)
 
     def is_response(self, error: BaseException) -> bool:
         """Return whether the database itself has responded with an error."""
@@ -95,9 +94,7 @@ class BaseDatabase(ABC):
         """
         if isinstance(error, exc.DBAPIError) and self.is_conflict(error):
             return self.code(error).startswith(self.unready)
-        if isinstance(error, exc.IntegrityError | exc.DataError):
-            return False
-        return not isinstance(error, StoreMisconfigured)
+        return not isinstance(error, exc.IntegrityError | exc.DataError | StoreMisconfigured)
 
     def explain(self, error: Exception) -> Exception:
         """Return the exception that a caller gets for an error.
@@ -109,15 +106,13 @@ class BaseDatabase(ABC):
         if not isinstance(error, self._errors):
             return error
         is_lost = getattr(error, "connection_invalidated", False)
-        is_known = isinstance(error, self._database_errors) and not is_lost
-        if is_known and self.is_fault(error):
-            return error
-        if is_known and self._is_lasting(error):
-            refusal = f"it refuses an operation: {self.describe(error)}"
-            return _caused(misconfigured(self.table, refusal), error)
-        problem = self.row_fault(error) if is_known else None
-        if problem is not None:
-            return _caused(misconfigured(self.table, problem), error)
+        if isinstance(error, self._database_errors) and not is_lost:
+            if self.is_fault(error):
+                return error
+            code = self.code(error)
+            if code and not code.startswith((*self.conflicts, *self.transient)):
+                refusal = f"it refuses an operation: {self.describe(error)}"
+                return _caused(misconfigured(self.table, refusal), error)
         return _caused(StoreUnavailable(self.describe(error)), error)
 
     def explain_connecting(self, error: Exception) -> Exception:
@@ -125,19 +120,7 @@ class BaseDatabase(ABC):
         message = self.describe(error)
         if _FULL.search(message):
             message = f"{message} ({_LIMIT})"
-        return self.explain(_caused(StoreUnavailable(message), error))
-
-    def _is_lasting(self, error: Exception) -> bool:
-        code = self.code(error)
-        return bool(code) and not code.startswith((*self.conflicts, *self.transient))
-
-    def call_explained(self, run: Callable[[], _T]) -> _T:
-        """Call a function. If it fails, raise the exception that a caller gets."""
-        try:
-            return run()
-        except Exception as error:  # noqa: BLE001  # The caller gets it.
-            # No variable for the new exception: its traceback would keep the connection in use.
-            raise self.explain(error)  # noqa: B904  # It has a cause.
+        return _caused(StoreUnavailable(message), error)
 
     def describe(self, error: Exception) -> str:
         """Return the message of an error in one line. It has no values of a plant."""

@@ -2,20 +2,19 @@
 
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, event, exc, func
+from sqlalchemy import URL, Connection, Engine, Text, event, exc, func
 from sqlalchemy.dialects.mysql import LONGTEXT
 from sqlalchemy.util import asbool
 
 from ...stores.base import Plant
 from .._limits import Limits
-from .._tables import Requirements
 from ._database import Database, lane_engine
-from ._options import between, convert, one_of
+from ._options import Converter, between, convert
 
 # The condition for the table in the tables and columns of information_schema.
 _THIS = "table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table"
@@ -23,14 +22,13 @@ _COLUMNS = (
     f"SELECT 1 FROM information_schema.columns WHERE {_THIS}"  # noqa: S608
     f" AND column_name IN {Plant._fields} AND"
 )
-# The names are those of Linux; other systems have some of them.
+# The kernel tests a connection of PyMySQL. It ends about ten seconds after its host is gone.
 _KEEPALIVE = {
     "TCP_KEEPIDLE": Limits.keepalive_idle,
     "TCP_KEEPINTVL": Limits.keepalive_interval,
     "TCP_KEEPCNT": Limits.keepalive_count,
     "TCP_USER_TIMEOUT": Limits.keepalive_end * 1000,
 }
-_NO_SERVER = 2003
 # Errors that end by themselves, or with an outage.
 _TRANSIENT = (
     "1021 1023 1024 1026 1030 1114"  # The disk is full, or fails.
@@ -43,9 +41,6 @@ _TRANSIENT = (
     " 1180"  # A commit has failed.
     " 8 9"  # A proxy, such as ProxySQL, has no connection to a server.
 )
-# A session keeps the permissions that it had when it began: on a table, and on its columns.
-_DENIED = {"1142", "1143"}
-_BEGIN = ("SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "START TRANSACTION READ WRITE")
 # What a session needs, by one statement. An administrator may have set other values for all
 # sessions. Each variable that changes what a statement, a text or a commit means has a fixed value.
 # The lock timeouts are short, because the job is then retried. With messages in another language,
@@ -65,9 +60,9 @@ _TEXTS = (
     "bind_address connect_timeout program_name read_default_group read_timeout unix_socket"
     " write_timeout ssl_ca ssl_capath ssl_cert ssl_check_hostname ssl_cipher ssl_key"
 )
-_OPTIONS: dict[str, Callable[[str], Any]] = {
+_OPTIONS: dict[str, Converter] = {
     **dict.fromkeys(_TEXTS.split(), str),  # The driver checks them when it connects.
-    "charset": one_of("utf8mb4"),  # No other one can store every text.
+    "charset": ("utf8mb4",),  # No other one can store every text.
     "connections": between(2, 1000),
     # The driver would ignore a file that is missing.
     "read_default_file": partial(os.path.realpath, strict=True),
@@ -84,25 +79,23 @@ class MySQL(Database):
     transient = tuple(_TRANSIENT.split())
     unknown = ("1180", "1047")  # Other nodes may have the plants.
     faults = ("1064",)  # A syntax error.
-    requirements = Requirements(
-        text_types=(LONGTEXT,),
-        faults={
-            "its storage engine must be InnoDB": (
-                f"SELECT 1 FROM information_schema.tables WHERE {_THIS} AND engine <> 'InnoDB'"  # noqa: S608
-            ),
-            # The server would replace the id 0.
-            "the column id must not be AUTO_INCREMENT": f"{_COLUMNS} extra LIKE '%auto_increment%'",
-            "its character set must be utf8mb4": f"{_COLUMNS} character_set_name <> 'utf8mb4'",
-            "the character set of the connection must be utf8mb4": (
-                "SELECT 1 FROM DUAL WHERE @@character_set_client <> 'utf8mb4'"
-                " OR @@character_set_connection <> 'utf8mb4'"
-            ),
-            # A session of our own does not have it.
-            "the sql_mode of the connection must not have EMPTY_STRING_IS_NULL": (
-                "SELECT 1 FROM DUAL WHERE FIND_IN_SET('EMPTY_STRING_IS_NULL', @@sql_mode)"
-            ),
-        },
-    )
+    types = {**Database.types, Text: (LONGTEXT,)}
+    table_faults = {
+        "its storage engine must be InnoDB": (
+            f"SELECT 1 FROM information_schema.tables WHERE {_THIS} AND engine <> 'InnoDB'"  # noqa: S608
+        ),
+        # The server would replace the id 0.
+        "the column id must not be AUTO_INCREMENT": f"{_COLUMNS} extra LIKE '%auto_increment%'",
+        "its character set must be utf8mb4": f"{_COLUMNS} character_set_name <> 'utf8mb4'",
+        "the character set of the connection must be utf8mb4": (
+            "SELECT 1 FROM DUAL WHERE @@character_set_client <> 'utf8mb4'"
+            " OR @@character_set_connection <> 'utf8mb4'"
+        ),
+        # A session of our own does not have it.
+        "the sql_mode of the connection must not have EMPTY_STRING_IS_NULL": (
+            "SELECT 1 FROM DUAL WHERE FIND_IN_SET('EMPTY_STRING_IS_NULL', @@sql_mode)"
+        ),
+    }
 
     @staticmethod
     def make_engine(url: URL) -> Engine:
@@ -121,7 +114,7 @@ class MySQL(Database):
         try:
             query = {"connect_timeout": f"{Limits.connect}", **options}
             url = url.set(drivername="mysql+pymysql", query=query)
-            engine = lane_engine(url, arguments, connections=connections)
+            engine = lane_engine(url, arguments, connections)
         except ValueError:  # SQLAlchemy converts some options.
             raise ValueError("an option of the URL has an invalid value") from None
         event.listen(engine, "do_connect", _open)
@@ -140,8 +133,8 @@ class MySQL(Database):
     @contextmanager
     def transaction(self, connection: Connection) -> Iterator[None]:
         """Provide a transaction that locks only rows that exist, and commit it."""
-        for statement in _BEGIN:
-            connection.exec_driver_sql(statement)
+        connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        connection.exec_driver_sql("START TRANSACTION READ WRITE")
         try:
             yield
             connection.exec_driver_sql("COMMIT")
@@ -160,7 +153,8 @@ class MySQL(Database):
         return str(code) if isinstance(code, int) and not 2000 <= code < 3000 and code else ""
 
     def is_outdated(self, error: exc.DBAPIError) -> bool:
-        return self.code(error) in _DENIED
+        # A session keeps the permissions that it had when it began: on a table, and on its columns.
+        return self.code(error) in {"1142", "1143"}
 
     def message(self, error: Exception) -> str:
         original: Any = getattr(error, "orig", error)
@@ -178,17 +172,11 @@ def _open(dialect: Any, record: object, arguments: object, options: dict[str, An
         raise
     except Exception as error:  # A wrong option, a missing package, or another kind of server.
         reason = str(error).partition("\n")[0]  # Other lines are those of a file.
-        raise driver.OperationalError(_NO_SERVER, f"cannot connect: {reason}") from error
+        raise driver.OperationalError(2003, f"cannot connect: {reason}") from error  # No server.
     # A thread of the store may wait for longer. PyMySQL has no public name to change the timeout.
     connection._read_timeout = options.get("read_timeout")  # noqa: SLF001
-    _keep_alive(connection._sock.fileno())  # noqa: SLF001
+    for name, value in _KEEPALIVE.items():
+        with suppress(AttributeError, OSError):  # Not each system has it, nor a Unix socket.
+            option = getattr(socket, name)
+            connection._sock.setsockopt(socket.IPPROTO_TCP, option, value)  # noqa: SLF001
     return connection
-
-
-def _keep_alive(descriptor: int) -> None:
-    """Let the kernel end a connection about ten seconds after its host is gone."""
-    with socket.socket(fileno=os.dup(descriptor)) as other, suppress(OSError):
-        # PyMySQL has switched it on. A Unix socket has no such options.
-        for name, value in _KEEPALIVE.items():
-            if hasattr(socket, name):  # pragma: no branch  # On Linux.
-                other.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

@@ -1,7 +1,7 @@
 """PostgreSQL."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from json import JSONEncoder
 from typing import Any
@@ -11,9 +11,9 @@ from sqlalchemy import URL, Connection, Engine, exc
 
 from ...stores.base import Plant, StoreMisconfigured, StoreUnavailable
 from .._limits import Limits
-from .._tables import Requirements, make_columns
+from .._tables import make_columns
 from ._database import COLUMNS, AddedAndExisting, Database, driver_of, lane_engine, name_of
-from ._options import between, convert, one_of
+from ._options import Converter, between, convert
 
 # What a session needs. A statement ends on the server before the client gives up, and a wait for a
 # lock much earlier: the job is then repeated. The options of the user may change both timeouts.
@@ -55,10 +55,10 @@ _WRONG_VALUE = re.compile(r'(connection is bad: (?!connection)(invalid "\w+")?[^
 # The options that libpq does not check before it connects. The check of the table finds a wrong
 # client_encoding.
 _INTEGERS = ("connect_timeout", "prepare_threshold", "tcp_user_timeout", "keepalives")
-_TYPES: dict[str, Callable[[str], Any]] = {
+_CONVERTERS: dict[str, Converter] = {
     "connections": between(2, 1000),
-    "pgbouncer": one_of("true", "false"),
-    "sslmode": one_of("disable", "allow", "prefer", "require", "verify-ca", "verify-full"),
+    "pgbouncer": ("true", "false"),
+    "sslmode": ("disable", "allow", "prefer", "require", "verify-ca", "verify-full"),
     **dict.fromkeys((*_INTEGERS, *_DEFAULTS.keys() - {"client_encoding"}), int),
 }
 # Pgpool-II sends this query to the primary: the function is not known to read only.
@@ -75,8 +75,6 @@ _NEW_ONLY = " ON CONFLICT (id) DO NOTHING"
 _ROWS = ", ".join(f"{column.name} {column.type}" for column in make_columns())
 _OF_JSON = f"SELECT {COLUMNS} FROM json_to_recordset(%s::json) AS new ({_ROWS})"  # noqa: S608
 _encode = JSONEncoder(ensure_ascii=False).encode
-# How often other clients may add or remove a plant while it is added.
-_REMOVALS = 10
 
 
 class PostgreSQL(Database):
@@ -91,29 +89,27 @@ class PostgreSQL(Database):
     unknown = ("08", "40003")  # A proxy has lost the server.
     undecodable = ("22021",)
     faults = ("42601", "42P02")  # A syntax error, and a parameter that is missing.
-    requirements = Requirements(
-        faults={
-            # SQL_ASCII stores the bytes of UTF-8 unchanged.
-            "the encoding of the database must be UTF8": (
-                "SELECT 1 WHERE current_setting('server_encoding') NOT IN ('UTF8', 'SQL_ASCII')"
-            ),
-            "the encoding of the connection must be UTF8": (
-                "SELECT 1 WHERE current_setting('client_encoding') <> 'UTF8'"
-            ),
-            "it must be neither UNLOGGED nor temporary: a crash would empty it": (
-                "SELECT 1 FROM pg_class WHERE relpersistence <> 'p' AND oid ="
-                " to_regclass(COALESCE(quote_ident(:schema) || '.', '') || quote_ident(:table))"
-            ),
-            "client_min_messages must not be error: it hides that no standby has a plant": (
-                "SELECT 1 WHERE current_setting('client_min_messages') = 'error'"
-                " AND current_setting('synchronous_standby_names') <> ''"
-            ),
-            # Such a role sees no table, also if there is one.
-            "the role must have the right to use a schema of its search_path": (
-                "SELECT 1 WHERE COALESCE(:schema, current_schema()) IS NULL"
-            ),
-        }
-    )
+    table_faults = {
+        # SQL_ASCII stores the bytes of UTF-8 unchanged.
+        "the encoding of the database must be UTF8": (
+            "SELECT 1 WHERE current_setting('server_encoding') NOT IN ('UTF8', 'SQL_ASCII')"
+        ),
+        "the encoding of the connection must be UTF8": (
+            "SELECT 1 WHERE current_setting('client_encoding') <> 'UTF8'"
+        ),
+        "it must be neither UNLOGGED nor temporary: a crash would empty it": (
+            "SELECT 1 FROM pg_class WHERE relpersistence <> 'p' AND oid ="
+            " to_regclass(COALESCE(quote_ident(:schema) || '.', '') || quote_ident(:table))"
+        ),
+        "client_min_messages must not be error: it hides that no standby has a plant": (
+            "SELECT 1 WHERE current_setting('client_min_messages') = 'error'"
+            " AND current_setting('synchronous_standby_names') <> ''"
+        ),
+        # Such a role sees no table, also if there is one.
+        "the role must have the right to use a schema of its search_path": (
+            "SELECT 1 WHERE COALESCE(:schema, current_schema()) IS NULL"
+        ),
+    }
 
     @staticmethod
     def make_engine(url: URL) -> Engine:
@@ -130,8 +126,7 @@ class PostgreSQL(Database):
             options["prepare_threshold"] = None
         else:
             options["options"] = f"{_TIMEOUTS} {options['options']} {_FIXED}"
-        url = url.difference_update_query(["pgbouncer", "connections"])
-        return lane_engine(url, options, connections=connections)
+        return lane_engine(url.set(query={}), options, connections)
 
     def descriptor(self, driver: Any) -> int:
         return int(driver.fileno())
@@ -171,9 +166,9 @@ class PostgreSQL(Database):
         error of another one would be reported for them, too.
         """
         added, existing = self._insert_new(connection, plants), set[int]()
-        missing, attempts = plants, _REMOVALS
-        # A plant that is neither new nor found was just removed, or added by another client. Or the
-        # database drops it each time.
+        # A plant that is neither new nor found was just removed, or added by another client. After
+        # ten attempts, the database drops it each time.
+        missing, attempts = plants, 10
         while missing and not added and attempts:
             for id, is_new in self._insert_or_find(connection, missing):
                 (added if is_new else existing).add(id)
@@ -217,7 +212,7 @@ class PostgreSQL(Database):
         return getattr(original, "sqlstate", psycopg2) or ""
 
     def is_outdated(self, error: exc.DBAPIError) -> bool:
-        found_by = _diagnosis(error, "source_function")
+        found_by = getattr(getattr(error.orig, "diag", None), "source_function", None)
         return found_by == _CHECK_OF_RESULTS or self.code(error) in _OTHER_SESSION
 
     def describe(self, error: Exception) -> str:
@@ -227,11 +222,6 @@ class PostgreSQL(Database):
 
 def _as_json(plants: Sequence[Plant]) -> str:
     return _encode([plant._asdict() for plant in plants])
-
-
-def _diagnosis(error: Exception, field: str) -> str | None:
-    """Return a field of an error, if the server has sent it and the driver keeps it."""
-    return getattr(getattr(getattr(error, "orig", error), "diag", None), field, None)
 
 
 def _options(url: URL) -> dict[str, Any]:
@@ -248,8 +238,8 @@ def _options(url: URL) -> dict[str, Any]:
         raise ValueError(
             "the URL has invalid options host and port: use host=a,b&port=1,2 or host=a:1&host=b:2"
         ) from None
-    types: Mapping[str, Callable[[str], Any]] = {**dict.fromkeys(defaults, str), **_TYPES}
-    arguments |= convert({name: arguments[name] for name in url.query}, types)
+    converters = {**dict.fromkeys(defaults, str), **_CONVERTERS}
+    arguments |= convert({name: arguments[name] for name in url.query}, converters)
     several = "," in f"{arguments.get('hostaddr') or arguments.get('host')}"
     if "service" in arguments:
         raise ValueError("use the environment variable PGSERVICE instead of the option service")

@@ -3,21 +3,20 @@
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 from urllib.parse import unquote, urlsplit
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import URL, Connection, Dialect, Engine, Integer, event
+from sqlalchemy import URL, BigInteger, Connection, Dialect, Engine, Integer, event
 
 from ...stores.base import Plant, StoreUnavailable
 from .._limits import Limits
-from .._tables import Requirements
 from ._database import Database, driver_of, lane_engine
-from ._options import between, convert, one_of
+from ._options import Converter, between, convert
 
 # What a connection knows of its file, in the dict of SQLAlchemy.
 _IDENTITY = "plantstore_file"
@@ -39,15 +38,6 @@ _TRANSIENT = (
 )
 
 
-def _has_wal_reset_bug(version: tuple[int, ...]) -> bool:
-    """Return whether two connections can, very rarely, corrupt a file with a write-ahead log.
-
-    See https://sqlite.org/wal.html#walresetbug.
-    """
-    fixed = version >= (3, 51, 3) or (3, 50, 7) <= version < (3, 51)
-    return not fixed and not (3, 44, 6) <= version < (3, 45)
-
-
 def file_of(url: URL) -> str:
     """Return the path of the file that a URL names. The database of the URL may be a URI."""
     database = url.database or ""
@@ -67,11 +57,10 @@ def is_in_memory(url: URL) -> bool:
 
 
 def _identity(file: str) -> tuple[int, int] | None:
-    try:
+    with suppress(OSError):
         status = os.stat(file)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
+        return status.st_dev, status.st_ino
+    return None
 
 
 def _folder_is_writable(file: str) -> bool:
@@ -80,11 +69,11 @@ def _folder_is_writable(file: str) -> bool:
     return os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK)
 
 
-_OPTIONS: dict[str, Callable[[str], Any]] = {
+_OPTIONS: dict[str, Converter] = {
     "timeout": between(0.0, 3600.0),
-    "journal_mode": one_of("truncate", "wal"),
+    "journal_mode": ("truncate", "wal"),
     # After a crash, a file that is open with mode=ro could not be recovered.
-    "mode": one_of("rw", "rwc"),
+    "mode": ("rw", "rwc"),
 }
 
 
@@ -94,7 +83,7 @@ class SQLite(Database):
     one_writer = True
     transient = tuple(f"{code:03}" for code in _TRANSIENT)
     # Every integer has up to 64 bits. Some sites have INTEGER here for BIGINT.
-    requirements = Requirements(Integer)
+    types = {**Database.types, BigInteger: (Integer,)}
     # The file that each engine has opened. After the report that it was lost, it is forgotten.
     _files: ClassVar[WeakKeyDictionary[Dialect, tuple[int, int] | None]] = WeakKeyDictionary()
 
@@ -113,8 +102,12 @@ class SQLite(Database):
             )
         options = convert(url.query, _OPTIONS)
         lock_timeout: float = options.get("timeout", Limits.sqlite_lock)
-        is_safe = not _has_wal_reset_bug(sqlite3.sqlite_version_info)
-        new_mode = options.get("journal_mode", "wal" if is_safe else "truncate")
+        # With other versions, two connections can, very rarely, corrupt a file with a write-ahead
+        # log: see https://sqlite.org/wal.html#walresetbug.
+        version = sqlite3.sqlite_version_info
+        is_safe = (3, 44, 6) <= version < (3, 45) or (3, 50, 7) <= version < (3, 51)
+        default = "wal" if is_safe or version >= (3, 51, 3) else "truncate"
+        new_mode = options.get("journal_mode", default)
         access: str = options.get("mode", "rwc")
         if access == "rw":  # Nothing may be written to an empty file before an add.
             new_mode = "truncate"
@@ -122,7 +115,8 @@ class SQLite(Database):
         timeout = Limits.operation + max(0, lock_timeout - Limits.sqlite_lock)
         uri = Path(os.path.abspath(url.database or "")).as_uri()
         query = {"uri": "true", "mode": access}
-        engine = lane_engine(url.set(drivername="sqlite", database=uri, query=query), {}, timeout)
+        url = url.set(drivername="sqlite", database=uri, query=query)
+        engine = lane_engine(url, {}, None, timeout)
         event.listen(engine, "connect", partial(_set_up, lock_timeout, new_mode))
         return engine
 
