@@ -9,6 +9,7 @@ import pytest
 from flask import Flask, Response
 from werkzeug.test import TestResponse
 
+from plantstore import MemoryStore, create_health_blueprint
 from tests.support.sites import BEARER, ROSE, ROSE_RESPONSE
 
 Change = Callable[[Any], object]
@@ -54,6 +55,17 @@ def test_after_request_may_change_the_response(site: Flask, change: str) -> None
     assert closed == [1]
     length = response.headers.get("Content-Length")
     assert length == (None if change == "204" else str(len(body)))
+
+
+def test_head_is_closed_once(site: Flask) -> None:
+    """A function that a site adds by call_on_close is called once for HEAD, too."""
+    closed: list[int] = []
+    count = lambda: closed.append(1)  # noqa: E731
+    site.after_request(lambda response: (response.call_on_close(count), response)[1])
+    site.register_blueprint(create_health_blueprint(store=MemoryStore()))
+    with site.test_client().head("/healthz") as response:
+        assert (response.status_code, response.data) == (200, b"")
+    assert closed == [1]
 
 
 def test_after_request_may_change_headers(site: Flask) -> None:

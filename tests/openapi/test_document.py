@@ -5,7 +5,9 @@ import re
 from collections.abc import Iterator
 from hashlib import sha256
 from itertools import combinations
+from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from flask import Blueprint, Flask
@@ -270,6 +272,16 @@ def test_page_has_a_strict_content_security_policy(app: Flask, path: str) -> Non
     with app.test_client().get(path, headers=tag) as response:
         assert response.status_code == 304
     check_error(app.test_client().post(path, headers=BEARER), 40501)
+
+
+def test_files_are_read_once(app: Flask, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The document and the files of the page are made once: clients without a token get them."""
+    client = app.test_client()
+    paths = ("/openapi.json", "/docs", "/docs/docs.css", "/docs/swagger-ui-bundle.js")
+    first = [client.get(path) for path in paths]
+    monkeypatch.setattr(Path, "open", Mock(side_effect=AssertionError("it is read again")))
+    for path, response in zip(paths, first, strict=True):
+        assert client.get(path).data == response.data
 
 
 def test_page_in_a_site() -> None:
