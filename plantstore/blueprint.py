@@ -65,7 +65,6 @@ class ServiceBlueprint(Blueprint):
     """A blueprint that checks tokens and their rights, and responds with Errors.
 
     :param name: the name of the blueprint.
-    :param import_name: the name of the module that creates it.
     :param verify_token: returns a token's client. By default, no token is needed.
     :param store: the store of the operations. If only one process can access it, several processes
         do not serve it (50302). By default, there is none.
@@ -75,14 +74,9 @@ class ServiceBlueprint(Blueprint):
     enable_openapi: bool = False
 
     def __init__(
-        self,
-        name: str,
-        import_name: str,
-        *,
-        verify_token: VerifyToken | None = None,
-        store: Store | None = None,
+        self, name: str, *, verify_token: VerifyToken | None = None, store: Store | None = None
     ) -> None:
-        super().__init__(name, import_name)
+        super().__init__(name, __name__)
         self._verify_token = verify_token
         self._store = store
         handle_errors(self)
@@ -121,10 +115,7 @@ def _identify(environ: dict[str, Any], verify_token: VerifyToken) -> None:
 
 
 def _check_right(allowed: Collection[str]) -> None:
-    """Refuse an operation that is not among those that a token allows.
-
-    A view that a site has added to the blueprint needs no right.
-    """
+    """Refuse an operation that a token does not allow. A view of the site needs no right."""
     operation = str(request.endpoint).rpartition(".")[2]
     if operation in RIGHTS and operation not in allowed:
         message = f"This token does not have the right to {operation}."
@@ -168,7 +159,7 @@ def create_blueprint(
     except ValueError as error:
         raise ValueError(f"operations {error}") from None
     check_store(store, operations)
-    blueprint = ServiceBlueprint(name, __name__, verify_token=verify_token, store=store)
+    blueprint = ServiceBlueprint(name, verify_token=verify_token, store=store)
     views = Views(store, max_body)
     for operation, (method, rule, view) in OPERATIONS.items():
         if operation in operations:

@@ -102,8 +102,9 @@ def make_formatter(format: object) -> logging.Formatter:
     try:
         from pythonjsonlogger.json import JsonFormatter
     except ModuleNotFoundError:
-        missing = "python-json-logger is missing: pip install 'plantstore[gunicorn]'"
-        raise ValueError(missing) from None
+        raise ValueError(
+            "python-json-logger is missing: pip install 'plantstore[gunicorn]'"
+        ) from None
     return JsonFormatter(
         "%(process)d %(levelname)s %(message)s",
         rename_fields={

@@ -158,10 +158,7 @@ class Settings:
                 yield error
 
     def check(self, workers: int) -> None:
-        """Raise :exc:`SettingsError` for the first setting that is missing or wrong.
-
-        :param workers: how many processes will serve.
-        """
+        """Raise :exc:`SettingsError` for the first setting that is wrong for so many workers."""
         for finding in self.findings(workers):
             if isinstance(finding, SettingsError):
                 raise finding

@@ -55,6 +55,5 @@ def _send(signal: NamedSignal, plant_id: int, **values: Any) -> None:
         try:
             app.ensure_sync(receiver)(app, **values, client=client)
         except Exception as error:  # noqa: BLE001  # It has no other effect.
-            name = signal.name.replace("-", "_")
-            message = f"A receiver of {name} failed for plant %d"
+            message = f"A receiver of {signal.name.replace('-', '_')} failed for plant %d"
             log(app.logger, logging.ERROR, message, plant_id, fault=error)

@@ -20,10 +20,9 @@ def at_least(least: int, value: object) -> int:
 
 def switch(value: object) -> bool:
     """Return whether a value is on: ``1`` or ``True``. Anything but on and off is a ValueError."""
-    is_on = {"0": False, "1": True}.get(str(value), value)
-    if not isinstance(is_on, bool):
+    if value not in ("0", "1", False, True):
         raise ValueError("must be 0 or 1")
-    return is_on
+    return value in ("1", True)
 
 
 def printable(text: str) -> str:
@@ -38,9 +37,7 @@ def one_line(text: object, longest: int | None = None) -> str:
 
     A run of white space becomes one space. Other characters that are not printable are escaped.
 
-    :param text: the text or the exception.
-    :param longest: the largest number of characters. A longer line ends with an ellipsis. By
-        default, it has no limit.
+    :param longest: the largest number of characters. A longer line ends with an ellipsis.
     """
     # The rest of a very long text takes no time.
     start = str(text) if longest is None else str(text)[: 2 * longest]

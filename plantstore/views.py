@@ -24,7 +24,6 @@ from .signals import announce_added, announce_changed, announce_removed
 from .stores.base import INT64, Plant, Store
 from .stores.deadline import OPERATION, deadline
 
-_ID_IN_A_PATH = "An id is an integer from -2^63 to 2^63-1, such as 7, not 07 or 7.0."
 # The number of characters after which a page ends before its limit, so that it fits into memory.
 _PAGE_CHARACTERS = 4_000_000
 
@@ -104,7 +103,7 @@ def _parse_id(text: str) -> int:
     """Return the id in a path. Any other form than the canonical one is that of no plant."""
     id = parse_integer(text)
     if id is None or id not in INT64:
-        raise Refused(40402, f"{ERRORS[40402][0]} {_ID_IN_A_PATH}")
+        raise Refused(40402, f"{ERRORS[40402][0]} An id is an integer from -2^63 to 2^63-1.")
     return id
 
 

@@ -25,7 +25,7 @@ def create_health_blueprint(*, store: Store, name: str = "plantstore_health") ->
     :returns: the blueprint, for :meth:`flask.Flask.register_blueprint`.
     :raises ValueError: if ``name`` is empty or has a dot.
     """
-    blueprint = ServiceBlueprint(name, __name__)
+    blueprint = ServiceBlueprint(name)
     ping = _Ping(store)
 
     # A prefix of a site may have parameters.

@@ -137,7 +137,7 @@ class Metrics(Collector):
 
 def create_metrics_blueprint(metrics: Metrics, verify_token: VerifyToken) -> ServiceBlueprint:
     """Return a blueprint with ``GET /metrics``, which needs a token like every operation."""
-    blueprint = ServiceBlueprint("plantstore_metrics", __name__, verify_token=verify_token)
+    blueprint = ServiceBlueprint("plantstore_metrics", verify_token=verify_token)
 
     @blueprint.get("/metrics", endpoint="metrics")
     def read() -> Response:

@@ -47,7 +47,7 @@ def create_docs_blueprint(*, name: str = "plantstore_docs") -> Blueprint:
         the same names and converters of parameters.
     :raises ValueError: if ``name`` is empty or has a dot.
     """
-    blueprint, files = ServiceBlueprint(name, __name__), _find_files()
+    blueprint, files = ServiceBlueprint(name), _find_files()
 
     @cache
     def document(routes: Map, prefix: str, host: str | None, subdomain: str | None) -> _Content:

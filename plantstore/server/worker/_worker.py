@@ -200,7 +200,7 @@ class Worker(BaseWorker):
         reason: str | None = "all of them are busy"
         if len(self._clients) < self._most_clients or self._close_oldest():
             try:
-                self._open(listener.accept(), listener.getsockname())
+                self._open(listener, *listener.accept())
                 return True
             except (BlockingIOError, ConnectionAbortedError):
                 return True  # Another worker has taken it, or the client has given it up.
@@ -211,13 +211,12 @@ class Worker(BaseWorker):
         self.log.warning("Connections had to wait: %s", reason)
         return False
 
-    def _open(self, accepted: tuple[socket.socket, Any], server: Any) -> None:
-        sock, address = accepted
+    def _open(self, listener: Any, sock: socket.socket, address: Any) -> None:
         sock.setblocking(False)
         with suppress(OSError):  # The client may have given it up.
             if self._tls is not None:
                 sock = self._tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
-            client = Client(sock, _plain_address(address), server)
+            client = Client(sock, _plain_address(address), listener.getsockname())
             client.deadline = self._after(_READ_TIMEOUT)
             self._clients[client.fd] = client
             self._poller.register(client.fd, EPOLLIN | EPOLLONESHOT)
