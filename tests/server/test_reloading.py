@@ -13,7 +13,6 @@ from tests.support.reloading import (
     REFUSED,
     kill_workers,
     reload,
-    serve,
     served,
     status,
     workers,
@@ -109,20 +108,3 @@ def test_broken_certificate(tmp_path: Path) -> None:
         server.signal(signal.SIGHUP)
         wait_until(lambda: not old & workers(server))
         assert status(server, "one") == 200
-
-
-def test_file_that_the_workers_cannot_read(public_folder: Path) -> None:
-    """If the workers, as another user, cannot read the tokens, they refuse requests and say why."""
-    if os.geteuid() != 0:
-        pytest.skip("only root can start workers as another user")
-    path = public_folder / "tokens"
-    path.write_text("one\n")
-    path.chmod(0o600)
-    # The user may not import it, since Python may be in a folder of root.
-    (public_folder / "own.py").write_text("import encodings.idna")
-    options = ("--", "--user", "nobody", "-c", "own.py")
-    with serve(*options, folder=public_folder, PLANTSTORE_TOKENS_FILE="tokens") as server:
-        assert server.request(post(new_rose())).error == 50304
-        server.wait_for(f"50304: The file of tokens cannot be used: {os.strerror(13)}")
-        path.chmod(0o644)
-        wait_until(lambda: status(server, "one") == 200)

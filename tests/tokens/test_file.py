@@ -4,9 +4,7 @@ import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from multiprocessing import get_context
 from pathlib import Path
-from threading import Event, get_ident
 
 import pytest
 
@@ -227,35 +225,3 @@ def test_broken_file_is_not_read_for_each_request(
     for _ in range(20):
         with pytest.raises(Refused, match="50304"):
             check("one")
-
-
-@pytest.mark.posix
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-@pytest.mark.usefixtures("quick")
-def test_fork_while_the_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that is forked while a thread reads a changed file reads it, too.
-
-    No other thread of the process waits for the one that reads.
-    """
-    path, parent = write(tmp_path / "tokens", "one\n"), get_ident()
-    check = verify(path)
-    is_reading, is_over = Event(), Event()
-
-    def read(content: bytes) -> list[ListedToken]:
-        if get_ident() != parent:
-            is_reading.set()
-            is_over.wait(LIMIT)
-        return parse(content)
-
-    monkeypatch.setattr("plantstore.tokens.file.parse", read)
-    write(path, "two\n")
-    with ThreadPoolExecutor(1) as thread:
-        reading = thread.submit(wait_until, lambda: check("two") is not None)
-        assert is_reading.wait(LIMIT)
-        child = get_context("fork").Process(target=wait_until, args=[lambda: check("two")])
-        child.start()
-        child.join()
-        wait_until(lambda: check("two") is not None)
-        is_over.set()
-        reading.result()
-    assert child.exitcode == 0

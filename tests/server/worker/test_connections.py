@@ -15,14 +15,13 @@ from tests.support.serving import (
     SMALL_BUFFERS,
     Connection,
     Gunicorn,
-    chunked,
     configured,
     constants,
     listening,
     post,
     promptly,
 )
-from tests.support.sites import TOKEN, new_rose
+from tests.support.sites import new_rose
 from tests.support.waiting import suspend, wait_until
 
 pytestmark = pytest.mark.server
@@ -157,13 +156,6 @@ def test_response_that_is_read_slowly(tmp_path: Path) -> None:
         assert slow.receive_rest(until=b'x"}').endswith(b"x" * 1000 + b'"}')
 
 
-def test_response_that_is_not_read(tmp_path: Path) -> None:
-    """A client that does not read a large response does not occupy a thread forever."""
-    limits = (constants(SEND_TIMEOUT=0.2), "threads = 1")
-    with large_response(tmp_path, *limits) as (server, _):
-        assert promptly(server, post(new_rose())).status == 200
-
-
 def test_connections_of_others_do_not_end_a_response(tmp_path: Path) -> None:
     """At the limit of connections, one whose client still reads a response is not closed."""
     limits = (constants(SEND_TIMEOUT=LIMIT), "worker_connections = 5")
@@ -223,32 +215,6 @@ def test_stop_with_connections_that_are_not_yet_accepted(tmp_path: Path) -> None
             assert [connection.receive().status for connection in clients] == [404] * 5
 
 
-# Between the acceptance of a connection and what a thread does next, there are two seconds.
-SLOW_ACCEPT = """
-import socket
-import time
-
-accept = socket.socket.accept
-
-def accept_slowly(listener):
-    accepted = accept(listener)
-    print("accepted", flush=True)
-    time.sleep(2)
-    return accepted
-
-socket.socket.accept = accept_slowly
-"""
-
-
-def test_stop_while_a_connection_is_accepted(tmp_path: Path) -> None:
-    """A connection that is accepted at the moment of SIGTERM is served before the service ends."""
-    with configured(tmp_path, SLOW_ACCEPT) as server, server.connect() as connection:
-        connection.send(post(new_rose()))
-        server.wait_for("accepted")
-        server.process.terminate()
-        assert connection.receive().status == 200
-
-
 def is_pending(number: signal.Signals, process: int) -> bool:
     """Return whether a process has not yet handled a signal that was sent to it."""
     status = Path(f"/proc/{process}/status").read_text()
@@ -268,13 +234,3 @@ def test_endless_body_of_a_refused_request(server: Gunicorn) -> None:
         connection.send(post(b"", length=10**15))
         with pytest.raises(ConnectionError):
             connection.send(b" " * (64 << 20))
-
-
-def test_clients_of_a_unix_socket_that_send_a_part(tmp_path: Path) -> None:
-    """Clients of a Unix socket that stop in the middle of a request do not block others."""
-    path = tmp_path / "socket"
-    bind = ("--bind", f"unix:{path}")
-    with Gunicorn(*bind, PLANTSTORE_TOKENS=TOKEN) as server, ExitStack() as opened:
-        for part in (b"POST /pla", post(b"", length=500), chunked(b"5\r\nabc")):
-            opened.enter_context(server.clients(16, part, path=path))
-        assert promptly(server, post(new_rose()), path=path).status == 200
