@@ -5,6 +5,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -109,10 +110,7 @@ def test_relative_path_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     "fault",
     [
-        "# none\n",
-        "two\n\nhunter2#x\n",
-        "two\nhunter2",
-        "missing",
+        *("# none\n", "two\n\nhunter2#x\n", "two\nhunter2", "missing"),
         pytest.param("pipe", marks=pytest.mark.posix),
     ],
 )
@@ -179,7 +177,6 @@ def test_file_that_changes_while_it_is_read(
     """If the file changes while it is read, the next look reads it again."""
     path = write(tmp_path / "tokens", "one\n")
     check = verify(path)
-    write(path, "old\n")
 
     def read(content: bytes) -> list[ListedToken]:
         monkeypatch.undo()
@@ -187,28 +184,25 @@ def test_file_that_changes_while_it_is_read(
         return parse(content)
 
     monkeypatch.setattr("plantstore.tokens.file.parse", read)
+    write(path, "old\n")
     wait_until(lambda: check("two") == "line-1")
 
 
-@pytest.mark.posix
 @pytest.mark.usefixtures("quick")
-def test_failed_read_is_repeated(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_read_is_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """If a changed file cannot be read once, it is read later; the log has the fault once."""
-    import resource
-
     path = write(tmp_path / "tokens", "one\n")
     check = verify(path)
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    write(path, "two\n")
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    with monkeypatch.context() as failing:
+        failing.setattr("plantstore.tokens.file.parse", Mock(side_effect=OSError(24, "full")))
+        write(path, "two\n")
         message = wait_for_message(check, caplog)
-        assert message.startswith(f"The file of tokens cannot be used: {os.strerror(24)}. ")
+        assert message.startswith("The file of tokens cannot be used: full. ")
         looked = time.monotonic()
         wait_until(lambda: time.monotonic() > looked + 0.3)
         assert wait_for_message(check, caplog) == message
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     wait_until(lambda: check("two") == "line-1")
 
 
