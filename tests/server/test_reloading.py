@@ -64,47 +64,36 @@ def test_worker_that_starts_while_the_file_is_broken(tmp_path: Path) -> None:
         assert "Worker exited" not in server.log
 
 
-# The store of another package, which cannot be opened while there is a file in its folder.
+# The store of another package, which has the same fault as a broken certificate.
 STORE = """
 from pathlib import Path
 from plantstore import MemoryStore
 
 def open(url):
-    if Path(__file__).with_name("broken").exists():
+    if Path(__file__).with_name("cert.pem").read_text() == "broken":
         raise KeyError("garden")
     return MemoryStore()
 """
+FAULT = r"\[ERROR\] 'garden'\. The service continues as before: correct this, then(?s:.*)Traceback"
 
 
-def test_store_that_cannot_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reload is refused, with a traceback, while the store of another package has a fault."""
+@pytest.mark.parametrize(("url", "refusal"), [("memory://", REFUSED), ("garden://", FAULT)])
+def test_reload_that_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, refusal: str
+) -> None:
+    """A reload with a broken certificate, or store of another package, is refused: all goes on."""
     install(monkeypatch, tmp_path, "garden", "garden", STORE)
+    files, certificate = with_certificate(tmp_path), tmp_path / "cert.pem"
+    settings = {"PLANTSTORE_TOKENS": "one", "PLANTSTORE_STORE": url}
     path = os.pathsep.join([str(tmp_path), str(ROOT)])
-    settings = {"PLANTSTORE_TOKENS": "one", "PLANTSTORE_STORE": "garden://"}
-    with Gunicorn(PYTHONPATH=path, **settings) as server:
+    with Gunicorn(*(files if url == "memory://" else ()), PYTHONPATH=path, **settings) as server:
+        server.tls = url == "memory://"
         assert status(server, "one") == 200
-        old = workers(server)
-        (tmp_path / "broken").touch()
-        reload(server, r"\[ERROR\] 'garden'\. The service continues as before: correct this, then")
-        server.wait_for("Traceback")
+        old, text = workers(server), certificate.read_text()
+        certificate.write_text("broken")
+        reload(server, refusal)
         assert (workers(server), status(server, "one")) == (old, 200)
-        (tmp_path / "broken").unlink()
-        server.signal(signal.SIGHUP)
-        wait_until(lambda: not old & workers(server))
-
-
-def test_broken_certificate(tmp_path: Path) -> None:
-    """A reload with a broken certificate is refused in one line, and the old one stays in use."""
-    options, file = with_certificate(tmp_path), tmp_path / "cert.pem"
-    store = f"sqlite:///{tmp_path}/plants.db"
-    with Gunicorn(*options, PLANTSTORE_TOKENS="one", PLANTSTORE_STORE=store) as server:
-        server.tls = True
-        assert status(server, "one") == 200
-        old, certificate = workers(server), file.read_text()
-        file.write_text("broken")
-        reload(server, REFUSED)
-        assert (workers(server), status(server, "one")) == (old, 200)
-        file.write_text(certificate)
+        certificate.write_text(text)
         server.signal(signal.SIGHUP)
         wait_until(lambda: not old & workers(server))
         assert status(server, "one") == 200
