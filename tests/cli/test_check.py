@@ -45,7 +45,7 @@ def test_check_of_right_settings(tmp_path: Path) -> None:
     assert [*tmp_path.iterdir()] == []
 
 
-# The lines of the report about values of each setting. Without a setting, a line is missing.
+# The lines of the report about values of each setting.
 REPORTS = [
     ("TOKENS", ",", "error  no token is configured: set PLANTSTORE_TOKENS or"),
     ("TOKENS_FILE", "tokens", "ok     Tokens: 2 from PLANTSTORE_TOKENS_FILE (expired: 'kiosk')"),
@@ -92,13 +92,6 @@ def test_check_of_wrong_settings() -> None:
     assert lines[1] == "error  PLANTSTORE_STORES is not a setting. Did you mean PLANTSTORE_STORE?"
     assert lines[8].startswith("error  Store: postgresql://me@127.0.0.1:1/plants cannot be used n")
     assert "hunter2" not in str(lines)
-
-
-def test_check_shows_each_server() -> None:
-    """`plantstore check` shows all servers of a URL, and no other option of it."""
-    servers = "host=127.0.0.1:1&host=127.0.0.2:1"
-    line = check("--store", f"postgresql://me:hunter2@/plants?{servers}&sslmode=disable")[-1]
-    assert line.startswith(f"error  Store: postgresql://me@/plants?{servers} cannot be used now: ")
 
 
 @pytest.mark.parametrize("table", ["", "CREATE TABLE other (id)"])

@@ -8,8 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ from plantstore import create_app
 from plantstore.log import TextFormatter
 from tests.support.log import LINE
 from tests.support.reloading import ANYWHERE
-from tests.support.serving import LIMIT, Connection, Granian, Gunicorn, configured, post
+from tests.support.serving import LIMIT, Connection, Gunicorn, configured, post
 from tests.support.sites import TOKEN, new_rose
 
 # An application whose store fails in a way that nothing expects, and which uses the log itself.
@@ -123,26 +122,20 @@ def test_lines_appear_once_under_another_server() -> None:
 )
 def test_syslog(tmp_path: Path, options: list[str], prefix: bytes) -> None:
     """Lines for syslog have the format of the log, after the prefix that they have by gunicorn."""
-    path = tmp_path / "syslog"
+    path, log = tmp_path / "syslog", b""
     options += ["--log-syslog", f"--log-syslog-to=unix://{path}#dgram"]
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as syslog:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as syslog, ExitStack() as running:
         syslog.bind(str(path))
         syslog.settimeout(LIMIT)
-
-        def read() -> bytes:
-            """Read meanwhile: the system keeps only a few lines."""
-            log = b""
-            while b'"GET /' not in log:
-                log += syslog.recv(10_000)
-            return log
-
-        with (
-            ThreadPoolExecutor(1) as threads,
-            Gunicorn(*options, "wsgi:app", PLANTSTORE_TOKENS=TOKEN) as server,
-        ):
-            reading = threads.submit(read)
-            assert server.request(b"GET /%0a HTTP/1.1\r\nHost: x\r\n\r\n").status == 404
-            log = reading.result()
+        # The system keeps only a few lines, so they are read while the service starts.
+        server = Gunicorn(*options, "wsgi:app", PLANTSTORE_TOKENS=TOKEN)
+        running.callback(server.stop)
+        while b"The store can be used" not in log:
+            log += syslog.recv(10_000)
+        server.wait_until_ready()
+        assert server.request(b"GET /%0a HTTP/1.1\r\nHost: x\r\n\r\n").status == 404
+        while b'"GET /' not in log:
+            log += syslog.recv(10_000)
     start = rb">%s\.%s: \[.*\] \[\d+\] \[INFO\] "
     assert re.search(start % (prefix, b"error") + b"40401: ", log)
     access = rb"127\.0\.0\.1 \"GET /\\n HTTP/1\.1\" 404"
@@ -175,15 +168,6 @@ def test_missing_library_is_named(
         monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(ValueError, match=f"^{name}: .*pip install 'plantstore\\[{extra}]'$"):
         create_app({name: value, "PLANTSTORE_TOKENS": TOKEN})
-
-
-@pytest.mark.server
-def test_log_under_another_server() -> None:
-    """Under granian, the lines of the service have the same format."""
-    with Granian(PLANTSTORE_TOKENS=TOKEN) as server:
-        assert server.request(post(b"{")).error == 40002
-        line = server.wait_for(r".*40002: .*")[0]
-    assert LINE.match(line)
 
 
 @pytest.mark.server
