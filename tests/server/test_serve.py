@@ -137,40 +137,21 @@ def test_wrong_setting_is_refused_in_one_line(tmp_path: Path, line: str, message
     assert "hunter2" not in refusal
 
 
-# An application with a store of its own that cannot be used.
-OWN = """
-from plantstore import MemoryStore, StoreUnavailable, create_app
-
-class Broken(MemoryStore):
-    def ping(self):
-        raise StoreUnavailable("no shelf\\nis free")
-
-app = create_app(store=Broken(), verify_token=str.upper)
-"""
-
-
 @pytest.mark.server
 @pytest.mark.parametrize(
     ("url", "fault", "error"),
     [
         (UNREACHABLE, "failed", 50301),
         ("sqlite:///{}/other.db", "table plants: it has no column name", 50303),
-        (None, r"no shelf is free\. Until", None),
     ],
 )
-def test_store_that_cannot_be_used(
-    tmp_path: Path, url: str | None, fault: str, error: int | None
-) -> None:
-    """A store, also one of an operator's application, that cannot be used is reported at once."""
-    (tmp_path / "own.py").write_text(OWN)
+def test_store_that_cannot_be_used(tmp_path: Path, url: str, fault: str, error: int) -> None:
+    """A store that cannot be used is reported at once, and requests are refused."""
     with closing(sqlite3.connect(tmp_path / "other.db")) as other:
         other.execute(f"CREATE TABLE plants ({COLUMNS.replace('name', 'title')})")
-    own = () if url else (f"--pythonpath={tmp_path}", "own:app")
-    store = (url or "memory://").format(tmp_path)
-    with Gunicorn(*own, PLANTSTORE_TOKENS=TOKEN, PLANTSTORE_STORE=store) as server:
-        server.wait_for(r"\[ERROR\] The store cannot be used now: .*" + fault)
-        if error:
-            assert server.request(post(new_rose())).error == error
+    with Gunicorn(PLANTSTORE_TOKENS=TOKEN, PLANTSTORE_STORE=url.format(tmp_path)) as server:
+        server.wait_for(rf"\[ERROR\] The store cannot be used now: .*{fault}")
+        assert server.request(post(new_rose())).error == error
         assert server.log.count("The store cannot be used") == 1
         assert "hunter2" not in server.log
 

@@ -262,11 +262,10 @@ setrlimit(RLIMIT_NOFILE, (256, 256))
 
 def post_worker_init(worker):
     files = []
-    try:
+    with suppress(OSError):
         while True:
             files.append(open("/dev/null"))
-    except OSError:
-        Timer(1, files.clear).start()
+    Timer(1, files.clear).start()
 """
 
 
