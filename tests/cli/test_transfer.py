@@ -23,7 +23,7 @@ INT64 = "id: Must be an integer from -2^63 to 2^63-1, in digits"
 # The plants of JSONL and of CSV.
 BOTH = [Plant(-1, "Rose"), Plant(2, "Lily", "white")]
 NINES = b"9" * 5000
-HEADER = "Must have the names id, name, tag, not "
+NAMES = "line 1: Must have the names id, name, tag, not "
 NOT_CSV = "Not CSV in UTF-8: look at the encoding, the quotation marks, and the line ends."
 
 
@@ -79,11 +79,10 @@ def test_format_option_and_file_name(run: Run, url: str, arguments: str, content
         ("jsonl", JSONL.replace(b"\n", b"\r\n\r\n \r\n")),
         ("jsonl", JSONL.replace(b'"id":2', b'"id":2.0,"age":7')),
         ("csv", b"\n" + CSV.replace(b"\r\n", b"\n\n,,\n")),
-        ("csv", CSV.replace(b"name,tag", b" Name, TAG")),
+        ("csv", CSV.replace(b"name,tag", b" Name, TAG").rstrip()),
         ("csv", CSV.replace(b",", b",  ").replace(b"Lily", b'"Lily"')),
         ("csv", b'tag,name,id\n,"Rose",-01\n"white",Lily,"2"'),
         ("csv", CSV.replace(b"2,", b"2.0,").replace(b"-1,", b"-01 ,")),
-        ("csv", CSV.replace(b"name", b"NAME").rstrip()),
     ],
 )
 def test_import_of_files_from_other_programs(
@@ -97,8 +96,8 @@ def test_import_of_files_from_other_programs(
 # How spreadsheet programs, and programs for tables, write a number that they have read.
 ROUNDED = ["1.23457E+11", "1.23E+05", "1e3", "1e+16", "1,00E+05"]
 FORMATTED = ["1,234", "1.234", "1.000", "1.00", "1.", "1 234", "1\u202f234", "1'234", "$1", "(1)"]
-OTHERS = ["'1", "=1", "+1", "1-", "\u22121", "\uff11", "2024-01-02", "1/2/2024", "01.02.2024"]
-OTHERS += ["TRUE", "true", "null", "nan", "", "#REF!", "0x1", "[1]", "-", "0.5", "1_0"]
+OTHERS = ["'1", "=1", "+1", "1-", "\u22121", "\uff11", "2024-01-02", "1/2/2024", "TRUE", "nan", ""]
+OTHERS += ["#REF!", "0x1", "[1]", "-", "0.5", "1_0"]
 
 
 @pytest.mark.parametrize("cell", [*ROUNDED, *FORMATTED, *OTHERS])
@@ -131,39 +130,29 @@ def test_id_that_a_spreadsheet_has_changed_is_refused(run: Run, url: str, cell: 
         ("csv", b'4,"a\nb",\n\xff,"a",\n', f"line 5: {NOT_CSV}"),
         ("csv", b"4,a,\r5,b,\r", f"line 3: {NOT_CSV}"),
         ("csv", b'4,"a\n\n', f"line 3: {NOT_CSV}"),
+        *(("CSV", f"{row}\n".encode(), f"{NAMES}'{row}'") for row in ("id,id,name", "id,tag")),
+        ("CSV", CSV.decode().encode("utf-16"), f"line 1: {NOT_CSV}"),
+        ("CSV", CSV.replace(b",", b";"), f"{NAMES}'id;name;tag'"),
+        ("CSV", CSV.replace(b"name", "na\u00admé".encode()), f"{NAMES}'id,na\\u00admé,tag'"),
+        ("CSV", b"sep=,\n" + CSV, f"{NAMES}'sep=,'"),
+        ("CSV", b"id" + b"x" * 100 + CSV, f"{NAMES}'id{'x' * 57}…'"),
     ],
 )
 def test_wrong_line_ends_the_import(
     run: Run, url: str, format: str, content: bytes, fault: str
 ) -> None:
-    """An import ends at a wrong line, with its number, the fault, and how many were added."""
-    first = {"jsonl": b'{"id":-1,"name":"Rose"}\n', "csv": b"id,name,tag\n-1,Rose,\n"}[format]
-    Path("plants").write_bytes(first + content)
-    result = run("import", "plants", "--format", format)
+    """An import ends at a wrong line, with its number, the fault, and how many were added.
+
+    CSV that does not begin with the names of the fields has a wrong first line.
+    """
+    first = {"jsonl": b'{"id":-1,"name":"Rose"}\n', "csv": b"id,name,tag\n-1,Rose,\n"}
+    Path("plants").write_bytes(first.get(format, b"") + content)
+    result = run("import", "plants", "--format", format.lower())
     assert result.exit_code == 1
     assert result.stderr.startswith(f"Error: {fault}")
     assert result.stderr.endswith(" Correct it, and repeat the command.\n")
     assert result.stderr.count("\n") == 1
     assert result.stdout == f"{len(plants(url))} added, 0 already there, 0 different\n"
-
-
-@pytest.mark.parametrize(
-    ("content", "fault"),
-    [
-        (CSV.decode().encode("utf-16"), NOT_CSV),
-        *((f"{row}\n".encode(), f"{HEADER}'{row}'") for row in ("id,id,name", "id,tag")),
-        (CSV.replace(b",", b";"), f"{HEADER}'id;name;tag'"),
-        (CSV.replace(b"name", "na\u00admé".encode()), f"{HEADER}'id,na\\u00admé,tag'"),
-        (b"sep=,\n" + CSV, f"{HEADER}'sep=,'"),
-        (b"id" + b"x" * 100 + CSV, f"{HEADER}'id{'x' * 57}…'"),
-    ],
-)
-def test_wrong_first_line_of_csv(run: Run, url: str, content: bytes, fault: str) -> None:
-    """CSV that is not UTF-8, or does not begin with the names of the fields, is refused."""
-    result = run("import", "-", "--format", "csv", input=content)
-    assert result.exit_code == 1
-    assert result.stderr.startswith(f"Error: line 1: {fault}")
-    assert plants(url) == []
 
 
 def lines_of(plants: list[Plant]) -> bytes:

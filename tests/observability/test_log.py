@@ -15,7 +15,6 @@ import pytest
 from flask import request
 
 from plantstore import create_app
-from plantstore.log import TextFormatter
 from tests.support.log import LINE
 from tests.support.reloading import ANYWHERE
 from tests.support.serving import LIMIT, Connection, Gunicorn, configured, post
@@ -30,14 +29,9 @@ class Broken(MemoryStore):
         raise ZeroDivisionError
 app = create_app(store=Broken())
 warnings.warn("a warning\\nof two lines")
-logging.getLogger("other").error("an error")
+logging.getLogger("other").error("an error\\x1b\\u2028\\r")
 """
 ADDRESS = "203.0.113.7"
-
-
-def lines_of(log: str) -> list[str]:
-    """Return the lines of a log, each with its further lines."""
-    return re.split(r"\n(?!  )", log.rstrip("\n"))
 
 
 @contextmanager
@@ -53,20 +47,23 @@ def broken(folder: Path, *arguments: str, **environment: str) -> Iterator[Gunico
 
 @pytest.mark.server
 def test_one_format(tmp_path: Path) -> None:
-    """Each line of gunicorn, of the access log and of any package has time, process and level."""
+    """Each line of gunicorn, of the access log and of any package has time, process and level.
+
+    No text can begin a line, or control a terminal.
+    """
     with broken(tmp_path, "--log-level", "debug", TZ="Asia/Tokyo") as server:
         forged = post(b"").replace(b"/plants", b"/%0a[2026]%1b")
         assert server.request(forged).status == 404
         server.wait_for(r'"POST /\\n\[2026\]\\u001b HTTP/1.1" 404')
         log = server.log
-    lines = lines_of(log)
+    lines = re.split(r"\n(?!  )", log.rstrip("\n"))  # Each with its further lines.
     assert all(LINE.match(line) for line in lines), log
     (line,) = [line for line in lines if "50001: " in line]
     assert "] [ERROR] 50001: " in line
     assert "request: abc-1)\n  Traceback (most recent call last):\n" in line
     assert TOKEN not in log
     assert sum(" 500 " in line and line.endswith(' "token-1" abc-1') for line in lines) == 1
-    for text in (" Booting worker ", "an error", "a warning\n  of two lines"):
+    for text in (" Booting worker ", "an error\\u001b\\u2028\\r", "a warning\n  of two lines"):
         assert sum(text in line for line in lines) == 1
 
 
@@ -195,13 +192,6 @@ def test_application_that_cannot_be_loaded(tmp_path: Path) -> None:
     environment = {**os.environ, **ANYWHERE, "PORT": "0"}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=False)
     assert (done.returncode, b"RuntimeError: own" in done.stderr) == (3, True)
-
-
-def test_text_of_a_client_is_not_a_line_of_the_log() -> None:
-    """No text can begin a line of the log, or control a terminal."""
-    record = logging.LogRecord("x", logging.INFO, "", 0, "a\n[2026-01-01 \x1b\u2028\r", None, None)
-    text = TextFormatter().format(record)
-    assert text.endswith("a\n  [2026-01-01 \\u001b\\u2028\\r")
 
 
 @pytest.mark.parametrize(

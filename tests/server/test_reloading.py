@@ -9,15 +9,7 @@ import pytest
 
 from tests.support.certificates import with_certificate
 from tests.support.installing import install
-from tests.support.reloading import (
-    REFUSED,
-    kill_workers,
-    reload,
-    served,
-    status,
-    workers,
-    write,
-)
+from tests.support.reloading import REFUSED, kill_workers, reload, served, status, workers, write
 from tests.support.serving import ROOT, Gunicorn, post
 from tests.support.sites import new_rose
 from tests.support.waiting import wait_until

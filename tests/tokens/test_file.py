@@ -31,15 +31,11 @@ def verify(path: Path, **settings: str) -> VerifyToken:
     return Settings({"PLANTSTORE_TOKENS_FILE": str(path), **settings}).verify_token()
 
 
-def day(days: int) -> str:
-    """Return the date that is this number of days from today, in UTC."""
-    return f"{datetime.now(UTC) + timedelta(days):%Y-%m-%d}"
-
-
 def test_expired_token_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A token is 40102 from its date on, in UTC; the log names its client."""
     caplog.set_level("INFO", "plantstore")
-    text = f"old kiosk expires={day(0)}\nnew Flora expires={day(1)}\n"
+    today, tomorrow = (f"{datetime.now(UTC) + timedelta(days):%Y-%m-%d}" for days in (0, 1))
+    text = f"old kiosk expires={today}\nnew Flora expires={tomorrow}\n"
     path = write(tmp_path / "tokens", text)
     client = create_app({"PLANTSTORE_TOKENS_FILE": path}).test_client()
     caplog.clear()
