@@ -220,15 +220,15 @@ def test_metrics_of_several_workers(tmp_path: Path) -> None:
 
 
 # Creates two plants and reads the metrics in a process that shares them.
-SHARING = """
+SHARING = f"""
 import os, pathlib, sys
 from plantstore import create_app
 from tests.support.responses import create
-from tests.support.sites import BEARER, ROSE, TOKEN
-folder, process = sys.argv[1], int(sys.argv[2]) or os.getpid()
-pathlib.Path(folder, f"histogram_{process}.db").write_bytes(b"damaged!")
-client = create_app({"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_METRICS": "1"}).test_client()
-print(*(create(client, {**ROSE, "id": id}).status_code for id in range(2)))
+from tests.support.sites import BEARER, ROSE
+file = f"histogram_{{int(sys.argv[1]) or os.getpid()}}.db"
+pathlib.Path(os.environ["{FOLDER}"], file).write_bytes(b"damaged!")
+client = create_app({ON}).test_client()
+print(*(create(client, {{**ROSE, "id": id}}).status_code for id in range(2)))
 print(client.get("/metrics", headers=BEARER).text)
 """
 
@@ -240,7 +240,7 @@ def test_damaged_file(tmp_path: Path, process: str) -> None:
     If it is that of the process itself, the log says in one line that it has no metrics.
     """
     environment = {**os.environ, **ANYWHERE, FOLDER: str(tmp_path)}
-    command = [sys.executable, "-c", SHARING, str(tmp_path), process]
+    command = [sys.executable, "-c", SHARING, process]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("200 200\n")
     assert done.stderr.count("This process has no metrics: ") == (process == "0")

@@ -17,15 +17,11 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.server
 
 
-# The contents of a file of tokens that is empty, broken or missing.
-FAULTS = ["", "# none\n", "two\nthr#ee\n", None]
-
-
 def test_broken_file_of_tokens(tmp_path: Path) -> None:
     """A reload with a broken file of tokens is refused in one line: the old ones stay in use."""
     with served(tmp_path) as server:
         old = workers(server)
-        for fault in FAULTS:
+        for fault in ("", "# none\n", "two\nthr#ee\n", None):  # None is a missing file.
             write(tmp_path / "tokens", fault)
             reload(server, REFUSED)
             assert workers(server) == old

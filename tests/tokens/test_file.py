@@ -76,11 +76,18 @@ def test_change_is_used_two_seconds_later(tmp_path: Path, change: str) -> None:
 
 
 @pytest.mark.usefixtures("quick")
-def test_changed_file_is_read_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A changed file is read again, without a signal, and the log says so once."""
+def test_changed_file_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A changed file is read again, without a signal, and the log says so once.
+
+    A relative path is that of the start, also if the process changes its folder.
+    """
     caplog.set_level("INFO", "plantstore")
     path = write(tmp_path / "tokens", "one kiosk\n")
-    check = verify(path, PLANTSTORE_TOKENS="listed")
+    monkeypatch.chdir(tmp_path)
+    check = verify(Path("tokens"), PLANTSTORE_TOKENS="listed")
+    monkeypatch.chdir("/")
     assert (check("one"), check("listed"), check("two")) == ("kiosk", "token-1", None)
     write(path, "two Flora\nthree\n")
     wait_until(lambda: check("two") == "Flora")
@@ -89,17 +96,6 @@ def test_changed_file_is_read_again(tmp_path: Path, caplog: pytest.LogCaptureFix
     looked = time.monotonic()
     wait_until(lambda: check("one") is None and time.monotonic() > looked + 0.3)
     assert caplog.messages == ["Tokens: now 2 from the file"]
-
-
-@pytest.mark.usefixtures("quick")
-def test_relative_path_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The path is that of the start, also if the process changes its folder."""
-    monkeypatch.chdir(tmp_path)
-    write(tmp_path / "tokens", "one\n")
-    check = verify(Path("tokens"))
-    monkeypatch.chdir("/")
-    write(tmp_path / "tokens", "two\n")
-    wait_until(lambda: check("two") == "line-1")
 
 
 @pytest.mark.usefixtures("quick")
