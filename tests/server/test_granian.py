@@ -7,7 +7,6 @@ from tests.support.serving import Granian, Gunicorn, chunk, chunked, post
 
 pytestmark = pytest.mark.server
 
-# A create request body, without its id.
 NEW = b'{"id": %d, "name": "Monstera", "tag": "indoor"}'
 REQUESTS = [
     post(NEW % 1),

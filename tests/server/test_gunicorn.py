@@ -58,8 +58,6 @@ HEADERS = [
     (HOST, HOST + b"\r\nSCRIPT_NAME: /zzz\r\nPATH_INFO: /zzz", None),
     (HOST, HOST + b"\r\nX-Forwarded-Prefix: /zzz\r\nREMOTE_USER: /zzz", None),
 ]
-
-
 # Hosts that no domain has.
 HOSTS = ["a..b", ".", f"{'a' * 64}.b", "[", "", ":80", "a b", "a/b", "me@x", "x:80:80", "x:port"]
 HOSTS += ["[::1", "\xff", "[::1]:8000", "b%C3%BCcher.example", "x_y.example:"]

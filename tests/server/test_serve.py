@@ -65,9 +65,8 @@ APPS = {
 @pytest.mark.parametrize(("code", "report"), APPS.items(), ids=["arguments", "middleware"])
 def test_report_of_another_application(tmp_path: Path, code: str, report: tuple[str, ...]) -> None:
     """An application of an operator's own module says in the log what it serves, too, once."""
-    imports = "from plantstore import *\nfrom werkzeug.middleware.proxy_fix import ProxyFix\n"
-    own = "class Own(MemoryStore): pass\n"
-    (tmp_path / "own.py").write_text(f"{imports}{own}app = {code}")
+    start = "from plantstore import *\nfrom werkzeug.middleware.proxy_fix import ProxyFix\n"
+    (tmp_path / "own.py").write_text(f"{start}class Own(MemoryStore): pass\napp = {code}")
     lines = [re.escape(f"{line}\n".replace("FOLDER", str(tmp_path))) for line in report]
     with Gunicorn("--chdir", str(tmp_path), "-c", CONFIG, "own:app") as server:
         for line in lines:

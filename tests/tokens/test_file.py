@@ -51,7 +51,6 @@ def test_tokens_of_a_file(tmp_path: Path) -> None:
     check = verify(write(tmp_path / "tokens", "one shop operations=read,list\ntwo kiosk\n"))
     assert check("one") == Client("shop", ("read", "list"))
     assert check("two") == "kiosk"
-    assert verify(write(tmp_path / "old", "old expires=2020-01-01\n"))("old") is None
 
 
 @pytest.mark.parametrize("change", ["one\ntwo\n", "two\n", "rename", "link"])

@@ -52,7 +52,7 @@ MALFORMED = [
 ]
 
 
-@pytest.mark.parametrize("header", [*MALFORMED, V1 + post(b"{}") + V1, V2 + post(b"{}") + V2])
+@pytest.mark.parametrize("header", [*MALFORMED, *((it + post(b"{}")) * 2 for it in (V1, V2))])
 def test_malformed_header(server: Gunicorn, header: bytes) -> None:
     """A malformed header, or a second one on a connection, is an Error."""
     with server.connect() as connection:
