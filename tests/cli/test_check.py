@@ -11,7 +11,6 @@ from plantstore import __version__
 from plantstore.settings import SETTINGS
 from tests.support.commands import invoke
 from tests.support.databases import UNREACHABLE
-from tests.support.installing import install
 from tests.support.reloading import write
 from tests.support.users import ordinary_user
 from tests.support.waiting import wait_until
@@ -45,29 +44,18 @@ def test_check_of_right_settings(tmp_path: Path) -> None:
     assert [*tmp_path.iterdir()] == []
 
 
-# The lines of the report about values of each setting. Without a setting, a line is missing.
+# The lines of the report about values of each setting.
 REPORTS = [
     ("TOKENS", ",", "error  no token is configured: set PLANTSTORE_TOKENS or"),
     ("TOKENS_FILE", "tokens", "ok     Tokens: 2 from PLANTSTORE_TOKENS_FILE (expired: 'kiosk')"),
     ("TOKENS_FILE", "missing", "error  PLANTSTORE_TOKENS_FILE: No such file or directory"),
     ("STORE", "nothing", "error  PLANTSTORE_STORE: not the URL of a store"),
-    ("STORE", "shelf://x", "error  Store: shelf://… cannot be used now: no shelf is free"),
     ("MAX_BODY", "0", "error  PLANTSTORE_MAX_BODY: must be a whole number, at least 1"),
     ("OPERATIONS", "", "error  PLANTSTORE_OPERATIONS: must have one or more of create, read,"),
     ("PROXIES", "-1", "error  PLANTSTORE_PROXIES: must be a whole number, at least 0"),
     ("METRICS", "yes", "error  PLANTSTORE_METRICS: must be 0 or 1"),
     ("LOG", "xml", "error  PLANTSTORE_LOG: must be text or json"),
 ]
-
-# A store whose fault has several lines, as those of some drivers.
-BROKEN = """
-from plantstore import MemoryStore, StoreUnavailable
-class Shelf(MemoryStore):
-    def ping(self):
-        raise StoreUnavailable("no shelf\\n  is free")
-def open(url):
-    return Shelf()
-"""
 
 
 @pytest.mark.parametrize(("name", "value", "line"), REPORTS)
@@ -76,7 +64,6 @@ def test_check_reports_each_value(
 ) -> None:
     """`plantstore check` has one line about each setting, with its value or what is wrong."""
     monkeypatch.chdir(tmp_path)
-    install(monkeypatch, tmp_path, "plantstore-shelf", "shelf", BROKEN)
     write(tmp_path / "tokens", "one kiosk expires=2020-01-01\ntwo\n")
     tokens = {"PLANTSTORE_TOKENS": ""} if name == "TOKENS_FILE" else {}
     lines = check(**tokens, **{f"PLANTSTORE_{name}": value})
@@ -92,13 +79,6 @@ def test_check_of_wrong_settings() -> None:
     assert lines[1] == "error  PLANTSTORE_STORES is not a setting. Did you mean PLANTSTORE_STORE?"
     assert lines[8].startswith("error  Store: postgresql://me@127.0.0.1:1/plants cannot be used n")
     assert "hunter2" not in str(lines)
-
-
-def test_check_shows_each_server() -> None:
-    """`plantstore check` shows all servers of a URL, and no other option of it."""
-    servers = "host=127.0.0.1:1&host=127.0.0.2:1"
-    line = check("--store", f"postgresql://me:hunter2@/plants?{servers}&sslmode=disable")[-1]
-    assert line.startswith(f"error  Store: postgresql://me@/plants?{servers} cannot be used now: ")
 
 
 @pytest.mark.parametrize("table", ["", "CREATE TABLE other (id)"])

@@ -39,13 +39,10 @@ def test_token_without_a_name(run: Run) -> None:
 @pytest.mark.parametrize(
     ("words", "fault"),
     [
-        *((words, "invalid name") for words in ("a=b", "kiosk expire=9999-01-31", "kiosk --all")),
-        ("kiosk plt_x", "second token"),
-        *((f"kiosk expires={date}", "invalid expires=") for date in ("tomorrow", "", "2027-02-30")),
-        ("kiosk expires=2020-01-31", "date in the past"),
-        *((f"kiosk operations={names}", f"{', '.join(RIGHTS)}") for names in ("", "read,", "fly")),
-        ("kiosk #1 operations=read", "comment"),
-        ("kiosk\udcff", "not UTF-8"),
+        *(("kiosk expire=9999-01-31", "invalid name"), ("kiosk --all", "invalid name")),
+        *(("kiosk plt_x", "second token"), ("kiosk #1 operations=read", "comment")),
+        *(("kiosk expires=x", "invalid expires="), ("kiosk expires=2020-01-31", "in the past")),
+        *(("kiosk operations=fly", f"{', '.join(RIGHTS)}"), ("kiosk\udcff", "not UTF-8")),
     ],
 )
 def test_wrong_line_is_refused(words: str, fault: str) -> None:

@@ -8,18 +8,16 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 from flask import request
 
 from plantstore import create_app
-from plantstore.log import TextFormatter
 from tests.support.log import LINE
 from tests.support.reloading import ANYWHERE
-from tests.support.serving import LIMIT, Connection, Granian, Gunicorn, configured, post
+from tests.support.serving import LIMIT, Connection, Gunicorn, configured, post
 from tests.support.sites import TOKEN, new_rose
 
 # An application whose store fails in a way that nothing expects, and which uses the log itself.
@@ -31,14 +29,9 @@ class Broken(MemoryStore):
         raise ZeroDivisionError
 app = create_app(store=Broken())
 warnings.warn("a warning\\nof two lines")
-logging.getLogger("other").error("an error")
+logging.getLogger("other").error("an error\\x1b\\u2028\\r")
 """
 ADDRESS = "203.0.113.7"
-
-
-def lines_of(log: str) -> list[str]:
-    """Return the lines of a log, each with its further lines."""
-    return re.split(r"\n(?!  )", log.rstrip("\n"))
 
 
 @contextmanager
@@ -54,20 +47,23 @@ def broken(folder: Path, *arguments: str, **environment: str) -> Iterator[Gunico
 
 @pytest.mark.server
 def test_one_format(tmp_path: Path) -> None:
-    """Each line of gunicorn, of the access log and of any package has time, process and level."""
+    """Each line of gunicorn, of the access log and of any package has time, process and level.
+
+    No text can begin a line, or control a terminal.
+    """
     with broken(tmp_path, "--log-level", "debug", TZ="Asia/Tokyo") as server:
         forged = post(b"").replace(b"/plants", b"/%0a[2026]%1b")
         assert server.request(forged).status == 404
         server.wait_for(r'"POST /\\n\[2026\]\\u001b HTTP/1.1" 404')
         log = server.log
-    lines = lines_of(log)
+    lines = re.split(r"\n(?!  )", log.rstrip("\n"))  # Each with its further lines.
     assert all(LINE.match(line) for line in lines), log
     (line,) = [line for line in lines if "50001: " in line]
     assert "] [ERROR] 50001: " in line
     assert "request: abc-1)\n  Traceback (most recent call last):\n" in line
     assert TOKEN not in log
     assert sum(" 500 " in line and line.endswith(' "token-1" abc-1') for line in lines) == 1
-    for text in (" Booting worker ", "an error", "a warning\n  of two lines"):
+    for text in (" Booting worker ", "an error\\u001b\\u2028\\r", "a warning\n  of two lines"):
         assert sum(text in line for line in lines) == 1
 
 
@@ -123,26 +119,20 @@ def test_lines_appear_once_under_another_server() -> None:
 )
 def test_syslog(tmp_path: Path, options: list[str], prefix: bytes) -> None:
     """Lines for syslog have the format of the log, after the prefix that they have by gunicorn."""
-    path = tmp_path / "syslog"
+    path, log = tmp_path / "syslog", b""
     options += ["--log-syslog", f"--log-syslog-to=unix://{path}#dgram"]
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as syslog:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as syslog, ExitStack() as running:
         syslog.bind(str(path))
         syslog.settimeout(LIMIT)
-
-        def read() -> bytes:
-            """Read meanwhile: the system keeps only a few lines."""
-            log = b""
-            while b'"GET /' not in log:
-                log += syslog.recv(10_000)
-            return log
-
-        with (
-            ThreadPoolExecutor(1) as threads,
-            Gunicorn(*options, "wsgi:app", PLANTSTORE_TOKENS=TOKEN) as server,
-        ):
-            reading = threads.submit(read)
-            assert server.request(b"GET /%0a HTTP/1.1\r\nHost: x\r\n\r\n").status == 404
-            log = reading.result()
+        # The system keeps only a few lines, so they are read while the service starts.
+        server = Gunicorn(*options, "wsgi:app", PLANTSTORE_TOKENS=TOKEN)
+        running.callback(server.stop)
+        while b"The store can be used" not in log:
+            log += syslog.recv(10_000)
+        server.wait_until_ready()
+        assert server.request(b"GET /%0a HTTP/1.1\r\nHost: x\r\n\r\n").status == 404
+        while b'"GET /' not in log:
+            log += syslog.recv(10_000)
     start = rb">%s\.%s: \[.*\] \[\d+\] \[INFO\] "
     assert re.search(start % (prefix, b"error") + b"40401: ", log)
     access = rb"127\.0\.0\.1 \"GET /\\n HTTP/1\.1\" 404"
@@ -178,15 +168,6 @@ def test_missing_library_is_named(
 
 
 @pytest.mark.server
-def test_log_under_another_server() -> None:
-    """Under granian, the lines of the service have the same format."""
-    with Granian(PLANTSTORE_TOKENS=TOKEN) as server:
-        assert server.request(post(b"{")).error == 40002
-        line = server.wait_for(r".*40002: .*")[0]
-    assert LINE.match(line)
-
-
-@pytest.mark.server
 def test_limit_of_threads(tmp_path: Path) -> None:
     """While no thread can be started, a worker says so in one line, and another one tries again."""
     limit = """
@@ -211,13 +192,6 @@ def test_application_that_cannot_be_loaded(tmp_path: Path) -> None:
     environment = {**os.environ, **ANYWHERE, "PORT": "0"}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=False)
     assert (done.returncode, b"RuntimeError: own" in done.stderr) == (3, True)
-
-
-def test_text_of_a_client_is_not_a_line_of_the_log() -> None:
-    """No text can begin a line of the log, or control a terminal."""
-    record = logging.LogRecord("x", logging.INFO, "", 0, "a\n[2026-01-01 \x1b\u2028\r", None, None)
-    text = TextFormatter().format(record)
-    assert text.endswith("a\n  [2026-01-01 \\u001b\\u2028\\r")
 
 
 @pytest.mark.parametrize(

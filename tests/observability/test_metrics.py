@@ -7,7 +7,6 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from shutil import rmtree
 from typing import Any
 from unittest.mock import Mock
 
@@ -20,15 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from plantstore import Client, MemoryStore, PlantExists, StoreUnavailable, __version__, create_app
 from tests.support.commands import invoke, refused
 from tests.support.readme import recipe
-from tests.support.reloading import (
-    ANYWHERE,
-    REFUSED,
-    kill_workers,
-    reload,
-    served,
-    status,
-    workers,
-)
+from tests.support.reloading import ANYWHERE, kill_workers, served, status, workers
 from tests.support.responses import ALL, check_error, create, perform
 from tests.support.serving import LIMIT, ROOT, Gunicorn, Server, post
 from tests.support.sites import BEARER, ROSE, ROSE_PLANT, TOKEN, new_rose
@@ -173,17 +164,9 @@ def create_plants(server: Server) -> None:
     assert [status(server, "s3cret") for _ in range(20)] == [200] * 20
 
 
-def restart_workers(server: Server) -> None:
-    """Reload the service; return when all workers are new."""
-    old = workers(server)
-    server.signal(signal.SIGHUP)
-    wait_until(lambda: not old & workers(server))
-
-
-WRONG = [(None, "2"), ("", "1"), ("missing", "1"), ("file", "2")]
-
-
-@pytest.mark.parametrize(("folder", "workers"), WRONG)
+@pytest.mark.parametrize(
+    ("folder", "workers"), [(None, "2"), ("", "1"), ("missing", "1"), ("file", "2")]
+)
 def test_check_without_a_folder_for_metrics(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str | None, workers: str
 ) -> None:
@@ -228,37 +211,24 @@ def test_metrics_of_several_workers(tmp_path: Path) -> None:
         kill_workers(server)
         assert not [*folder.glob("gauge_*")]
         create_plants(server)
-        restart_workers(server)
+        old = workers(server)
+        server.signal(signal.SIGHUP)
+        wait_until(lambda: not old & workers(server))
         create_plants(server)
         assert read(server)[CREATED] == 60
         assert read(server)[series("metrics", "ok")] >= 2
 
 
-@pytest.mark.server
-def test_metrics_folder_that_disappears(tmp_path: Path) -> None:
-    """Without its folder, the service goes on, a reload is refused, and /metrics is 50302."""
-    folder = tmp_path / "metrics"
-    folder.mkdir()
-    with served(tmp_path, **ON, **{FOLDER: str(folder)}) as server:
-        rmtree(folder)
-        create_plants(server)
-        reload(server, REFUSED)
-        kill_workers(server)
-        create_plants(server)
-        assert 1 <= server.log.count("This process has no metrics: No such file or directory") <= 2
-        assert server.request(GET).error == 50302
-
-
 # Creates two plants and reads the metrics in a process that shares them.
-SHARING = """
+SHARING = f"""
 import os, pathlib, sys
 from plantstore import create_app
 from tests.support.responses import create
-from tests.support.sites import BEARER, ROSE, TOKEN
-folder, process = sys.argv[1], int(sys.argv[2]) or os.getpid()
-pathlib.Path(folder, f"histogram_{process}.db").write_bytes(b"damaged!")
-client = create_app({"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_METRICS": "1"}).test_client()
-print(*(create(client, {**ROSE, "id": id}).status_code for id in range(2)))
+from tests.support.sites import BEARER, ROSE
+file = f"histogram_{{int(sys.argv[1]) or os.getpid()}}.db"
+pathlib.Path(os.environ["{FOLDER}"], file).write_bytes(b"damaged!")
+client = create_app({ON}).test_client()
+print(*(create(client, {{**ROSE, "id": id}}).status_code for id in range(2)))
 print(client.get("/metrics", headers=BEARER).text)
 """
 
@@ -270,7 +240,7 @@ def test_damaged_file(tmp_path: Path, process: str) -> None:
     If it is that of the process itself, the log says in one line that it has no metrics.
     """
     environment = {**os.environ, **ANYWHERE, FOLDER: str(tmp_path)}
-    command = [sys.executable, "-c", SHARING, str(tmp_path), process]
+    command = [sys.executable, "-c", SHARING, process]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("200 200\n")
     assert done.stderr.count("This process has no metrics: ") == (process == "0")

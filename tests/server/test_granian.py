@@ -2,11 +2,11 @@
 
 import pytest
 
+from tests.support.log import LINE
 from tests.support.serving import Granian, Gunicorn, chunk, chunked, post
 
 pytestmark = pytest.mark.server
 
-# A create request body, without its id.
 NEW = b'{"id": %d, "name": "Monstera", "tag": "indoor"}'
 REQUESTS = [
     post(NEW % 1),
@@ -29,7 +29,10 @@ REQUESTS = [
 
 
 def test_granian_responses_equal_gunicorn() -> None:
-    """For every kind of request granian sends the same status, headers and body as gunicorn."""
+    """For every kind of request granian sends the same status, headers and body as gunicorn.
+
+    The lines of the service in the log have the same format.
+    """
     with (
         Gunicorn(PLANTSTORE_TOKENS="s3cret") as gunicorn,
         Granian("--blocking-threads", "8", PLANTSTORE_TOKENS="s3cret") as granian,
@@ -41,4 +44,5 @@ def test_granian_responses_equal_gunicorn() -> None:
                 assert response.headers.get(name) == expected.headers.get(name)
             allowed = [{*it.headers.get("allow", "").split(", ")} for it in (expected, response)]
             assert allowed[0] == allowed[1]
+        assert LINE.match(granian.wait_for(".*40002: .*")[0])
         assert "Traceback" not in granian.log

@@ -47,16 +47,6 @@ def test_body_that_ends_early(server: Gunicorn) -> None:
     assert server.request(post(body)).status == 200
 
 
-def test_chunked_body_over_the_limit_is_refused(server: Gunicorn) -> None:
-    """A chunked body over the limit is 41301, even if all over it is white space."""
-    body = new_rose()
-    spaces = 65_536 - len(body)
-    padding = chunk(b" " * 64) * (spaces // 64) + chunk(b" ") * (spaces % 64)
-    for more, status in ((chunk(b" "), 413), (b"", 200)):
-        request = chunked(chunk(body), padding, more, chunk(b""))
-        assert server.request(request).status == status
-
-
 HOST, BEARER = b"Host: localhost", b"Authorization: Bearer s3cret"
 # A header of a valid request, what replaces it, and the number of the Error, if there is one.
 HEADERS = [
@@ -68,8 +58,6 @@ HEADERS = [
     (HOST, HOST + b"\r\nSCRIPT_NAME: /zzz\r\nPATH_INFO: /zzz", None),
     (HOST, HOST + b"\r\nX-Forwarded-Prefix: /zzz\r\nREMOTE_USER: /zzz", None),
 ]
-
-
 # Hosts that no domain has.
 HOSTS = ["a..b", ".", f"{'a' * 64}.b", "[", "", ":80", "a b", "a/b", "me@x", "x:80:80", "x:port"]
 HOSTS += ["[::1", "\xff", "[::1]:8000", "b%C3%BCcher.example", "x_y.example:"]
@@ -124,20 +112,6 @@ def test_sigttin_adds_no_worker_on_memory() -> None:
         server.signal(signal.SIGHUP)
         wait_until(lambda: server.log.count("Booting worker") == 2)
         assert server.log.count("can have only one worker") == 1
-
-
-@pytest.mark.server
-def test_application_of_an_operator(tmp_path: Path) -> None:
-    """An application that passes its own store and token check is served without any setting."""
-    (tmp_path / "own.py").write_text(
-        "from plantstore import create_app, open_store\n"
-        f"store = open_store('sqlite:///{tmp_path}/plants.db')\n"
-        "app = create_app(store=store, verify_token=str.upper)\n"
-    )
-    with Gunicorn("-w", "2", "--pythonpath", str(tmp_path), "own:app") as server:
-        assert server.request(post(new_rose())).status == 200
-        server.signal(signal.SIGTTIN)
-        wait_until(lambda: server.log.count("Booting worker") == 3)
 
 
 @pytest.mark.server

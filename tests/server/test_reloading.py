@@ -9,16 +9,7 @@ import pytest
 
 from tests.support.certificates import with_certificate
 from tests.support.installing import install
-from tests.support.reloading import (
-    REFUSED,
-    kill_workers,
-    reload,
-    serve,
-    served,
-    status,
-    workers,
-    write,
-)
+from tests.support.reloading import REFUSED, kill_workers, reload, served, status, workers, write
 from tests.support.serving import ROOT, Gunicorn, post
 from tests.support.sites import new_rose
 from tests.support.waiting import wait_until
@@ -26,15 +17,11 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.server
 
 
-# The contents of a file of tokens that is empty, broken or missing.
-FAULTS = ["", "# none\n", "two\nthr#ee\n", None]
-
-
 def test_broken_file_of_tokens(tmp_path: Path) -> None:
     """A reload with a broken file of tokens is refused in one line: the old ones stay in use."""
     with served(tmp_path) as server:
         old = workers(server)
-        for fault in FAULTS:
+        for fault in ("", "# none\n", "two\nthr#ee\n", None):  # None is a missing file.
             write(tmp_path / "tokens", fault)
             reload(server, REFUSED)
             assert workers(server) == old
@@ -65,64 +52,36 @@ def test_worker_that_starts_while_the_file_is_broken(tmp_path: Path) -> None:
         assert "Worker exited" not in server.log
 
 
-# The store of another package, which cannot be opened while there is a file in its folder.
+# The store of another package, which has the same fault as a broken certificate.
 STORE = """
 from pathlib import Path
 from plantstore import MemoryStore
 
 def open(url):
-    if Path(__file__).with_name("broken").exists():
+    if Path(__file__).with_name("cert.pem").read_text() == "broken":
         raise KeyError("garden")
     return MemoryStore()
 """
+FAULT = r"\[ERROR\] 'garden'\. The service continues as before: correct this, then(?s:.*)Traceback"
 
 
-def test_store_that_cannot_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reload is refused, with a traceback, while the store of another package has a fault."""
+@pytest.mark.parametrize(("url", "refusal"), [("memory://", REFUSED), ("garden://", FAULT)])
+def test_reload_that_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, refusal: str
+) -> None:
+    """A reload with a broken certificate, or store of another package, is refused: all goes on."""
     install(monkeypatch, tmp_path, "garden", "garden", STORE)
+    files, certificate = with_certificate(tmp_path), tmp_path / "cert.pem"
+    settings = {"PLANTSTORE_TOKENS": "one", "PLANTSTORE_STORE": url}
     path = os.pathsep.join([str(tmp_path), str(ROOT)])
-    settings = {"PLANTSTORE_TOKENS": "one", "PLANTSTORE_STORE": "garden://"}
-    with Gunicorn(PYTHONPATH=path, **settings) as server:
+    with Gunicorn(*(files if url == "memory://" else ()), PYTHONPATH=path, **settings) as server:
+        server.tls = url == "memory://"
         assert status(server, "one") == 200
-        old = workers(server)
-        (tmp_path / "broken").touch()
-        reload(server, r"\[ERROR\] 'garden'\. The service continues as before: correct this, then")
-        server.wait_for("Traceback")
+        old, text = workers(server), certificate.read_text()
+        certificate.write_text("broken")
+        reload(server, refusal)
         assert (workers(server), status(server, "one")) == (old, 200)
-        (tmp_path / "broken").unlink()
-        server.signal(signal.SIGHUP)
-        wait_until(lambda: not old & workers(server))
-
-
-def test_broken_certificate(tmp_path: Path) -> None:
-    """A reload with a broken certificate is refused in one line, and the old one stays in use."""
-    options, file = with_certificate(tmp_path), tmp_path / "cert.pem"
-    store = f"sqlite:///{tmp_path}/plants.db"
-    with Gunicorn(*options, PLANTSTORE_TOKENS="one", PLANTSTORE_STORE=store) as server:
-        server.tls = True
-        assert status(server, "one") == 200
-        old, certificate = workers(server), file.read_text()
-        file.write_text("broken")
-        reload(server, REFUSED)
-        assert (workers(server), status(server, "one")) == (old, 200)
-        file.write_text(certificate)
+        certificate.write_text(text)
         server.signal(signal.SIGHUP)
         wait_until(lambda: not old & workers(server))
         assert status(server, "one") == 200
-
-
-def test_file_that_the_workers_cannot_read(public_folder: Path) -> None:
-    """If the workers, as another user, cannot read the tokens, they refuse requests and say why."""
-    if os.geteuid() != 0:
-        pytest.skip("only root can start workers as another user")
-    path = public_folder / "tokens"
-    path.write_text("one\n")
-    path.chmod(0o600)
-    # The user may not import it, since Python may be in a folder of root.
-    (public_folder / "own.py").write_text("import encodings.idna")
-    options = ("--", "--user", "nobody", "-c", "own.py")
-    with serve(*options, folder=public_folder, PLANTSTORE_TOKENS_FILE="tokens") as server:
-        assert server.request(post(new_rose())).error == 50304
-        server.wait_for(f"50304: The file of tokens cannot be used: {os.strerror(13)}")
-        path.chmod(0o644)
-        wait_until(lambda: status(server, "one") == 200)

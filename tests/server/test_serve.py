@@ -50,38 +50,30 @@ def test_serve_from_any_folder(tmp_path: Path) -> None:
 
 
 CONFIG = "python:plantstore.server.config"
-# Applications in a module of one's own, and what the log says of each.
-APPS: dict[str, tuple[str, str, str, int]] = {
-    "arguments": (
-        "create_app({'PLANTSTORE_OPERATIONS': 'read,create'}, store=Own(), verify_token=str.upper)",
-        "Store: Own",
-        "read, create",
-        1,
+# Applications in a module of one's own, and their lines of the log.
+APPS = {
+    "create_app({'PLANTSTORE_OPERATIONS': 'read,create'}, store=Own(), verify_token=str.upper)": (
+        *("Store: Own", "Operations: read, create", "Threads of each worker: 1"),
     ),
-    "middleware": (
-        "ProxyFix(create_app({'PLANTSTORE_STORE': 'sqlite:///x.db'}, verify_token=str.upper))",
-        "Store: sqlite:///FOLDER/x.db",
-        "create",
-        8,
+    "ProxyFix(create_app({'PLANTSTORE_STORE': 'sqlite:///x.db'}, verify_token=str.upper))": (
+        *("Store: sqlite:///FOLDER/x.db", "Operations: create", "Threads of each worker: 8"),
     ),
 }
 
 
 @pytest.mark.server
-@pytest.mark.parametrize(("code", "store", "operations", "threads"), APPS.values(), ids=APPS)
-def test_report_of_another_application(
-    tmp_path: Path, code: str, store: str, operations: str, threads: int
-) -> None:
+@pytest.mark.parametrize(("code", "report"), APPS.items(), ids=["arguments", "middleware"])
+def test_report_of_another_application(tmp_path: Path, code: str, report: tuple[str, ...]) -> None:
     """An application of an operator's own module says in the log what it serves, too, once."""
-    imports = "from plantstore import *\nfrom werkzeug.middleware.proxy_fix import ProxyFix\n"
-    own = "class Own(MemoryStore): pass\n"
-    (tmp_path / "own.py").write_text(f"{imports}{own}app = {code}")
-    store = store.replace("FOLDER", str(tmp_path))
+    start = "from plantstore import *\nfrom werkzeug.middleware.proxy_fix import ProxyFix\n"
+    (tmp_path / "own.py").write_text(f"{start}class Own(MemoryStore): pass\napp = {code}")
+    lines = [re.escape(f"{line}\n".replace("FOLDER", str(tmp_path))) for line in report]
     with Gunicorn("--chdir", str(tmp_path), "-c", CONFIG, "own:app") as server:
-        for line in (store, f"Operations: {operations}", f"Threads of each worker: {threads}"):
-            server.wait_for(re.escape(f"[INFO] {line}\n"))
+        for line in lines:
+            server.wait_for(rf"\[INFO\] {line}")
+        assert server.request(post(new_rose())).status == 200
         server.signal(signal.SIGHUP)
-        server.wait_for(f"(?s)({re.escape(store)}\n.*){{2}}")
+        server.wait_for(f"(?s)({lines[0]}.*){{2}}")
         assert "Tokens: " not in server.log
 
 
@@ -112,10 +104,7 @@ WRONG_OPTIONS = [
     ("--bind=unix:tokens", "'tokens' is not a socket"),
     ("-- --certfile=missing.pem", "No such file or directory (missing.pem, None)"),
     ("-- --certfile=tokens", "plantstore: no certificate can be read: [SSL] "),
-    (
-        "-- -k gevent",
-        "plantstore serve has no option -k: use gunicorn -c python:plantstore.server.",
-    ),
+    ("-- -k gevent", f"plantstore serve has no option -k: use gunicorn -c {CONFIG}"),
 ]
 NO_TOKEN = "no token is configured: set PLANTSTORE_TOKENS"
 OURS, OTHER = f"gunicorn -c {CONFIG}", "gunicorn plantstore.wsgi:app"
@@ -125,7 +114,6 @@ WRONG_SETTINGS = [
     ("WEB_CONCURRENCY=x plantstore serve", "WEB_CONCURRENCY must be a number"),
     ("PORT=abc plantstore serve", "Error: 'abc' is not a valid port number."),
     ("PLANTSTORE_LOG=xml plantstore serve", "PLANTSTORE_LOG: must be text or json"),
-    ("PLANTSTORE_METRICS=yes plantstore serve", "PLANTSTORE_METRICS: must be 0 or 1"),
     (f"WEB_CONCURRENCY=2 {OURS} -w 4", "can have only one worker, not 4"),
     (f"PLANTSTORE_STORE=foo://me:hunter2@host/db {OURS}", "PLANTSTORE_STORE: not the URL of a"),
     (f"PLANTSTORE_TOKENS= {OTHER}", NO_TOKEN),
@@ -148,85 +136,55 @@ def test_wrong_setting_is_refused_in_one_line(tmp_path: Path, line: str, message
     assert "hunter2" not in refusal
 
 
-# An application with a store of its own that cannot be used.
-OWN = """
-from plantstore import MemoryStore, StoreUnavailable, create_app
-
-class Broken(MemoryStore):
-    def ping(self):
-        raise StoreUnavailable("no shelf\\nis free")
-
-app = create_app(store=Broken(), verify_token=str.upper)
-"""
-
-
 @pytest.mark.server
 @pytest.mark.parametrize(
     ("url", "fault", "error"),
     [
         (UNREACHABLE, "failed", 50301),
         ("sqlite:///{}/other.db", "table plants: it has no column name", 50303),
-        (None, r"no shelf is free\. Until", None),
     ],
 )
-def test_store_that_cannot_be_used(
-    tmp_path: Path, url: str | None, fault: str, error: int | None
-) -> None:
-    """A store, also one of an operator's application, that cannot be used is reported at once."""
-    (tmp_path / "own.py").write_text(OWN)
+def test_store_that_cannot_be_used(tmp_path: Path, url: str, fault: str, error: int) -> None:
+    """A store that cannot be used is reported at once, and requests are refused."""
     with closing(sqlite3.connect(tmp_path / "other.db")) as other:
         other.execute(f"CREATE TABLE plants ({COLUMNS.replace('name', 'title')})")
-    own = () if url else (f"--pythonpath={tmp_path}", "own:app")
-    store = (url or "memory://").format(tmp_path)
-    with Gunicorn(*own, PLANTSTORE_TOKENS=TOKEN, PLANTSTORE_STORE=store) as server:
-        server.wait_for(r"\[ERROR\] The store cannot be used now: .*" + fault)
-        if error:
-            assert server.request(post(new_rose())).error == error
+    with Gunicorn(PLANTSTORE_TOKENS=TOKEN, PLANTSTORE_STORE=url.format(tmp_path)) as server:
+        server.wait_for(rf"\[ERROR\] The store cannot be used now: .*{fault}")
+        assert server.request(post(new_rose())).error == error
         assert server.log.count("The store cannot be used") == 1
         assert "hunter2" not in server.log
 
 
-SLOW = r"\[WARNING\] Slow clients can stop the service: "
-OTHER_WORKER = "its worker class is not plantstore.server._service_worker.ServiceWorker\n"
-
-
 @pytest.mark.server
 @pytest.mark.parametrize(
-    ("options", "warning"),
+    ("options", "reason"),
     [
-        (["-k", "gthread"], SLOW + OTHER_WORKER),
+        ("-k gthread", "its worker class is not plantstore.server._service_worker.ServiceWorker\n"),
         # Something is missing that our worker needs, as with another version of gunicorn.
-        (
-            ["-c", "own.py", "plantstore.wsgi:app"],
-            SLOW + "cannot import name 'epoll' from 'select'",
-        ),
+        ("-c {}/own.py plantstore.wsgi:app", "cannot import name 'epoll' from 'select'"),
     ],
 )
-def test_warning_at_the_start(tmp_path: Path, options: list[str], warning: str) -> None:
+def test_warning_at_the_start(tmp_path: Path, options: str, reason: str) -> None:
     """If an option of gunicorn weakens the service, the log warns."""
-    (tmp_path / "own.py").write_text(
-        "import select\ndel select.epoll\nfrom plantstore.server.config import *\n"
-    )
-    options = [option.replace("own.py", f"{tmp_path}/own.py") for option in options]
-    with Gunicorn(*options, PLANTSTORE_TOKENS=TOKEN) as server:
-        server.wait_for(warning)
+    code = "import select\ndel select.epoll\nfrom plantstore.server.config import *\n"
+    (tmp_path / "own.py").write_text(code)
+    with Gunicorn(*options.format(tmp_path).split(), PLANTSTORE_TOKENS=TOKEN) as server:
+        server.wait_for(rf"\[WARNING\] Slow clients can stop the service: {reason}")
         assert server.request(post(new_rose())).status == 200
 
 
 def test_without_gunicorn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without gunicorn, `plantstore serve` says what to install."""
-    monkeypatch.delitem(sys.modules, "plantstore.server", raising=False)
+    """Without gunicorn, `plantstore serve` says what to install; without another module, it fails.
+
+    Then, its traceback names the module.
+    """
     monkeypatch.delattr("plantstore.server", raising=False)
+    monkeypatch.setitem(sys.modules, "plantstore.server", None)
+    assert isinstance(invoke("serve").exception, ModuleNotFoundError)
+    monkeypatch.delitem(sys.modules, "plantstore.server")
     for name in [name for name in sys.modules if name.startswith("gunicorn.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "gunicorn", None)
+    missing = "Error: gunicorn is missing: pip install 'plantstore[gunicorn]'\n"
     result = invoke("serve")
-    assert result.exit_code == 1
-    assert result.stderr == "Error: gunicorn is missing: pip install 'plantstore[gunicorn]'\n"
-
-
-def test_broken_installation_of_gunicorn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a module other than gunicorn is missing, `plantstore serve` does not name gunicorn."""
-    monkeypatch.setitem(sys.modules, "plantstore.server", None)
-    monkeypatch.delattr("plantstore.server", raising=False)
-    assert isinstance(invoke("serve").exception, ModuleNotFoundError)
+    assert (result.exit_code, result.stderr) == (1, missing)

@@ -54,21 +54,19 @@ def kill_workers(server: Server) -> None:
 
 
 @contextmanager
-def served(folder: Path, *options: str, config: str = "", **environment: str) -> Iterator[Server]:
-    """Run a service whose file of tokens has the token `one`, and whose gunicorn reads own.py."""
+def served(folder: Path, **environment: str) -> Iterator[Server]:
+    """Run a service of two workers, whose file of tokens has the token `one`."""
     write(folder / "tokens", "one\n")
-    (folder / "own.py").write_text(config)
-    options = ("--workers=2", "--store=sqlite:///plants.db", *options, "--", "-c", "own.py")
+    options = ("--workers=2", "--store=sqlite:///plants.db")
     environment = {"PLANTSTORE_TOKENS_FILE": "tokens", **environment}
+
+    def has_both_workers() -> bool:
+        assert status(server, "unknown") == 401
+        return len({*re.findall(r"\[(\d+)\] \[INFO\] 40102: ", server.log)}) == 2
+
     with serve(*options, folder=folder, **environment) as server:
-        wait_until(lambda: _both_have_refused(server))
+        wait_until(has_both_workers)
         yield server
-
-
-def _both_have_refused(server: Server) -> bool:
-    """Return whether both workers have refused a token, and so have read the file of tokens."""
-    assert status(server, "unknown") == 401
-    return len({*re.findall(r"\[(\d+)\] \[INFO\] 40102: ", server.log)}) == 2
 
 
 # The command from any folder, without an installation.

@@ -37,7 +37,7 @@ def app(environ, start_response):
         start_response("200 OK", [("Content-Length", str(len(body)))])
         return [body]
     start_response("200 OK", [("Content-Type", "text/plain")])
-    return [b"x" * 4_000_000] if query == "single" else parts(query)
+    return parts(query)
 
 def parts(query):
     yield b"first"
@@ -107,15 +107,6 @@ def test_response_in_parts_that_is_read_slowly(parts: Gunicorn) -> None:
         assert produced() < 2_000_000
         connection.receive_head()
         assert connection.receive_rest(b"0\r\n\r\n").count(b"x") == 4_000_000
-
-
-def test_response_in_one_large_part(tmp_path: Path) -> None:
-    """A client that reads a response of one part slowly, in chunks, does not occupy a thread."""
-    lines = (SMALL_BUFFERS, SEND_TIMEOUT.format(LIMIT), "threads = 1")
-    with serve(tmp_path, PARTS, *lines) as server, server.connect(unread=1) as connection:
-        connection.send(GET % b"single")
-        assert connection.has_response(PATIENCE)
-        assert promptly(server, GET % b"").status == 200
 
 
 def test_response_in_parts_that_is_not_read(tmp_path: Path) -> None:
@@ -223,25 +214,6 @@ def test_number_of_threads(tmp_path: Path, url: str, number: int) -> None:
         wait_until(has_all_threads)
         assert f" {number + 1} threads" not in server.log
         server.wait_for("after 200 OK")
-
-
-# A system that gives a process no more threads, from the first request on.
-NO_THREAD = """
-import threading
-
-def pre_request(worker, request):
-    def start(thread):
-        raise RuntimeError("can't start new thread")
-    threading.Thread.start = start
-"""
-
-
-def test_system_without_threads(tmp_path: Path) -> None:
-    """After its start, the service needs no more threads of the system."""
-    with configured(tmp_path, NO_THREAD) as server:
-        for _ in range(20):
-            assert promptly(server, post(new_rose())).status == 200
-        assert server.log.count("Booting worker") == 1
 
 
 def test_main_process_that_ends(tmp_path: Path) -> None:

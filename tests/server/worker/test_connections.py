@@ -1,9 +1,10 @@
-"""Connections: how many there are, and how long each stays open."""
+"""Connections: how many there are, how long each stays open, and what is served meanwhile."""
 
 import os
 import signal
+import sqlite3
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,6 @@ from tests.support.serving import (
     SMALL_BUFFERS,
     Connection,
     Gunicorn,
-    chunked,
     configured,
     constants,
     listening,
@@ -157,13 +157,6 @@ def test_response_that_is_read_slowly(tmp_path: Path) -> None:
         assert slow.receive_rest(until=b'x"}').endswith(b"x" * 1000 + b'"}')
 
 
-def test_response_that_is_not_read(tmp_path: Path) -> None:
-    """A client that does not read a large response does not occupy a thread forever."""
-    limits = (constants(SEND_TIMEOUT=0.2), "threads = 1")
-    with large_response(tmp_path, *limits) as (server, _):
-        assert promptly(server, post(new_rose())).status == 200
-
-
 def test_connections_of_others_do_not_end_a_response(tmp_path: Path) -> None:
     """At the limit of connections, one whose client still reads a response is not closed."""
     limits = (constants(SEND_TIMEOUT=LIMIT), "worker_connections = 5")
@@ -223,32 +216,6 @@ def test_stop_with_connections_that_are_not_yet_accepted(tmp_path: Path) -> None
             assert [connection.receive().status for connection in clients] == [404] * 5
 
 
-# Between the acceptance of a connection and what a thread does next, there are two seconds.
-SLOW_ACCEPT = """
-import socket
-import time
-
-accept = socket.socket.accept
-
-def accept_slowly(listener):
-    accepted = accept(listener)
-    print("accepted", flush=True)
-    time.sleep(2)
-    return accepted
-
-socket.socket.accept = accept_slowly
-"""
-
-
-def test_stop_while_a_connection_is_accepted(tmp_path: Path) -> None:
-    """A connection that is accepted at the moment of SIGTERM is served before the service ends."""
-    with configured(tmp_path, SLOW_ACCEPT) as server, server.connect() as connection:
-        connection.send(post(new_rose()))
-        server.wait_for("accepted")
-        server.process.terminate()
-        assert connection.receive().status == 200
-
-
 def is_pending(number: signal.Signals, process: int) -> bool:
     """Return whether a process has not yet handled a signal that was sent to it."""
     status = Path(f"/proc/{process}/status").read_text()
@@ -270,11 +237,36 @@ def test_endless_body_of_a_refused_request(server: Gunicorn) -> None:
             connection.send(b" " * (64 << 20))
 
 
-def test_clients_of_a_unix_socket_that_send_a_part(tmp_path: Path) -> None:
-    """Clients of a Unix socket that stop in the middle of a request do not block others."""
-    path = tmp_path / "socket"
-    bind = ("--bind", f"unix:{path}")
-    with Gunicorn(*bind, PLANTSTORE_TOKENS=TOKEN) as server, ExitStack() as opened:
-        for part in (b"POST /pla", post(b"", length=500), chunked(b"5\r\nabc")):
-            opened.enter_context(server.clients(16, part, path=path))
-        assert promptly(server, post(new_rose()), path=path).status == 200
+def test_health_while_all_threads_are_busy(url: str) -> None:
+    """/healthz and /readyz are answered while all threads wait for a locked SQLite file."""
+    settings = {"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_STORE": f"{url}?timeout=60"}
+    with Gunicorn(**settings) as server, server.clients(16) as clients:
+        assert server.request(post(new_rose())).status == 200
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as other:
+            other.execute("BEGIN IMMEDIATE")
+            for client in clients:
+                client.send(post(new_rose()))
+            for path in (b"/healthz", b"/readyz"):
+                request = b"GET %s HTTP/1.1\r\nHost: x\r\n\r\n" % path
+                assert promptly(server, request).status == 200
+            assert not any(client.has_response(0) for client in clients)
+        assert {client.receive().status for client in clients} == {200}
+
+
+def test_connections_that_are_all_busy(url: str) -> None:
+    """While all connections wait for the store, none is closed, and others are accepted later."""
+    settings = {"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_STORE": f"{url}?timeout=60"}
+    options = ("--threads=2", "--worker-connections=2", "--log-level=debug")
+    with Gunicorn(*options, **settings) as server, server.clients(2) as clients:
+        server.wait_for("The store can be used")
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as other:
+            other.execute("BEGIN IMMEDIATE")
+            for client in clients:
+                client.send(post(new_rose()))
+            wait_until(lambda: server.log.count("POST /plants") == 2)
+            late = server.connect()
+            late.send(post(new_rose()))
+            server.wait_for("Connections had to wait: all of them are busy")
+        assert [client.receive().status for client in (*clients, late)] == [200] * 3
+        assert server.log.count("Connections had to wait") < 10
+        late.reset()

@@ -2,7 +2,6 @@
 
 import json
 import re
-import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import product
@@ -17,51 +16,33 @@ from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.server
 
-# An application with a function for each path.
+# An application with a response or a function for each path.
 APPLICATION = """
 import io
 import json
 import sys
 
+NAMES = "Connection Date Keep-Alive Server TE Trailers Transfer-Encoding Upgrade"
+SERVER = [(name, "close") for name in NAMES.split()]
+COOKIES = [("Set-Cookie", "a=1"), ("Set-Cookie", "b=2"), ("x-spaces", " y\\t"), ("X", "\\xe9")]
+RESPONSES = {
+    "headers": ("200 Very \\xe9 good", [("Content-Length", "5"), *COOKIES], [b"hello"]),
+    "of_the_server": ("200 OK", [("Content-Length", " 2"), *SERVER], [b"ok"]),
+    "parts": ("200 OK", [("Content-Type", "text/plain")], [b"", b"first", b"", b"last" * 1000]),
+    "nothing": ("200", [], []),
+    "no_content": ("204 No Content", [("Content-Length", "5"), ("X", "y")], [b"hello"]),
+    "not_modified": ("304 Not Modified", [("Content-Length", "5")], []),
+    "too_long": ("200 OK", [("Content-Length", "2")], [b"h", b"ello", b"!"]),
+    "too_short": ("200 OK", [("Content-Length", "9")], [b"hello"]),
+}
+
 def app(environ, start_response):
-    return globals()[environ["PATH_INFO"].split("/")[1]](environ, start_response)
-
-def headers(environ, start_response):
-    more = [("Set-Cookie", "a=1"), ("Set-Cookie", "b=2"), ("x-spaces", " y\\t"), ("X", "\\xe9")]
-    start_response("200 Very \\xe9 good", [("Content-Length", "5"), *more])
-    return [b"hello"]
-
-def of_the_server(environ, start_response):
-    names = "Connection Date Keep-Alive Server TE Trailers Transfer-Encoding Upgrade".split()
-    start_response("200 OK", [("Content-Length", " 2"), *((name, "close") for name in names)])
-    return [b"ok"]
-
-def parts(environ, start_response):
-    start_response("200 OK", [("Content-Type", "text/plain")])
-    yield b""
-    yield b"first"
-    yield b""
-    yield b"last" * 1000
-
-def nothing(environ, start_response):
-    start_response("200", [])
-    return []
-
-def no_content(environ, start_response):
-    start_response("204 No Content", [("Content-Length", "5"), ("X", "y")])
-    return [b"hello"]
-
-def not_modified(environ, start_response):
-    start_response("304 Not Modified", [("Content-Length", "5")])
-    return []
-
-def too_long(environ, start_response):
-    start_response("200 OK", [("Content-Length", "2")])
-    return [b"h", b"ello", b"!"]
-
-def too_short(environ, start_response):
-    start_response("200 OK", [("Content-Length", "9")])
-    return [b"hello"]
+    path = environ["PATH_INFO"].split("/")[1]
+    if path not in RESPONSES:
+        return globals()[path](environ, start_response)
+    status, headers, parts = RESPONSES[path]
+    start_response(status, [*headers])
+    return parts
 
 def written(environ, start_response):
     write = start_response("200 OK", [])
@@ -78,11 +59,6 @@ def fails_late(environ, start_response):
     start_response("200 OK", [])
     yield b"first"
     raise LookupError
-
-def exits_late(environ, start_response):
-    start_response("200 OK", [("Content-Length", "9")])
-    yield b"first"
-    raise SystemExit
 
 def fails(environ, start_response):
     raise LookupError
@@ -113,10 +89,6 @@ def refuses(environ, start_response):
 
 def forgets(environ, start_response):
     return [b"hello"]
-
-def log(environ, start_response):
-    print("written by the application", file=environ["wsgi.errors"], flush=True)
-    return nothing(environ, start_response)
 
 def show(environ, start_response):
     shown = {name: repr(value) for name, value in environ.items()}
@@ -339,8 +311,6 @@ def test_response_that_is_too_short(pair: Pair) -> None:
     ours, _ = pair.receive(LINES[0] % b"too_short" * 2)
     assert ours.endswith(b"Content-Length: 9\r\n\r\nhello")
     assert ours.count(b"HTTP/1.1 200") == 1
-    ours, _ = pair.receive(LINES[0] % b"exits_late")
-    assert ours.endswith(b"Content-Length: 9\r\n\r\nfirst")
 
 
 def test_dates(pair: Pair) -> None:
@@ -353,36 +323,6 @@ def test_dates(pair: Pair) -> None:
             return len(dates) > 1
 
         wait_until(is_later)
-
-
-# The log of errors is also in a file.
-LOG = """
-from logging import FileHandler
-
-worker_class = "plantstore.server.worker.Worker"
-
-def post_worker_init(worker):
-    worker.log.error_log.addHandler(FileHandler({!r}))
-"""
-
-
-def test_log_of_the_application(tmp_path: Path) -> None:
-    """After the log has been reopened, an application can write to it on an old connection."""
-    log = tmp_path / "log"
-
-    def is_written() -> bool:
-        connection.send(LINES[0] % b"log")
-        assert connection.receive_rest(b"0\r\n\r\n").startswith(b"HTTP/1.1 200")
-        return log.exists() and "written by the application" in log.read_text()
-
-    with serve(tmp_path, APPLICATION, LOG.format(str(log))) as server:
-        with server.connect() as connection:
-            wait_until(is_written)
-            log.rename(tmp_path / "moved")
-            server.signal(signal.SIGUSR1)
-            wait_until(log.exists)  # A response that is written meanwhile could fail.
-            wait_until(is_written)
-        assert "written by the application" in server.log
 
 
 def test_application_below_a_prefix(tmp_path: Path) -> None:
