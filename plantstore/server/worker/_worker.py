@@ -44,7 +44,7 @@ _LINGER_TIMEOUT = 2.0
 _LINGER_SIZE = 16 << 20
 # The bytes that may wait in memory: what has arrived of the next requests of all clients, and what
 # they have not read yet. Eight bodies may wait, if this is more.
-_MAX_MEMORY = 64 << 20
+_MAX_MEMORY = 48 << 20
 # What waits is counted once a second, and when so many more bytes wait for their clients.
 _UNCOUNTED = 16 << 20
 
@@ -70,7 +70,7 @@ class _Queue:
     def _execute_next(self) -> None:
         try:
             client = self._waiting.get_nowait()
-        except Empty:  # Another thread has taken it.
+        except Empty:  # pragma: no cover  # Another thread has taken it.
             return
         self._execute(client)
 

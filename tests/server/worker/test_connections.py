@@ -83,10 +83,20 @@ def test_limit_of_connections(tmp_path: Path) -> None:
                     assert connection.request(post(new_rose())).status == 200
 
 
+def test_new_connection_at_the_limit(tmp_path: Path) -> None:
+    """At the limit of connections, clients that hold requests do not let new ones be closed."""
+    limits = ("worker_connections = 10", constants(_READ_TIMEOUT=LIMIT))
+    with configured(tmp_path, *limits) as server, server.clients(10, post(b"", length=5)):
+        wait_until(lambda: server.request(CLOSE).status == 404)
+        with server.connect() as new, server.clients(3):
+            assert promptly(server, CLOSE).status == 404
+            assert new.request(post(new_rose())).status == 200
+
+
 @pytest.mark.parametrize("flood", [b"", b"P"], ids=["nothing", "a byte"])
 def test_connections_of_others_do_not_end_an_upload(tmp_path: Path, flood: bytes) -> None:
     """At the limit of connections, one whose client goes on sending a request is not closed."""
-    limits = ("worker_connections = 20", constants(_READ_TIMEOUT=LIMIT))
+    limits = ("worker_connections = 30", constants(_READ_TIMEOUT=LIMIT))
     with configured(tmp_path, *limits) as server, server.clients(10) as uploads:
         body = new_rose().ljust(1000)
         for upload in uploads:
@@ -95,7 +105,7 @@ def test_connections_of_others_do_not_end_an_upload(tmp_path: Path, flood: bytes
         for position in range(0, 1000, 100):
             for upload in uploads:
                 upload.send(body[position : position + 100])
-            with server.clients(10, flood):
+            with server.clients(25, flood):
                 assert promptly(server, CLOSE).status == 404
         # The first one creates the plant.
         assert sorted(upload.receive().status for upload in uploads) == [200] + [400] * 9

@@ -178,6 +178,7 @@ def test_body_that_is_not_read(server: Gunicorn, request_: bytes, error: int) ->
 
 # A page of plants with 3.9 million characters.
 GET_PAGE = b"GET /plants?limit=3 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer s3cret\r\n\r\n"
+GET_HEALTH = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["http", "https"])
@@ -195,7 +196,8 @@ def test_memory_of_responses_that_are_not_read(
             large = b'{"id":%d,"name":"%s"}' % (id, b"x" * 1_300_000)
             assert server.request(post(large)).status == 200
         before = memory(server)
-        with server.clients(150, request_, unread=4096) as clients:
+        with server.clients(150, GET_HEALTH + request_, unread=4096) as clients:
+            assert clients[-1].receive().status == 200
             assert clients[-1].receive_head().status == 200
             assert promptly(server, post(new_rose())).status == 200
             assert memory(server) - before < 100e6
@@ -406,6 +408,29 @@ def test_malformed_chunk_ends_the_connection(server: Gunicorn, tail: bytes) -> N
             assert response.headers["connection"] == "close"
             assert connection.closed()
     assert promptly(server, post(body)).status == 200
+
+
+LOGGER = """
+from plantstore.server._logger import Logger
+
+class logger_class(Logger):
+    def info(self, message, *arguments, **options):
+        super().info(message if "TLS" not in message else {}[0], *arguments)
+"""
+
+
+def test_fault_of_the_server_itself(tmp_path: Path) -> None:
+    """An exception that nothing expects ends a connection, but no thread."""
+    files = " ".join(with_certificate(tmp_path))
+    config = tmp_path / "gunicorn.py"
+    config.write_text(f"from plantstore.server.config import *\n{LOGGER}")
+    with Gunicorn("-c", str(config), *files.split(), PLANTSTORE_TOKENS=TOKEN) as server:
+        for _ in range(5):
+            with server.connect() as connection, suppress(ConnectionError):
+                connection.send(GET)
+                assert connection.closed()
+        assert promptly(server, post(new_rose()), tls=True).status == 200
+        assert "A connection has failed" in server.log
 
 
 def test_port_with_tls(tmp_path: Path) -> None:
