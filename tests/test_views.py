@@ -61,10 +61,11 @@ def test_read_returns_the_plant_that_was_created(client: FlaskClient, plant: Pla
 
 @pytest.mark.parametrize("id", NO_IDS, ids=lambda id: ascii(id)[1:9])
 def test_id_that_no_plant_has(client: FlaskClient, store: MemoryStore, id: str) -> None:
-    """Anything but the id of a plant in its canonical decimal form is 40402."""
+    """Anything but the id of a plant in its canonical form is 40402, which says what an id is."""
     store.add(ROSE_PLANT)
     store.add(Plant(0, ""))
-    check_error(get(client, f"/plants/{id}"), 40402)
+    message = check_error(get(client, f"/plants/{id}"), 40402)
+    assert ("An id is an integer" in message) == (id != "2")
     check_error(delete(client, id), 40402)
     check_error(client.put(f"/plants/{id}", json=ROSE, headers=BEARER), 40402)
     assert len(store) == 2
