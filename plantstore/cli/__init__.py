@@ -28,7 +28,7 @@ class Program(click.Group):
             fault = f"{place}: {error.strerror or error}"
         click.echo(f"Error: {printable(fault)}", err=True)
         # At exit, Python would try again to write what is left. A test needs the old stream.
-        self.unwritten, sys.stdout = sys.stdout, StringIO()
+        self._unwritten, sys.stdout = sys.stdout, StringIO()
         sys.exit(1)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
