@@ -21,7 +21,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from select import EPOLLIN, EPOLLONESHOT, EPOLLOUT, epoll, select
-from threading import Semaphore, Thread
+from threading import Lock, Semaphore, Thread
 from typing import Any, ClassVar
 
 from gunicorn.sock import ssl_context
@@ -42,8 +42,7 @@ _READ_TIMEOUT = 10.0
 # that the worker discards meanwhile (RFC 9112 section 9.6).
 _LINGER_TIMEOUT = 2.0
 _LINGER_SIZE = 16 << 20
-# The bytes that may wait in memory: what has arrived of the next requests of all clients, and what
-# they have not read yet. Eight bodies may wait, if this is more.
+# The bytes of requests and responses that may wait in memory, or eight bodies, if this is more.
 _MAX_MEMORY = 48 << 20
 # What waits is counted once a second, and when so many more bytes wait for their clients.
 _UNCOUNTED = 16 << 20
@@ -54,7 +53,7 @@ class _Queue:
 
     def __init__(self, most: int, execute: Callable[[Client], None]) -> None:
         self._waiting: SimpleQueue[Client] = SimpleQueue()
-        self._permits = Semaphore(most)
+        self._permits = Semaphore(most) if most > 1 else Lock()  # Which takes a tenth of the time.
         self._execute = execute
 
     def put(self, client: Client) -> None:
@@ -144,12 +143,12 @@ class Worker(BaseWorker):
 
     def _start(self) -> None:
         # gunicorn uses some forty settings for each request. As attributes, they are found faster.
-        found = {name: setting.get() for name, setting in self.cfg.settings.items()}
-        self.cfg.__dict__.update(found)
+        self.cfg.__dict__.update({name: it.get() for name, it in self.cfg.settings.items()})
         most, urgent = (self.cfg.threads, self.urgent_paths) if self.needs_threads else (1, ())
         self._queue = _Queue(most, self._execute)
         self._urgent = {path: _Queue(1, self._execute) for path in urgent}
         self._batch = 1 if self.needs_threads else 64
+        self._names = {sock: sock.getsockname() for sock in self.sockets}
         self._max_memory, self._uncounted = max(_MAX_MEMORY, 8 * self.max_body), 0
         for _ in range(most + len(urgent)):
             Thread(target=self._serve, name="gunicorn worker", daemon=True).start()
@@ -216,7 +215,7 @@ class Worker(BaseWorker):
         with suppress(OSError):  # The client may have given it up.
             if self._tls is not None:
                 sock = self._tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
-            client = Client(sock, _plain_address(address), listener.getsockname())
+            client = Client(sock, _plain_address(address), self._names[listener])
             client.deadline = self._after(_READ_TIMEOUT)
             self._clients[client.fd] = client
             self._poller.register(client.fd, EPOLLIN | EPOLLONESHOT)
