@@ -115,7 +115,7 @@ EIGHT = Barrier(8)
 # What happens to a request of a client. A bad gateway has lost the response of the service.
 FAULTS: dict[str, Callable[[Any, Any], Response]] = {
     "served": Response.from_app,
-    "together": lambda *request: EIGHT.wait(PATIENCE) < 8 and Response.from_app(*request),
+    "together": lambda *request: (EIGHT.wait(PATIENCE), Response.from_app(*request))[1],
     "unavailable": lambda *_: Response(status=503, headers={"Retry-After": "7"}),
     "moved": lambda _, environ: Response("Moved", 301, {"Location": environ["REQUEST_URI"]}),
     "other page": lambda *_: Response("{}", content_type="application/json"),
