@@ -1,8 +1,7 @@
 """The service under gunicorn, with protections that gunicorn does not have by default."""
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from contextvars import Context
 
 from gunicorn.app.wsgiapp import WSGIApplication
@@ -38,8 +37,11 @@ class _Service(WSGIApplication):
 
     def load_config(self) -> None:
         """Read the options, and not a configuration file that happens to be in the folder."""
-        with _arguments(["--config", _CONFIG, *self._options]):
+        own, sys.argv = sys.argv, [sys.argv[0], "--config", _CONFIG, *self._options]
+        try:
             super().load_config()
+        finally:
+            sys.argv = own
         if {"", "unix:", "unix://"} & {*self.cfg.settings["bind"].get()}:
             raise ConfigError("--bind needs an address, such as 127.0.0.1:8000")
         if self.cfg.settings["worker_class"].get() != worker_class:
@@ -50,14 +52,3 @@ class _Service(WSGIApplication):
         if args:
             raise ConfigError(f"plantstore serve has no argument {args[0]}")
         super().init(parser, opts, args)
-
-
-@contextmanager
-def _arguments(arguments: Sequence[str]) -> Iterator[None]:
-    """Let gunicorn read these arguments instead of those of the process."""
-    own = sys.argv
-    sys.argv = [own[0], *arguments]
-    try:
-        yield
-    finally:
-        sys.argv = own

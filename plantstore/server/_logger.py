@@ -35,12 +35,10 @@ class Logger(GunicornLogger):
         logging.getLogger("plantstore").setLevel(self.loglevel)
         # A line for each new plant would be slow.
         ADDED.setLevel(logging.WARNING if self.loglevel > logging.DEBUG else logging.DEBUG)
-        # For the warnings and errors of loggers that have no handler.
-        logging.lastResort = logging.StreamHandler()
-        logging.lastResort.setLevel(logging.WARNING)
         formatter = _formatter(cfg)
-        handlers = self.error_log.handlers + self.access_log.handlers
-        for handler in (*handlers, logging.lastResort):
+        handlers = [*self.error_log.handlers, *self.access_log.handlers]
+        # The last one is for the warnings and errors of loggers that have no handler.
+        for handler in filter(None, [*handlers, logging.lastResort]):
             handler.setFormatter(formatter)
         _set_prefix(cfg, self.error_log, "error")
         _set_prefix(cfg, self.access_log, "access")

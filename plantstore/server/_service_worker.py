@@ -13,18 +13,6 @@ from ..stores.deadline import note_queued
 from .worker import Worker
 
 
-def _refuse(
-    number: int, message: str, address: str | None, fault: BaseException | None
-) -> tuple[bytes, dict[str, str]]:
-    """Log what the server refuses, and return an Error, as :meth:`Worker.refuse` says."""
-    id = request_id({})
-    level = logging.INFO if fault is None else logging.ERROR
-    about = None, address, id
-    log_line(REFUSED, level, "%s", (message,), about, number=number, fault=fault)
-    headers = {"Content-Type": "application/json", "X-Request-ID": id}
-    return dump_json({"error": number, "message": message}), headers
-
-
 class ServiceWorker(Worker):
     """A worker whose refusals are those of the service, and are in its log.
 
@@ -35,9 +23,20 @@ class ServiceWorker(Worker):
     """
 
     urgent_paths = ("/healthz", "/readyz")
-    refuse = staticmethod(_refuse)
     note_queued = staticmethod(note_queued)
     wsgi: Any
+
+    @staticmethod
+    def refuse(
+        number: int, message: str, address: str | None, fault: BaseException | None
+    ) -> tuple[bytes, dict[str, str]]:
+        """Log what the server refuses, and return an Error, as :meth:`Worker.refuse` says."""
+        id = request_id({})
+        level = logging.INFO if fault is None else logging.ERROR
+        about = None, address, id
+        log_line(REFUSED, level, "%s", (message,), about, number=number, fault=fault)
+        headers = {"Content-Type": "application/json", "X-Request-ID": id}
+        return dump_json({"error": number, "message": message}), headers
 
     def init_process(self) -> None:
         """Serve until the worker ends. If no thread can be started, one line of the log says so."""

@@ -44,8 +44,6 @@ access_log_format = (
 )
 control_socket_disable = True  # Nothing but the socket of the service is opened.
 
-_NOT_RELOADED = "%s. The service continues as before: correct this, then reload again."
-
 
 def on_starting(server: Any) -> None:
     """Refuse to start, in one line, if a setting is wrong or does not allow several workers.
@@ -60,11 +58,10 @@ def on_starting(server: Any) -> None:
 def _reload(server: Any, reload: Callable[[], None]) -> None:
     try:
         _check(server)
-    except RuntimeError as error:
-        server.log.error(_NOT_RELOADED, error)
-        return
     except Exception as error:  # noqa: BLE001  # The store may be one of another package.
-        server.log.error(_NOT_RELOADED, one_line(error), exc_info=error)
+        message = "%s. The service continues as before: correct this, then reload again."
+        fault = None if isinstance(error, RuntimeError) else error
+        server.log.error(message, one_line(error), exc_info=fault)
         return
     reload()
     with suppress(SettingsError):  # A file has changed since the reload. The workers report it.
@@ -170,9 +167,8 @@ def _check_certificate(cfg: Any) -> None:
     try:
         sock.ssl_context(cfg)
     except OSError as error:  # Which file is missing, only some versions of Python say.
-        reason = error.strerror or error
-        files = f"{cfg.certfile}, {cfg.keyfile}"
-        raise RuntimeError(f"plantstore: no certificate can be read: {reason} ({files})") from None
+        fault = f"{error.strerror or error} ({cfg.certfile}, {cfg.keyfile})"
+        raise RuntimeError(f"plantstore: no certificate can be read: {fault}") from None
 
 
 def _settings(server: Any) -> Settings | None:

@@ -45,9 +45,8 @@ class Client:
         #: The number of requests so far, and the client's address from the PROXY protocol.
         self.requests = 0
         self.proxied: dict[str, Any] | None = None
-        #: What is kept of the last head: its lines (or None), gunicorn's request object, and its
-        #: environ, if there is one.
-        self.kept_lines: list[bytes] | None = None
+        #: What is kept of the last head: its lines, gunicorn's request object, and its environ.
+        self.kept_lines: list[bytes] = []
         self.kept_request: Any = None
         self.kept_environ: dict[str, Any] = {}
         #: Whether the connection ends after the response, and how many bytes are discarded then.
@@ -56,7 +55,7 @@ class Client:
 
     def forget_request(self) -> None:
         """Forget the request that was executed, so that the next one can arrive."""
-        if self.kept_lines is None:  # The last head is not kept.
+        if not self.kept_lines:  # The last head is not kept.
             self.kept_request, self.kept_environ = None, {}
         #: The number of bytes of the head that have been looked at.
         self.seen = 0

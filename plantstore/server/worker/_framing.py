@@ -39,12 +39,10 @@ def proxy_header_size(data: bytearray) -> int | None:
 
 
 def head_end(data: bytearray, start: int, seen: int) -> int | None:
-    """Return the position after the head of a request.
+    """Return the position after the head of a request, or ``None`` if more must arrive.
 
-    :param data: what has arrived.
     :param start: the position at which the head begins.
     :param seen: the size of the data in which an earlier call has found no end.
-    :returns: ``None`` if more must arrive.
     :raises RefusedRequest: if no head can begin so, or if it is too large.
     """
     end = data.find(b"\r\n\r\n", max(start, seen - 3), start + MAX_HEAD)

@@ -46,7 +46,6 @@ def max_kept(cfg: Any) -> int:
 def parse(cfg: Any, client: Client, size: int, most: int) -> None:
     """Parse the head that has arrived, and keep gunicorn's request object in the client.
 
-    :param cfg: the configuration of gunicorn.
     :param size: the size of the head in bytes.
     :param most: the size up to which it is kept for the next request.
     :raises Exception: if it is refused, by gunicorn or by this module.
@@ -57,32 +56,31 @@ def parse(cfg: Any, client: Client, size: int, most: int) -> None:
     is_small = size <= most
     if not (is_small and client.kept_environ and _is_parsed(cfg, client, lines)):
         client.kept_request, client.kept_environ = _parse(cfg, client, head), {}
-        client.kept_lines = lines if is_small and _is_plain(client.kept_request, lines) else None
+        client.kept_lines = lines if is_small and _is_plain(client.kept_request, lines) else []
     client.request, client.fields = client.kept_request, dict(client.kept_request.headers)
 
 
 def _is_parsed(cfg: Any, client: Client, lines: list[bytes]) -> bool:
     """Take the lines that differ from those of the last head, if this is enough."""
     last = client.kept_lines
-    if last is None or len(lines) != len(last):
-        return False
-    try:
-        if lines[0] != last[0] and not _parse_first(client, lines[0], last[0]):
-            return False
-    except Exception:  # noqa: BLE001  # It is parsed again, and refused if it is not valid.
+    if len(lines) != len(last):
         return False
     for place, line in enumerate(lines):
-        if place and line != last[place] and not _take(cfg, client, place, line, last[place]):
+        if line != last[place] and not _take(cfg, client, place, line, last[place]):
             return False
     client.kept_lines = lines
     return True
 
 
-def _parse_first(client: Client, line: bytes, last: bytes) -> bool:
+def _take_first(client: Client, line: bytes, last: bytes) -> bool:
+    """Take the request line if it has the same version of HTTP, and is valid."""
     request, environ = client.kept_request, client.kept_environ
     if line[-9:] != last[-9:] or environ["SCRIPT_NAME"]:
         return False
-    request.parse_request_line(line)
+    try:
+        request.parse_request_line(line)
+    except Exception:  # noqa: BLE001  # It is parsed again with the rest, and then refused.
+        return False
     environ["REQUEST_METHOD"], environ["RAW_URI"] = request.method, request.uri
     environ["PATH_INFO"] = unquote_to_wsgi_str(request.path)
     environ["QUERY_STRING"] = request.query
@@ -91,6 +89,8 @@ def _parse_first(client: Client, line: bytes, last: bytes) -> bool:
 
 def _take(cfg: Any, client: Client, place: int, line: bytes, last: bytes) -> bool:
     """Take the value of a field if gunicorn would take it as it is, and for its variable only."""
+    if not place:
+        return _take_first(client, line, last)
     name, _ = client.kept_request.headers[place - 1]
     start = last[: last.index(b":") + 1]
     value = str(line[len(start) :], "latin-1").strip(" ")
