@@ -46,7 +46,7 @@ class Logger(GunicornLogger):
 
     def atoms(self, resp: Any, req: Any, environ: Any, request_time: Any) -> dict[str, Any]:
         """Return the fields of a request. The path has no line break, whatever a client sends."""
-        atoms: dict[str, Any] = super().atoms(resp, req, environ, request_time)
+        atoms = super().atoms(resp, req, environ, request_time)
         return {**atoms, "U": printable(environ.get("PATH_INFO", ""))}
 
 

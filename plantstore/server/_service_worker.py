@@ -3,7 +3,6 @@
 import logging
 import sys
 import time
-from typing import Any
 
 from ..body import DEFAULT_MAX_BODY
 from ..log import REFUSED, SERVED, log_line
@@ -16,15 +15,12 @@ from .worker import Worker
 class ServiceWorker(Worker):
     """A worker whose refusals are those of the service, and are in its log.
 
-    Requests for the health of the service do not wait for other requests.
-
-    If all threads wait for a database, the operations of requests that wait for a thread have less
-    time, so that they are answered in time too.
+    Requests for the health of the service do not wait for others. The time for which a request
+    waits for a thread is a part of the time of its operation, so it is answered in time, too.
     """
 
     urgent_paths = ("/healthz", "/readyz")
     note_queued = staticmethod(note_queued)
-    wsgi: Any
 
     @staticmethod
     def refuse(
@@ -33,8 +29,7 @@ class ServiceWorker(Worker):
         """Log what the server refuses, and return an Error, as :meth:`Worker.refuse` says."""
         id = request_id({})
         level = logging.INFO if fault is None else logging.ERROR
-        about = None, address, id
-        log_line(REFUSED, level, "%s", (message,), about, number=number, fault=fault)
+        log_line(REFUSED, level, "%s", (message,), (None, address, id), number=number, fault=fault)
         headers = {"Content-Type": "application/json", "X-Request-ID": id}
         return dump_json({"error": number, "message": message}), headers
 

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from importlib.util import find_spec
 from logging import LogRecord
 from threading import Thread
 from typing import Any
@@ -118,10 +117,10 @@ def nworkers_changed(server: Any, new_value: int, old_value: int | None) -> None
 
 def child_exit(server: Any, worker: Any) -> None:
     """Tell prometheus-client that a worker has ended, as it asks. Its counts stay."""
-    if METRICS_FOLDER in os.environ and find_spec("prometheus_client"):
-        from prometheus_client.multiprocess import mark_process_dead
+    if METRICS_FOLDER in os.environ:
+        with suppress(ImportError, OSError):
+            from prometheus_client.multiprocess import mark_process_dead
 
-        with suppress(OSError):
             mark_process_dead(worker.pid)  # type: ignore[no-untyped-call]
 
 
@@ -136,17 +135,12 @@ def _test_store(worker: Any, store: Store) -> None:
         store.ping()
         worker.log.info("The store can be used.")
     except Exception as error:  # noqa: BLE001  # The store may be one of another package.
-        worker.log.error(
-            "The store cannot be used now: %s. Until it can, requests are refused with 503.",
-            one_line(error),
-        )
+        message = "The store cannot be used now: %s. Until it can, requests are refused with 503."
+        worker.log.error(message, one_line(error))
 
 
 def _check(server: Any) -> None:
-    """Check the settings and some options.
-
-    :raises RuntimeError: if one is wrong, or does not allow several workers.
-    """
+    """Raise RuntimeError if a setting or an option is wrong, or does not allow several workers."""
     if server.cfg.is_ssl:
         _check_certificate(server.cfg)
     server.first_age = server.worker_age + 1  # That of the first worker that starts after this.

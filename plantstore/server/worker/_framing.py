@@ -65,9 +65,7 @@ class ChunkedBody:
     """
 
     def __init__(self, start: int, limit: int) -> None:
-        self._start = self._next = start
-        self._limit = limit
-        self._size = 0
+        self._next, self._room, self._framing = start, limit, _MAX_FRAMING
 
     def end(self, data: bytearray) -> int | None:
         """Return the position after the body, or ``None`` if more must arrive.
@@ -83,16 +81,17 @@ class ChunkedBody:
             size, begin = int(found[1], 16), line + 2
             if not size:
                 return _trailers_end(data, line)
-            if self._size + min(size, len(data) - begin) > self._limit:
+            if min(size, len(data) - begin) > self._room:
                 raise EndlessBody
             end = begin + size
             if len(data) < end + 2:
                 break
             if data[end : end + 2] != b"\r\n":
                 raise EndlessBody
-            self._size += size
+            self._room -= size
+            self._framing -= end + 2 - self._next - size
             self._next = end + 2
-            if self._next - self._start - self._size > _MAX_FRAMING:
+            if self._framing < 0:
                 raise EndlessBody
         if line < 0 and len(data) - self._next >= _MAX_LINE:
             raise EndlessBody

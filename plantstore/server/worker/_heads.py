@@ -118,20 +118,15 @@ def environ_of(worker: Any, client: Client) -> dict[str, Any]:
     :raises RefusedRequest: if its path does not begin with the variable ``SCRIPT_NAME``.
     """
     if not client.kept_environ:
-        client.kept_environ = _make_environ(worker, client)
+        try:
+            _, environ = create(client.request, client, client.address, client.server, worker.cfg)
+        except ConfigurationProblem:
+            raise RefusedRequest(40401, "There is nothing at this path.") from None
+        for name in ("gunicorn.socket", "wsgi.early_hints"):  # No application may use the socket.
+            environ.pop(name, None)
+        own = {"wsgi.errors": _Errors(worker.cfg), "wsgi.multithread": worker.needs_threads}
+        client.kept_environ = environ | own
     return client.kept_environ | {"wsgi.input": client.body}
-
-
-def _make_environ(worker: Any, client: Client) -> dict[str, Any]:
-    environ: dict[str, Any]
-    try:
-        _, environ = create(client.request, client, client.address, client.server, worker.cfg)
-    except ConfigurationProblem:
-        raise RefusedRequest(40401, "There is nothing at this path.") from None
-    for name in ("gunicorn.socket", "wsgi.early_hints"):  # Applications must not use the socket.
-        environ.pop(name, None)
-    environ["wsgi.errors"], environ["wsgi.multithread"] = _Errors(worker.cfg), worker.needs_threads
-    return environ
 
 
 def _parse(cfg: Any, client: Client, head: bytes) -> Any:

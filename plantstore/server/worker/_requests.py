@@ -69,10 +69,9 @@ def set_body(client: Client, body: bytes) -> None:
 
 
 def respond(worker: Any, client: Client, *, is_last: bool) -> bool:
-    """Let the application respond to the request of a connection.
+    """Let the application respond to a request, and return whether the connection stays open.
 
     :param is_last: whether the connection is closed afterwards.
-    :returns: whether it stays open.
     :raises CannotRespond: if the client does not read what the application produces, or if the
         application fails when a part of its response has been sent.
     """

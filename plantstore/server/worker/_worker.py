@@ -83,9 +83,7 @@ class Worker(BaseWorker):
     max_body = 65536
     #: Whether the application may have to wait for something. Otherwise, one thread is faster.
     needs_threads = True
-
     alive: bool
-    nr: int
 
     @staticmethod
     def refuse(
@@ -143,7 +141,6 @@ class Worker(BaseWorker):
         self._queue = _Queue(most, self._execute)
         self._urgent = {path: _Queue(1, self._execute) for path in urgent}
         self._batch = 1 if self.needs_threads else 64
-        self._names = {sock: sock.getsockname() for sock in self.sockets}
         self._max_kept = max_kept(self.cfg)
         self._max_memory, self._uncounted = max(_MAX_MEMORY, 8 * self.max_body), 0
         for _ in range(most + len(urgent)):
@@ -211,7 +208,7 @@ class Worker(BaseWorker):
         with suppress(OSError):  # The client may have given it up.
             if self._tls is not None:
                 sock = self._tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
-            client = Client(sock, _plain_address(address), self._names[listener])
+            client = Client(sock, _plain_address(address), listener.getsockname())
             client.deadline = self._after(_READ_TIMEOUT)
             self._clients[client.fd] = client
             self._poller.register(client.fd, EPOLLIN | EPOLLONESHOT)
