@@ -58,21 +58,18 @@ def create_docs_blueprint(*, name: str = "plantstore_docs") -> Blueprint:
 
     @blueprint.get("/openapi.json")
     def openapi(**_: Any) -> ServiceResponse:
-        """Return the OpenAPI document of the operations under this URL prefix."""
         rule: Any = request.url_rule
         prefix = rule.rule.removesuffix("/openapi.json")
         return document(current_app.url_map, prefix, rule.host, rule.subdomain).respond()
 
     @blueprint.get("/docs")
     def page(**_: Any) -> ServiceResponse:
-        """Return the page."""
         if not files:
             raise Refused(40401, _NO_PAGE)
         return _read(_PAGE / "index.html").respond()
 
     @blueprint.get("/docs/<plantstore_file>")
     def file(plantstore_file: str, **_: Any) -> ServiceResponse:
-        """Return a file that the page loads."""
         if plantstore_file not in files:
             raise Refused(40401)
         return _read(files[plantstore_file]).respond()
@@ -127,6 +124,4 @@ def _served(routes: Map, prefix: str, place: tuple[str | None, str | None]) -> l
         for rule in routes.iter_rules()
         if (rule.host, rule.subdomain) == place
     }
-    return [
-        name for name, operation in OPERATIONS.items() if (prefix + operation.rule, name) in rules
-    ]
+    return [name for name, it in OPERATIONS.items() if (prefix + it.rule, name) in rules]

@@ -38,7 +38,8 @@ def make_document(served: Collection[str] = ("create",)) -> dict[str, Any]:
         document["info"] |= _INTERFACE
     if ERRORS_PAGE:
         document["externalDocs"] = {"description": "Errors and retries", "url": ERRORS_PAGE}
-    return {name: _without_empty(member) for name, member in document.items()}
+    found: dict[str, Any] = json.loads(json.dumps(document), object_hook=_without_empty)
+    return found
 
 
 def _remove_unused(components: dict[str, Any], document: dict[str, Any]) -> None:
@@ -56,9 +57,6 @@ def _remove_unused(components: dict[str, Any], document: dict[str, Any]) -> None
         _remove_unused(components, document)
 
 
-def _without_empty(value: Any) -> Any:
-    """Return a part of a document without the objects in which nothing is left."""
-    if not isinstance(value, dict):
-        return value
-    members = {name: _without_empty(member) for name, member in value.items()}
+def _without_empty(members: dict[str, Any]) -> dict[str, Any]:
+    """Return an object without the objects in which nothing is left."""
     return {name: member for name, member in members.items() if member != {}}
