@@ -93,7 +93,11 @@ class Lanes:
         try:
             self._enter(job)
             while not job.wait():
-                self._look(job, time.monotonic())
+                now = time.monotonic()
+                if now >= job.expires:
+                    raise StoreUnavailable(_LATE)
+                with self._lock:
+                    self._admit(job, now, _LATE)
         except BaseException:
             job.expires = 0.0  # So that it is not executed later.
             raise
@@ -118,12 +122,6 @@ class Lanes:
             if not self._lanes:
                 raise StoreUnavailable("cannot start a thread: the system has no resources for it")
             self._queue.put(job)
-
-    def _look(self, job: Job, now: float) -> None:
-        if now >= job.expires:
-            raise StoreUnavailable(_LATE)
-        with self._lock:
-            self._admit(job, now, _LATE)
 
     def _admit(self, job: Job, now: float, refusal: str, arriving: int = 0) -> None:
         """Start a lane if a job needs one. During silence, only a probe does.

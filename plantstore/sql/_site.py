@@ -69,12 +69,10 @@ class _Pool:
     _engine: Engine | None = None
 
     def __init__(self, engine: Engine) -> None:
-        self._site, pool = engine, engine.pool
+        self._site = engine
         # An SQLite database in memory would be lost with its only connection.
-        self.is_shared = engine.dialect.name == "sqlite" and (
-            isinstance(pool, StaticPool)
-            or (isinstance(pool, SingletonThreadPool) and is_in_memory(engine.url))
-        )
+        kinds = (StaticPool, SingletonThreadPool) if is_in_memory(engine.url) else (StaticPool,)
+        self.is_shared = engine.dialect.name == "sqlite" and isinstance(engine.pool, kinds)
         self.reset()
 
     def reset(self) -> None:

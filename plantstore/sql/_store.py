@@ -1,8 +1,7 @@
 """Plants in a SQL database, through SQLAlchemy Core: one store for every engine."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import TypeVar
@@ -86,11 +85,11 @@ class SQLStore(Store):
         """Add plants by one transaction, the rest by another one, or what is refused one by one."""
         existing = set[int]()
         while plants:
-            added: Collection[int] = ()
-            found: Collection[int] = ()
-            with suppress(StoreMisconfigured):  # One plant may be the reason.
-                add = partial(self._database.add, plants=plants)
+            add = partial(self._database.add, plants=plants)
+            try:
                 added, found = self._connections.call(add, writes=True)
+            except StoreMisconfigured:  # One plant may be the reason.
+                added = found = ()
             known = {*added, *found}
             if not known:
                 return existing | super().add_some(plants)

@@ -13,7 +13,6 @@ from ..stores.base import Plant, StoreMisconfigured
 # In MySQL and MariaDB, TEXT is limited to 65,535 bytes.
 _TEXT = Text().with_variant(LONGTEXT(charset="utf8mb4"), "mysql", "mariadb")
 
-
 #: The types that a database may report for the type of a column.
 Types = Mapping[type[Any], tuple[type[Any], ...]]
 

@@ -125,8 +125,7 @@ class Database(BaseDatabase):
         """Check the table at the first use, after an error, and each minute by one add.
 
         :param to_add: whether a missing table may be created.
-        :raises TableMissing: if the table does not exist.
-        :raises StoreMisconfigured: if the table cannot store every plant.
+        :raises StoreMisconfigured: if the table does not exist, or cannot store every plant.
         """
         now = time.monotonic()
         if not self.is_checked or (to_add and now > self._next_check):
