@@ -18,8 +18,6 @@ _ID = "plantstore.request_id"
 _OWN_ID = "plantstore.own_request_id"
 # The ids that are accepted. They can be in a log and in a header as they are.
 _ACCEPTED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~+/=:@-]{0,127}")
-# The statuses of responses without a body.
-_WITHOUT_BODY = (204, 304)
 # The numbers of the requests of this process.
 _numbers = count(1)
 
@@ -83,7 +81,7 @@ class ServiceResponse(Response):
         super().__init__([body], status, headers, content_type=content_type)
         for name, value in id_header(_proxy._get_current_object().environ):  # noqa: SLF001
             self.headers.add(name, value)
-        if status in _WITHOUT_BODY:
+        if status in (204, 304):  # There is no body.
             del self.headers["Content-Type"]
         else:
             # werkzeug would first look for an earlier one: 1.5 % of a create in the process.

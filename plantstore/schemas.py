@@ -5,7 +5,7 @@ from decimal import Decimal
 from math import isinf, isnan
 from typing import TYPE_CHECKING, Any
 
-from marshmallow import EXCLUDE, RAISE, Schema, ValidationError, fields, missing
+from marshmallow import EXCLUDE, Schema, ValidationError, fields, missing
 from marshmallow.exceptions import SCHEMA
 from marshmallow.validate import Range
 
@@ -159,11 +159,6 @@ def _parameter(integers: range, limits: str, **options: Any) -> fields.Function:
 
 class PageSchema(Schema):
     """The parameters of a list of plants, each with all its values. An unknown one is refused."""
-
-    class Meta:
-        """Options of marshmallow."""
-
-        unknown: str = RAISE
 
     error_messages: dict[str, str] = {
         "unknown": "Unknown parameter. The parameters are limit and after."
