@@ -18,7 +18,6 @@ _REFUSALS: dict[str, tuple[int, str]] = {
     "UnsupportedTransferCoding": (40000, "The Transfer-Encoding must be chunked."),
     "ObsoleteFolding": (40000, "A header must be on one line."),
     "ParseException": (40000, "The request is not valid HTTP."),
-    "BaseException": FAILED,
 }
 
 
@@ -32,4 +31,4 @@ def refusal(error: Any) -> tuple[int, str]:
         number, message = error.args
         return number, message
     names = (kind.__name__ for kind in type(error).__mro__)
-    return next(_REFUSALS[name] for name in names if name in _REFUSALS)
+    return next((_REFUSALS[name] for name in names if name in _REFUSALS), FAILED)
