@@ -84,6 +84,7 @@ class Worker(BaseWorker):
     #: Whether the application may have to wait for something. Otherwise, one thread is faster.
     needs_threads = True
     alive: bool
+    nr: int
 
     @staticmethod
     def refuse(
