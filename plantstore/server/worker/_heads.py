@@ -88,7 +88,7 @@ def _take_first(client: Client, line: bytes, last: bytes) -> bool:
 
 
 def _take(cfg: Any, client: Client, place: int, line: bytes, last: bytes) -> bool:
-    """Take the value of a field if gunicorn would take it as it is, and for its variable only."""
+    """Take a line if gunicorn would take the value as it is, and for the variable of its field."""
     if not place:
         return _take_first(client, line, last)
     name, _ = client.kept_request.headers[place - 1]
