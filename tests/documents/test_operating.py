@@ -16,8 +16,8 @@ from tests.support.databases import PATH, Place, mariadb, only, postgresql, post
 from tests.support.fresh import run
 from tests.support.log import LINE
 from tests.support.readme import recipe
-from tests.support.serving import ROOT
-from tests.support.sites import ROSE_PLANT
+from tests.support.serving import ROOT, Gunicorn, post
+from tests.support.sites import ROSE_PLANT, TOKEN, new_rose
 
 # A plant with a character outside of the Basic Multilingual Plane, as a test of the programs.
 PLANTS = [Plant(-1, "🌵\n\\'\t"), Plant(2, "Lily", "white")]
@@ -43,6 +43,18 @@ def test_commands_that_replace_a_token(tmp_path: Path) -> None:
     other, reader = read_tokens((tmp_path / "tokens.txt").read_text())
     assert (other.client, other.operations) == ("kiosk-2", None)
     assert (reader.client, reader.operations) == ("reader", ("read",))
+
+
+@pytest.mark.server
+def test_log_of_new_plants(tmp_path: Path) -> None:
+    """With the line of docs/tokens.md, the log has the id and the client of each new plant."""
+    (options,) = shlex.split(recipe("names").partition("=")[2])
+    (tmp_path / "tokens").write_text(f"{TOKEN} kiosk\n")
+    files = {"TOKENS_FILE": tmp_path / "tokens", "STORE": f"sqlite:///{tmp_path}/plants.db"}
+    settings = {f"PLANTSTORE_{name}": str(value) for name, value in files.items()}
+    with Gunicorn(*options.split(), **settings) as server:
+        assert server.request(post(new_rose())).status == 200
+        server.wait_for(r"Plant \d+ was added \(client: 'kiosk', address: '127.0.0.1', ")
 
 
 def test_examples_of_files() -> None:
