@@ -12,7 +12,10 @@ import pytest
 
 from plantstore.errors import ERRORS
 from plantstore.server.worker._refusals import _REFUSALS
+from tests.support.databases import installed
+from tests.support.fresh import run as run_command
 from tests.support.front import Front, front, haproxy
+from tests.support.readme import block
 from tests.support.serving import ROOT, Gunicorn, Response, free_port, post
 from tests.support.sites import TOKEN, new_rose
 from tests.support.waiting import wait_until
@@ -103,6 +106,8 @@ def test_address_and_id_in_each_log(service: Gunicorn, proxy: Front) -> None:
     assert TOKEN not in service.log + proxy.log.read_text()
 
 
+# A line of the access log of an instance.
+POSTED = re.compile(r'"POST /plants HTTP/1\.1" (\d+)')
 HIDDEN = """
 /garden/metrics /garden/healthz /garden/readyz /garden/readyz?x /garden//readyz /garden/./readyz
 /garden/plants/../readyz /garden/%72eadyz /garden/plants/%2e%2e/metrics /garden/%2e/metrics
@@ -151,6 +156,18 @@ def test_instance_that_is_not_ready(service: Gunicorn) -> None:
     broken = {"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_STORE": "sqlite:////none/plants.db"}
     with Gunicorn(**broken) as other, haproxy(other.port, service.port) as proxy:
         wait_until(lambda: {create(proxy).status for _ in range(6)} == {200})
+
+
+def test_instance_that_is_drained(service: Gunicorn) -> None:
+    """With the commands of docs/deploy.md, HAProxy sends an instance nothing until it is ready."""
+    installed("socat", "socat")
+    waiting = Gunicorn("--access-logfile=-", PLANTSTORE_TOKENS=TOKEN)
+    with waiting as other, haproxy(service.port, other.port) as proxy:
+        for name, statuses in (("drain", set[int]()), ("undrain", {200})):
+            command = block(name, "docs/deploy.md").splitlines()[0]
+            run_command(command.replace("/run/haproxy", str(proxy.log.parent)), ROOT)
+            assert {create(proxy).status for _ in range(6)} == {200}
+            wait_until(lambda: {int(it) for it in POSTED.findall(other.log)} == statuses)  # noqa: B023
 
 
 def test_page_that_is_hidden(service: Gunicorn) -> None:
