@@ -32,7 +32,7 @@ WORDS = {
     "docs/quick-start": "Java client, getting started",
     "docs/errors": "retry after timeout, exponential backoff, exactly once, payload too large, 409",
     "docs/deploy": "public internet, rolling upgrade, rollback, Docker Compose, HTTPS,"
-    " zero downtime, drain, Kubernetes, SSL, reverse proxy, Let's Encrypt",
+    " zero downtime, drain, DATABASE_URL, Kubernetes, SSL, reverse proxy, Let's Encrypt",
     "docs/settings": "environment variable, configuration",
     "docs/tokens": "leaked token, stolen token, revoke a token, rotate token, API key, basic auth",
     "docs/identity-provider": "Keycloak, Auth0, JWKS, OpenID Connect, Entra",

@@ -16,8 +16,9 @@ from tests.support.databases import PATH, Place, mariadb, only, postgresql, post
 from tests.support.fresh import run
 from tests.support.log import LINE
 from tests.support.readme import recipe
-from tests.support.serving import ROOT, Gunicorn, post
+from tests.support.serving import ROOT, Connection, Gunicorn, free_port, post
 from tests.support.sites import ROSE_PLANT, TOKEN, new_rose
+from tests.support.waiting import program
 
 # A plant with a character outside of the Basic Multilingual Plane, as a test of the programs.
 PLANTS = [Plant(-1, "🌵\n\\'\t"), Plant(2, "Lily", "white")]
@@ -129,6 +130,19 @@ def test_back_up_and_restore_a_server(place: Place, tmp_path: Path) -> None:
         change(store)
     if kind == "mariadb":
         assert "-- Dump completed" in (tmp_path / "plants.sql").read_text().splitlines()[-1]
+
+
+@only(postgresql)
+def test_command_of_a_platform(place: Place, tmp_path: Path) -> None:
+    """The command serves plants of DATABASE_URL, also of postgres://, at PORT of all interfaces."""
+    url, port = make_url(place.url).set(drivername="postgres"), free_port()
+    settings = {"DATABASE_URL": f"{url}", "PORT": f"{port}", "PLANTSTORE_TOKENS": TOKEN}
+    command = recipe("platform").replace(" plantstore", f" exec {sys.executable} -m plantstore")
+    service = program(port, ["sh", "-c", command], cwd=ROOT, env={**os.environ, **settings})
+    with service, Connection(port) as client:
+        assert client.request(post(new_rose())).status == 200
+    with open_store(place.url) as store:
+        assert len(store) == 1
 
 
 @pytest.mark.database
