@@ -60,14 +60,12 @@ def environment(folder: Path) -> dict[str, str]:
     """Return the variables of the file of the service, which systemd and a shell read alike."""
     (folder / "environment.d").mkdir()
     shutil.copy(folder / "environment", folder / "environment.d" / "plantstore.conf")
-    printed = run(f"env -i XDG_CONFIG_HOME='{folder}' {installed(READER, 'systemd')}", folder)
-    read, values = dict(line.split("=", 1) for line in shlex.split(printed)), dict[str, str]()
-    for line in run("env -i sh -ac '. ./environment; env'", folder).splitlines():
-        name, _, values[name] = line.partition("=")
+    systemd = f"XDG_CONFIG_HOME='{folder}' {installed(READER, 'systemd')}"
+    printed = [run(f"env -i {it}", folder) for it in (systemd, "sh -c '. ./environment; set'")]
+    read = [dict(re.findall(r"(\w+)=(.*)", "\n".join(shlex.split(text)))) for text in printed]
     names = re.findall(r"(?m)^(\w+)=", (folder / "environment").read_text())
-    values = {name: values[name] for name in names}
-    assert values == {name: read[name] for name in names}
-    return {"PATH": os.environ["PATH"]} | values
+    assert [read[0][name] for name in names] == [read[1][name] for name in names]
+    return {"PATH": os.environ["PATH"]} | {name: read[0][name] for name in names}
 
 
 def command(name: str, folder: Path) -> list[str]:

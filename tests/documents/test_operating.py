@@ -47,15 +47,12 @@ def test_commands_that_replace_a_token(tmp_path: Path) -> None:
 
 
 @pytest.mark.server
-def test_log_of_new_plants(tmp_path: Path) -> None:
+def test_log_of_new_plants(url: str) -> None:
     """With the line of docs/tokens.md, the log has the id and the client of each new plant."""
     (options,) = shlex.split(recipe("names").partition("=")[2])
-    (tmp_path / "tokens").write_text(f"{TOKEN} kiosk\n")
-    files = {"TOKENS_FILE": tmp_path / "tokens", "STORE": f"sqlite:///{tmp_path}/plants.db"}
-    settings = {f"PLANTSTORE_{name}": str(value) for name, value in files.items()}
-    with Gunicorn(*options.split(), **settings) as server:
+    with Gunicorn(*options.split(), PLANTSTORE_TOKENS=TOKEN, PLANTSTORE_STORE=url) as server:
         assert server.request(post(new_rose())).status == 200
-        server.wait_for(r"Plant \d+ was added \(client: 'kiosk', address: '127.0.0.1', ")
+        server.wait_for(r"Plant \d+ was added \(client: 'token-1', address: '127.0.0.1', ")
 
 
 def test_examples_of_files() -> None:
@@ -136,9 +133,9 @@ def test_back_up_and_restore_a_server(place: Place, tmp_path: Path) -> None:
 def test_command_of_a_platform(place: Place, tmp_path: Path) -> None:
     """The command serves plants of DATABASE_URL, also of postgres://, at PORT of all interfaces."""
     url, port = make_url(place.url).set(drivername="postgres"), free_port()
-    settings = {"DATABASE_URL": f"{url}", "PORT": f"{port}", "PLANTSTORE_TOKENS": TOKEN}
+    own = {"DATABASE_URL": f"{url}", "PORT": f"{port}", "PLANTSTORE_TOKENS": TOKEN}
     command = recipe("platform").replace(" plantstore", f" exec {sys.executable} -m plantstore")
-    service = program(port, ["sh", "-c", command], cwd=ROOT, env={**os.environ, **settings})
+    service = program(port, ["sh", "-c", command], cwd=ROOT, env=os.environ | own)
     with service, Connection(port) as client:
         assert client.request(post(new_rose())).status == 200
     with open_store(place.url) as store:
