@@ -204,6 +204,8 @@ def test_backup_of_postgresql(place: Place, backups: Path) -> None:
     url = make_url(place.url).set(drivername="postgresql")
     with open_store(place.url) as store:
         store.add(ROSE_PLANT)
+    hosts = "host=127.0.0.1,127.0.0.1"
+    back_up(str(url.set(host=None, port=None)) + f"?{hosts}&port=1,{url.port}", backups)
     before = back_up(f"{url}?connections=6", backups)
     content = before.read_bytes()
     assert run_unit(str(url.set(database="none")), backups).returncode != 0

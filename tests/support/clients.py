@@ -29,6 +29,8 @@ class Clients:
     :param pause: the seconds between two requests: without it, they would use the processor.
     :param path: of the plants.
     :param tls: whether the port has TLS.
+    :param ids: of the plants, if other clients send plants with them, too. Each plant is then sent
+        again until it exists: 40004 is a success.
     """
 
     port: int
@@ -39,6 +41,7 @@ class Clients:
     pause: float = 0.03
     path: str = "/plants"
     tls: bool = False
+    ids: Iterator[int] | None = None
 
     def __post_init__(self) -> None:
         self.sent, self.acknowledged = set[Plant](), set[Plant]()
@@ -47,7 +50,7 @@ class Clients:
         self.refused = self.unanswered = self.unconnected = 0
         # When each response began and ended, and its status.
         self.responses: list[tuple[float, float, int]] = []
-        self._ids, self._ended = count(self.first), Event()
+        self._ids, self._ended = self.ids or count(self.first), Event()
 
     def __enter__(self) -> "Clients":
         self._threads = ThreadPoolExecutor(self.number)
@@ -76,6 +79,7 @@ class Clients:
     def _run(self) -> None:
         kind = partial(HTTPSConnection, context=tls_context()) if self.tls else HTTPConnection
         connection = kind("127.0.0.1", self.port, timeout=LIMIT)
+        again: Plant | None = None
         while not self._ended.is_set():
             try:
                 if connection.sock is None:
@@ -84,28 +88,36 @@ class Clients:
                 self.unconnected += 1
                 time.sleep(0.01)
                 continue
-            id = next(self._ids)
-            plant = Plant(id, f"plant {id}", f"tag {id}")
-            self.sent.add(plant)
+            plant = again or self._new_plant()
+            again = plant if self.ids else None
             start = time.monotonic()
             try:
                 connection.request("POST", self.path, orjson.dumps(plant.members()), HEADERS)
                 response = connection.getresponse()
-                response.read()
+                body = response.read()
             except (OSError, HTTPException):
                 # The worker was killed: the plant may be stored or not.
                 self.unanswered += 1
                 connection.close()
             else:
                 self.responses.append((start, time.monotonic(), response.status))
-                assert response.status in {200, 503}
+                exists = self.ids is not None and b":40004," in body
+                assert exists or response.status in {200, 503}
                 if response.status == 200:
                     self.acknowledged.add(plant)
+                if response.status != 503:
+                    again = None
                 self.refused += response.status == 503
                 if not self.kept:
                     connection.close()
             time.sleep(self.pause)
         connection.close()
+
+    def _new_plant(self) -> Plant:
+        id = next(self._ids)
+        plant = Plant(id, f"plant {id}", f"tag {id}")
+        self.sent.add(plant)
+        return plant
 
 
 @contextmanager
