@@ -29,8 +29,7 @@ class Clients:
     :param pause: the seconds between two requests: without it, they would use the processor.
     :param path: of the plants.
     :param tls: whether the port has TLS.
-    :param ids: of the plants, if other clients send plants with them, too. Each plant is then sent
-        again until it exists: 40004 is a success.
+    :param ids: of the plants, if other clients send them, too. A plant is sent until it exists.
     """
 
     port: int
@@ -79,7 +78,7 @@ class Clients:
     def _run(self) -> None:
         kind = partial(HTTPSConnection, context=tls_context()) if self.tls else HTTPConnection
         connection = kind("127.0.0.1", self.port, timeout=LIMIT)
-        again: Plant | None = None
+        again: int | None = None
         while not self._ended.is_set():
             try:
                 if connection.sock is None:
@@ -88,36 +87,30 @@ class Clients:
                 self.unconnected += 1
                 time.sleep(0.01)
                 continue
-            plant = again or self._new_plant()
-            again = plant if self.ids else None
+            id = next(self._ids) if again is None else again
+            again = id if self.ids else None
+            plant = Plant(id, f"plant {id}", f"tag {id}")
+            self.sent.add(plant)
             start = time.monotonic()
             try:
                 connection.request("POST", self.path, orjson.dumps(plant.members()), HEADERS)
                 response = connection.getresponse()
-                body = response.read()
+                exists = b":40004," in response.read()
             except (OSError, HTTPException):
                 # The worker was killed: the plant may be stored or not.
                 self.unanswered += 1
                 connection.close()
             else:
                 self.responses.append((start, time.monotonic(), response.status))
-                exists = self.ids is not None and b":40004," in body
-                assert exists or response.status in {200, 503}
+                assert (exists and self.ids) or response.status in {200, 503}
+                again = again if response.status == 503 else None
                 if response.status == 200:
                     self.acknowledged.add(plant)
-                if response.status != 503:
-                    again = None
                 self.refused += response.status == 503
                 if not self.kept:
                     connection.close()
             time.sleep(self.pause)
         connection.close()
-
-    def _new_plant(self) -> Plant:
-        id = next(self._ids)
-        plant = Plant(id, f"plant {id}", f"tag {id}")
-        self.sent.add(plant)
-        return plant
 
 
 @contextmanager

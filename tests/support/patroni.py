@@ -8,183 +8,191 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
+from itertools import product
 from pathlib import Path
 from random import SystemRandom
-from tempfile import TemporaryDirectory
 from typing import Any
 
-import orjson
 import psycopg
 
-from plantstore import Plant
 from tests.support.databases import installed, postgresql_programs, server_folder
 from tests.support.fresh import run
 from tests.support.front import deployed
 from tests.support.readme import block
+from tests.support.replication import remove_segment
 from tests.support.serving import LIMIT, free_port
-from tests.support.waiting import program, state, wait_until
+from tests.support.waiting import program, state, wait_for_more, wait_until
 
-PASSWORD = "secret"  # noqa: S105
-# Seconds after which a cluster that is not complete has failed.
-COMPLETE = 120
-# A killed process loses nothing that it has written, so nothing must be synced. By default, a
-# server that is killed leaves files in /dev/shm.
+PAGE = "docs/many-machines.md"
+# A killed process loses nothing that it has written, so nothing must be synced.
 _PARAMETERS = "      parameters:\n        fsync: off\n        dynamic_shared_memory_type: mmap\n"
+# Machines as namespaces with a bridge.
+_CONNECT = """ip link add {0} type bridge && ip address add {1}.1/24 dev {0} && ip link set {0} up
+for name in {0}-1 {0}-2 {0}-3; do
+    ip netns add $name && ip link add $name type veth peer name eth0 netns $name
+    ip link set $name master {0} up && ip -n $name link set lo up && ip -n $name link set eth0 up
+    ip -n $name address add {1}.1${{name#*-}}/24 dev eth0
+done"""
+_DISCONNECT = "for name in {0}-1 {0}-2 {0}-3; do ip netns del $name; done; ip link del {0}"
 
 
 @dataclass
 class Machine:
-    """A machine of the cluster: a folder, in which all of its processes run, and an address."""
+    """A machine: a folder in which all of its processes run, and an address.
 
+    :param link: its connection to the others, if it can be separated from them.
+    """
+
+    number: int
     folder: Path
-    address: str
-    programs: Path
+    network: str
+    link: str
     options: dict[str, Any]
 
     def __post_init__(self) -> None:
+        self.address = f"{self.network}.1{self.number}"
         self._started = list[subprocess.Popen[bytes]]()
+        changes = {f"192.0.2.1{number}:": f"{self.network}.1{number}:" for number in (1, 2, 3)}
+        changes |= {"NODE": f"node{self.number}", "ADDRESS": self.address}
+        self._write("etcd", changes | {"/var/lib/etcd/": ""})
+        changes |= {"192.0.2.0/24": f"{self.network}.0/24" if self.link else "127.0.0.0/8"}
+        changes |= {"PASSWORD-OF-POSTGRES": "secret", "mode: required": "mode: off"}
+        changes |= {"/usr/lib/postgresql/15/bin": f"{postgresql_programs()}"}
+        changes |= {
+            "/var/lib/postgresql": f"{self.folder}",
+            "/var/run/postgresql": f"{self.folder}",
+        }
+        self._write("patroni.yml", changes | {"      parameters:\n": _PARAMETERS})
+        if "user" in self.options:
+            shutil.chown(self.folder, self.options["user"], self.options["group"])
+
+    def _write(self, file: str, changes: dict[str, str]) -> None:
+        self.folder.mkdir(exist_ok=True)
+        (self.folder / file).write_text(deployed(f"patroni/{file}", changes))
 
     def start(self) -> None:
         """Start etcd and Patroni, which starts PostgreSQL."""
-        settings = (self.folder / "etcd/settings").read_text().splitlines()
-        variables = dict(line.split("=", 1) for line in settings if line.startswith("ETCD_"))
-        self._run("etcd", [installed("etcd", "etcd-server")], variables)
-        self._run("patroni", [self.programs / "patroni", "patroni.yml"], {})
+        etcd = f"set -a; . ./etcd; exec {installed('etcd', 'etcd-server')} 2>> etcd.log"
+        patroni = "exec ../patroni/bin/patroni patroni.yml 2>> patroni.log >&2"
+        options = {**self.options, "cwd": self.folder}
+        prefix = list[str]()
+        if self.link:
+            user, *_ = [options.pop(name) for name in ("user", "group", "extra_groups")]
+            prefix = f"ip netns exec {self.link} runuser -u {user} --".split()
+        self._started = [
+            subprocess.Popen([*prefix, "sh", "-c", command], **options)
+            for command in (etcd, patroni)
+        ]
 
-    def _run(self, name: str, command: list[Any], variables: dict[str, str]) -> None:
-        options = {**self.options, "cwd": self.folder / name}
-        options["env"] = {**options["env"], **variables}
-        with (self.folder / f"{name}.log").open("a") as log:
-            self._started.append(subprocess.Popen(command, stdout=log, stderr=log, **options))
-
-    def processes(self, name: str = "") -> list[int]:
-        """Return the processes that run: all, or those of ``etcd`` or ``patroni``."""
-        found = []
+    def _signal(self, number: signal.Signals, name: str) -> set[int]:
+        """Send a signal to all processes, or to those with a name; return their numbers."""
+        found = set[int]()
         for link in Path("/proc").glob("[0-9]*/cwd"):
             with suppress(OSError):  # A process may end at any time.
-                if link.readlink().is_relative_to(self.folder / name) and _runs(link.parent):
-                    found.append(int(link.parent.name))
+                if (
+                    link.readlink().is_relative_to(self.folder)
+                    and name in (link.parent / "comm").read_text()
+                ):
+                    os.kill(int(link.parent.name), number)
+                    found.add(int(link.parent.name))
         return found
-
-    def signal(self, number: signal.Signals, name: str = "") -> None:
-        """Send a signal to all processes, or to those of ``etcd`` or ``patroni``."""
-        for process in self.processes(name):
-            with suppress(ProcessLookupError):
-                os.kill(process, number)
 
     @contextmanager
     def frozen(self, name: str = "") -> Iterator[None]:
-        """Suspend the processes for the block. Their connections stay open."""
-        # A process may start another one before it is suspended itself.
-        wait_until(lambda: self._all_stopped(name))
-        try:
-            yield
-        finally:
-            self.signal(signal.SIGCONT, name)
+        """Suspend all processes, or those of ``etcd``, for the block. Connections stay open."""
+        # A process may have started another one before.
+        wait_until(lambda: {*map(state, self._signal(signal.SIGSTOP, name))} <= {*"TZ"})
+        yield
+        self._signal(signal.SIGCONT, name)
 
-    def _all_stopped(self, name: str) -> bool:
-        self.signal(signal.SIGSTOP, name)
-        return all(state(process) == "T" for process in self.processes(name))
+    @contextmanager
+    def separated(self) -> Iterator[None]:
+        """Separate the machine from the others, and from the services, for the block."""
+        run(f"ip link set {self.link} down", self.folder)
+        yield
+        run(f"ip link set {self.link} up", self.folder)
 
     def kill(self) -> None:
         """Kill all processes at once."""
         with self.frozen():
-            self.signal(signal.SIGKILL)
-        while self._started:
-            self._started.pop().wait(LIMIT)
-        wait_until(lambda: not self.processes())
-        with suppress(OSError):  # A killed server leaves its segment of shared memory.
-            lines = (self.folder / "patroni/data/postmaster.pid").read_text().splitlines()
-            subprocess.run(["ipcrm", "-m", lines[6].split()[1]], check=False, capture_output=True)
+            self._signal(signal.SIGKILL, "")
+        for process in self._started:
+            process.wait(LIMIT)
+        wait_until(lambda: not self._signal(signal.SIGKILL, ""))
+        with suppress(OSError):  # The server may not have started.
+            remove_segment(self.folder / "patroni")
 
-    def log(self) -> str:
-        """Return the output of Patroni and PostgreSQL."""
-        return (self.folder / "patroni.log").read_text()
+    def wait_for_log(self, text: str, times: int = 1) -> None:
+        """Return when Patroni or PostgreSQL has written a text so many times more."""
+        log = self.folder / "patroni.log"
+        wait_for_more(lambda: log.read_text().count(text), times)
 
-    def members(self) -> list[dict[str, Any]]:
-        """Return what Patroni says about all members of the cluster, if it responds."""
+    def has_role(self, role: str) -> bool:
+        """Return whether Patroni says that this is the ``primary``, or in the ``quorum``."""
         connection = HTTPConnection(self.address, 8008, timeout=1)
-        with closing(connection), suppress(OSError, ValueError, HTTPException):
-            connection.request("GET", "/cluster")
-            members: list[dict[str, Any]] = orjson.loads(connection.getresponse().read())["members"]
-            return members
-        return []
-
-    def execute(self, sql: str, user: str = "postgres", database: str = "postgres") -> list[Any]:
-        """Execute a statement; return its rows."""
-        address = {"host": self.address, "user": user, "dbname": database, "password": PASSWORD}
-        with psycopg.connect(**address, autocommit=True, connect_timeout=5) as connection:
-            cursor = connection.execute(sql.encode())
-            return cursor.fetchall() if cursor.description else []
-
-
-def _runs(process: Path) -> bool:
-    return state(int(process.name)) != "Z"
+        with closing(connection), suppress(OSError, HTTPException):
+            connection.request("OPTIONS", f"/{role}")
+            return connection.getresponse().status == 200
+        return False
 
 
 @dataclass
 class Cluster:
-    """Three machines with a leader and two synchronous standbys."""
+    """The machines, and the URL of a store that uses whichever has the leader."""
 
     machines: list[Machine]
 
-    @property
-    def url(self) -> str:
-        """The URL of a store that uses the leader."""
+    def __post_init__(self) -> None:
         hosts = ",".join(machine.address for machine in self.machines)
-        user = f"plantstore:{PASSWORD}"
-        return f"postgresql://{user}@/plantstore?host={hosts}&port=5432,5432,5432"
+        self.url = f"postgresql://plantstore:secret@/plantstore?host={hosts}&port=5432,5432,5432"
 
-    def leader(self) -> Machine:
-        """Return the machine with the leader of the complete cluster."""
-        self.wait_until_complete()
-        (leader,) = [it["host"] for it in self.machines[0].members() if it["role"] == "leader"]
-        return next(machine for machine in self.machines if machine.address == leader)
+    def execute(self, sql: str, database: str = "postgres") -> None:
+        """Execute a statement on the leader."""
+        url = self.url.replace("//plantstore", "//postgres").replace("/plantstore", f"/{database}")
+        with psycopg.connect(f"{url}&target_session_attrs=read-write", autocommit=True) as leader:
+            leader.execute(sql.encode())
 
-    def standbys(self) -> list[Machine]:
-        """Return the machines with the standbys of the complete cluster."""
-        leader = self.leader()
-        return [machine for machine in self.machines if machine is not leader]
+    def roles(self) -> list[Machine]:
+        """Return the leader and its two standbys, as soon as all of them are ready."""
+        found = list[Machine]()
 
-    def wait_until_complete(self) -> None:
-        """Return when there is a leader, and both others are its synchronous standbys."""
-        complete = [("leader", "running"), *[("quorum_standby", "streaming")] * 2]
-        wait_until(lambda: all(_roles(it) == complete for it in self.machines), COMPLETE)
+        def is_complete() -> bool:
+            pairs = product(("primary", "quorum"), self.machines)
+            found[:] = [machine for role, machine in pairs if machine.has_role(role)]
+            return sorted(machine.number for machine in found) == [1, 2, 3]
 
-    def clear(self) -> None:
-        """Drop the table of plants."""
-        self.leader().execute("DROP TABLE IF EXISTS plants", database="plantstore")
-
-    def plants(self) -> set[Plant]:
-        """Return all plants of the leader."""
-        rows = self.leader().execute("SELECT id, name, tag FROM plants", database="plantstore")
-        return {Plant(*row) for row in rows}
-
-
-def _roles(machine: Machine) -> list[tuple[str, str]]:
-    """Return the role and the state of each member, as a machine sees them."""
-    return sorted((member["role"], member["state"]) for member in machine.members())
+        wait_until(is_complete, 2 * LIMIT)
+        return found
 
 
 @contextmanager
-def patroni_cluster() -> Iterator[Cluster]:
-    """Run the cluster. At the end, nothing of it is left, also after a failure."""
-    random = SystemRandom()
+def patroni_cluster(*, separable: bool) -> Iterator[Cluster]:
+    """Run the cluster. At the end, nothing of it is left, also after a failure.
+
+    :param separable: whether each machine has a network of its own. This needs root.
+    """
     # Each machine has the ports of the files, so these addresses are used by nothing else.
-    network = ".".join(["127", *[str(random.randint(1, 254)) for _ in range(2)]])
+    random = [str(SystemRandom().randint(1, 254)) for _ in range(2)]
+    network = ".".join(["10" if separable else "127", *random])
+    link = f"plants{os.getpid()}" if separable else ""
     with ExitStack() as cleanup:
         folder, options = cleanup.enter_context(server_folder("postgres"))
-        programs = _install(folder)
-        machines = []
+        # Unlike another Python, that of the system can be used by every user.
+        lines = [it for it in block("patroni", PAGE).splitlines() if "/opt/patroni" in it]
+        run("\n".join(lines).replace("python3 ", "/usr/bin/python3 ").replace("/opt/", ""), folder)
+        if separable:
+            cleanup.callback(run, _DISCONNECT.format(link), folder)
+            run(_CONNECT.format(link, network), folder)
+        machines = list[Machine]()
         for number in (1, 2, 3):
             place = folder / f"node{number}"
-            _configure(place, number, network, options)
-            machines.append(Machine(place, f"{network}.1{number}", programs, options))
+            machines.append(Machine(number, place, network, link and f"{link}-{number}", options))
             cleanup.callback(machines[-1].kill)
             machines[-1].start()
         cluster = Cluster(machines)
+        cluster.roles()
         for statement in block("prepare-postgresql", "docs/durability.md").split(";\n")[:-1]:
-            cluster.leader().execute(statement)
+            cluster.execute(statement)
         yield cluster
 
 
@@ -192,44 +200,9 @@ def patroni_cluster() -> Iterator[Cluster]:
 def leader_proxy(cluster: Cluster) -> Iterator[str]:
     """Run HAProxy with deploy/patroni/haproxy.cfg; provide the URL of a store behind it."""
     port, command = free_port(), installed("haproxy", "haproxy")
-    changes = {f"192.0.2.1{n}": it.address for n, it in enumerate(cluster.machines, start=1)}
-    text = deployed("patroni/haproxy.cfg", {**changes, "127.0.0.1:5000": f"127.0.0.1:{port}"})
-    with TemporaryDirectory(prefix="plantstore-") as name:
-        (file := Path(name, "haproxy.cfg")).write_text(text)
-        with program(port, [command, "-db", "-f", file]):
-            yield f"postgresql://plantstore:{PASSWORD}@127.0.0.1:{port}/plantstore"
-
-
-def _install(folder: Path) -> Path:
-    """Install Patroni by the commands of docs/many-machines.md; return the folder of its programs.
-
-    Unlike another Python, that of the system can be used by every user.
-    """
-    lines = block("patroni", "docs/many-machines.md").splitlines()
-    commands = "\n".join(line for line in lines if "/opt/patroni" in line)
-    commands = commands.replace("python3", "/usr/bin/python3").replace("/opt", str(folder))
-    run(f"set -e\n{commands}", folder)
-    return folder / "patroni/bin"
-
-
-def _configure(folder: Path, number: int, network: str, options: dict[str, Any]) -> None:
-    """Write the files of a machine."""
-    changes = {f"192.0.2.1{other}:": f"{network}.1{other}:" for other in (1, 2, 3)}
-    changes |= {"NODE": f"node{number}", "ADDRESS": f"{network}.1{number}"}
-    etcd = {"/var/lib/etcd": str(folder / "etcd")}
-    patroni = {
-        "192.0.2.0/24": "127.0.0.0/8",
-        "      parameters:\n": _PARAMETERS,
-        "/usr/lib/postgresql/15/bin": str(postgresql_programs()),
-        "/var/lib/postgresql/patroni.pgpass": f"{folder}/patroni/pgpass",
-        "/var/lib/postgresql/patroni": f"{folder}/patroni/data",
-        "/var/run/postgresql": f"{folder}/patroni",
-        "PASSWORD-OF-POSTGRES": PASSWORD,
-        "mode: required": "mode: off",
-    }
-    for name, file, others in [("etcd", "settings", etcd), ("patroni", "patroni.yml", patroni)]:
-        (folder / name).mkdir(parents=True)
-        deploy = "patroni/etcd" if name == "etcd" else "patroni/patroni.yml"
-        (folder / name / file).write_text(deployed(deploy, changes | others))
-        if "user" in options:
-            shutil.chown(folder / name, options["user"], options["group"])
+    changes = {f"192.0.2.1{machine.number}": machine.address for machine in cluster.machines}
+    changes |= {"127.0.0.1:5000": f"127.0.0.1:{port}"}
+    file = cluster.machines[0].folder / "haproxy.cfg"
+    file.write_text(deployed("patroni/haproxy.cfg", changes))
+    with program(port, [command, "-db", "-f", file], stderr=subprocess.DEVNULL):
+        yield f"postgresql://plantstore:secret@127.0.0.1:{port}/plantstore"
