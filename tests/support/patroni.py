@@ -77,8 +77,9 @@ class Machine:
         options = {**self.options, "cwd": self.folder}
         prefix = list[str]()
         if self.link:
-            user, *_ = [options.pop(name) for name in ("user", "group", "extra_groups")]
-            prefix = f"ip netns exec {self.link} runuser -u {user} --".split()
+            user, group, _ = [options.pop(name) for name in ("user", "group", "extra_groups")]
+            prefix = f"ip netns exec {self.link} setpriv --clear-groups".split()
+            prefix += [f"--reuid={user}", f"--regid={group}"]
         self._started = [
             subprocess.Popen([*prefix, "sh", "-c", command], **options)
             for command in (etcd, patroni)
