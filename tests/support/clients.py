@@ -9,13 +9,15 @@ from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from itertools import count, pairwise
 from threading import Event
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import orjson
 
 from plantstore import Plant
-from tests.support.serving import LIMIT, Server, tls_context
+from tests.support.databases import Place
+from tests.support.serving import LIMIT, Gunicorn, Server, tls_context, together
 from tests.support.sites import BEARER
+from tests.support.sql import environment
 from tests.support.waiting import wait_for_more
 
 HEADERS = BEARER | {"Content-Type": "application/json"}
@@ -114,13 +116,31 @@ class Clients:
 
 
 @contextmanager
-def clients_of(servers: list[Server]) -> Iterator[list[Clients]]:
-    """Let clients create plants with several services, each with ids of its own."""
+def clients_of(servers: list[Server], **options: Any) -> Iterator[list[Clients]]:
+    """Let clients create plants with several services, each with ids of its own or shared ones."""
     with ExitStack() as running:
         yield [
-            running.enter_context(Clients(server.port, first=number * 10**6))
+            running.enter_context(Clients(server.port, first=number * 10**6, **options))
             for number, server in enumerate(servers)
         ]
+
+
+@contextmanager
+def loaded(urls: list[str], **options: Any) -> Iterator[list[Clients]]:
+    """Run a service for each URL of a store, under load; each gets a response to every request."""
+    services = (Gunicorn("-w", "1", **environment(Place(url))) for url in urls)
+    with together(services) as servers, clients_of(servers, **options) as groups:
+        wait_for_creations(groups)
+        yield groups
+        wait_for_creations(groups)
+        assert not any("50001" in server.log for server in servers)
+        assert [clients.unanswered for clients in groups] == [0] * len(groups)
+
+
+def wait_for_creations(groups: list[Clients]) -> None:
+    """Return when each service has acknowledged fifty more plants."""
+    for clients in groups:
+        clients.wait_for_creations()
 
 
 def acknowledged(groups: Sequence[Clients]) -> set[Plant]:

@@ -21,9 +21,8 @@ from tests.support.front import deployed
 from tests.support.readme import block
 from tests.support.replication import remove_segment
 from tests.support.serving import LIMIT, free_port
-from tests.support.waiting import program, state, wait_for_more, wait_until
+from tests.support.waiting import program, state, wait_until
 
-PAGE = "docs/many-machines.md"
 # A killed process loses nothing that it has written, so nothing must be synced.
 _PARAMETERS = "      parameters:\n        fsync: off\n        dynamic_shared_memory_type: mmap\n"
 # Machines as namespaces with a bridge.
@@ -58,10 +57,7 @@ class Machine:
         changes |= {"192.0.2.0/24": f"{self.network}.0/24" if self.link else "127.0.0.0/8"}
         changes |= {"PASSWORD-OF-POSTGRES": "secret", "mode: required": "mode: off"}
         changes |= {"/usr/lib/postgresql/15/bin": f"{postgresql_programs()}"}
-        changes |= {
-            "/var/lib/postgresql": f"{self.folder}",
-            "/var/run/postgresql": f"{self.folder}",
-        }
+        changes |= {f"/var/{folder}/postgresql": f"{self.folder}" for folder in ("lib", "run")}
         self._write("patroni.yml", changes | {"      parameters:\n": _PARAMETERS})
         if "user" in self.options:
             shutil.chown(self.folder, self.options["user"], self.options["group"])
@@ -80,22 +76,18 @@ class Machine:
             user, group, _ = [options.pop(name) for name in ("user", "group", "extra_groups")]
             prefix = f"ip netns exec {self.link} setpriv --clear-groups".split()
             prefix += [f"--reuid={user}", f"--regid={group}"]
-        self._started = [
-            subprocess.Popen([*prefix, "sh", "-c", command], **options)
-            for command in (etcd, patroni)
-        ]
+        commands = [[*prefix, "sh", "-c", command] for command in (etcd, patroni)]
+        self._started = [subprocess.Popen(command, **options) for command in commands]
 
     def _signal(self, number: signal.Signals, name: str) -> set[int]:
         """Send a signal to all processes, or to those with a name; return their numbers."""
         found = set[int]()
-        for link in Path("/proc").glob("[0-9]*/cwd"):
-            with suppress(OSError):  # A process may end at any time.
-                if (
-                    link.readlink().is_relative_to(self.folder)
-                    and name in (link.parent / "comm").read_text()
-                ):
-                    os.kill(int(link.parent.name), number)
-                    found.add(int(link.parent.name))
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):  # It may end at any time.
+                is_here = (process / "cwd").readlink().is_relative_to(self.folder)
+                if is_here and name in (process / "comm").read_text():
+                    os.kill(int(process.name), number)
+                    found.add(int(process.name))
         return found
 
     @contextmanager
@@ -123,10 +115,9 @@ class Machine:
         with suppress(OSError):  # The server may not have started.
             remove_segment(self.folder / "patroni")
 
-    def wait_for_log(self, text: str, times: int = 1) -> None:
-        """Return when Patroni or PostgreSQL has written a text so many times more."""
-        log = self.folder / "patroni.log"
-        wait_for_more(lambda: log.read_text().count(text), times)
+    def log(self) -> str:
+        """Return what Patroni and PostgreSQL have written."""
+        return (self.folder / "patroni.log").read_text()
 
     def has_role(self, role: str) -> bool:
         """Return whether Patroni says that this is the ``primary``, or in the ``quorum``."""
@@ -179,8 +170,9 @@ def patroni_cluster(*, separable: bool) -> Iterator[Cluster]:
     with ExitStack() as cleanup:
         folder, options = cleanup.enter_context(server_folder("postgres"))
         # Unlike another Python, that of the system can be used by every user.
-        lines = [it for it in block("patroni", PAGE).splitlines() if "/opt/patroni" in it]
-        run("\n".join(lines).replace("python3 ", "/usr/bin/python3 ").replace("/opt/", ""), folder)
+        page = block("patroni", "docs/many-machines.md").replace("python3 ", "/usr/bin/python3 ")
+        lines = [line.replace("/opt/", "") for line in page.splitlines() if "/opt/" in line]
+        run("\n".join(lines), folder)
         if separable:
             cleanup.callback(run, _DISCONNECT.format(link), folder)
             run(_CONNECT.format(link, network), folder)

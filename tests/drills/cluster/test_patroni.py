@@ -7,11 +7,9 @@ from itertools import count
 import pytest
 
 from plantstore import open_store
-from tests.support.clients import Clients, Record
-from tests.support.databases import Place
+from tests.support.clients import Record, loaded, wait_for_creations
 from tests.support.patroni import Cluster, leader_proxy, patroni_cluster
-from tests.support.serving import Gunicorn, together
-from tests.support.sql import environment
+from tests.support.waiting import wait_for_more
 
 pytestmark = pytest.mark.drill
 
@@ -23,9 +21,6 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
         yield cluster
 
 
-Fault = Callable[[Cluster], AbstractContextManager[None]]
-
-
 @contextmanager
 def leader_killed(cluster: Cluster) -> Iterator[None]:
     """Kill all processes of the leader's machine; after the block, start it again."""
@@ -33,21 +28,6 @@ def leader_killed(cluster: Cluster) -> Iterator[None]:
     leader.kill()
     yield
     leader.start()
-
-
-def leader_frozen(cluster: Cluster) -> AbstractContextManager[None]:
-    """Freeze the leader's machine. Then, it is a second leader until Patroni stops it."""
-    return cluster.roles()[0].frozen()
-
-
-def leader_separated(cluster: Cluster) -> AbstractContextManager[None]:
-    """Separate the leader's machine from all others, and connect it again."""
-    return cluster.roles()[0].separated()
-
-
-def standby_frozen(cluster: Cluster) -> AbstractContextManager[None]:
-    """Freeze the machine of a standby."""
-    return cluster.roles()[1].frozen()
 
 
 @contextmanager
@@ -58,26 +38,24 @@ def etcd_frozen(cluster: Cluster) -> Iterator[None]:
         for machine in cluster.machines:
             frozen.enter_context(machine.frozen("etcd"))
         yield
-        leader.wait_for_log("failsafe mode is enabled", 3)
+        wait_for_more(lambda: leader.log().count("failsafe mode is enabled"), 3)
 
 
-@contextmanager
-def loaded(cluster: Cluster) -> Iterator[list[Clients]]:
-    """Run two services with the URL of all servers, and one behind HAProxy, under load."""
-    # Each id is sent twice at the same time: two leaders would acknowledge both requests.
-    ids = map(lambda number: number // 2, count())  # noqa: C417
-    with leader_proxy(cluster) as proxy, ExitStack() as running:
-        urls = [cluster.url, cluster.url, proxy]
-        services = (Gunicorn("-w", "1", **environment(Place(url))) for url in urls)
-        servers = running.enter_context(together(services))
-        clients = [Clients(server.port, number=4, ids=ids) for server in servers]
-        yield [running.enter_context(it) for it in clients]
+Fault = Callable[[Cluster], AbstractContextManager[None]]
+FAULTS: dict[str, Fault] = {
+    "leader_killed": leader_killed,
+    # Afterwards, it is a second leader until Patroni stops it.
+    "leader_frozen": lambda cluster: cluster.roles()[0].frozen(),
+    "standby_frozen": lambda cluster: cluster.roles()[1].frozen(),
+    "etcd_frozen": etcd_frozen,
+}
+LONG: dict[str, Fault] = {"leader_separated": lambda cluster: cluster.roles()[0].separated()}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Separate machines only in the long form."""
-    faults = [leader_killed, leader_frozen, standby_frozen, etcd_frozen, leader_separated]
-    metafunc.parametrize("fault", faults if metafunc.config.getoption("--long") else faults[:-1])
+    """Separate the leader from all other machines only in the long form."""
+    faults = FAULTS | (LONG if metafunc.config.getoption("--long") else {})
+    metafunc.parametrize("fault", faults.values(), ids=faults)
 
 
 def test_patroni(cluster: Cluster, fault: Fault, long: bool, record: Record) -> None:
@@ -86,15 +64,16 @@ def test_patroni(cluster: Cluster, fault: Fault, long: bool, record: Record) -> 
     The services respond with 200 again without a restart, also when the machine has returned.
     """
     cluster.execute("DROP TABLE IF EXISTS plants", "plantstore")
-    with loaded(cluster) as groups:
-        for _ in range(5 if long else 1):
-            for clients in groups:
-                clients.wait_for_creations()
+    # Each id is sent twice at the same time: two leaders would acknowledge both requests.
+    ids = map(lambda number: number // 2, count())  # noqa: C417
+    with (
+        leader_proxy(cluster) as proxy,
+        loaded([cluster.url, cluster.url, proxy], number=4, ids=ids) as groups,
+    ):
+        for _ in range(3 if long else 1):
             with fault(cluster):
-                for clients in groups:
-                    clients.wait_for_creations()
+                wait_for_creations(groups)
             cluster.roles()
-        for clients in groups:
-            clients.wait_for_creations()
+            wait_for_creations(groups)
     with open_store(cluster.url) as store:
         record({*store}, *groups)
