@@ -206,14 +206,14 @@ def test_backup_of_postgresql(place: Place, backups: Path) -> None:
     url = make_url(place.url).set(drivername="postgresql")
     with open_store(place.url) as store:
         store.add(ROSE_PLANT)
-    hosts = "host=127.0.0.1,127.0.0.1"
-    back_up(str(url.set(host=None, port=None)) + f"?{hosts}&port=1,{url.port}", backups)
     before = back_up(f"{url}?connections=6", backups)
     content = before.read_bytes()
     assert run_unit(str(url.set(database="none")), backups).returncode != 0
     assert before.read_bytes() == content
     shown = run(f"{postgresql_programs()}/pg_restore --file=- {before.name}", backups)
     assert f"\t{ROSE_PLANT.name}\t" in shown
+    several = f"?host=127.0.0.1,127.0.0.1&port=1,{url.port}"
+    back_up(f"{url.set(host=None, port=None)}{several}", backups)
 
 
 def test_backup_of_another_database(backups: Path) -> None:
