@@ -213,7 +213,7 @@ def test_backup_of_postgresql(place: Place, backups: Path) -> None:
     shown = run(f"{postgresql_programs()}/pg_restore --file=- {before.name}", backups)
     assert f"\t{ROSE_PLANT.name}\t" in shown
     several = f"?host=127.0.0.1,127.0.0.1&port=1,{url.port}"
-    back_up(f"{url.set(host=None, port=None)}{several}", backups)
+    back_up(f"postgresql://plants@/postgres{several}", backups)
 
 
 def test_backup_of_another_database(backups: Path) -> None:
