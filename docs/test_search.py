@@ -29,10 +29,10 @@ WORDS = {
     "docs/http-reference": "pagination, how to paginate, cursor, filter, search by tag,"
     " find by name, idempotent, Idempotency-Key, bulk insert, parallel, upsert, partial update,"
     " ETag, UUID, emoji, race condition, unknown fields",
-    "docs/quick-start": "Java client, getting started",
+    "docs/quick-start": "Java client, getting started, BigInt",
     "docs/errors": "retry after timeout, exponential backoff, exactly once, payload too large, 409",
     "docs/deploy": "public internet, rolling upgrade, rollback, Docker Compose, HTTPS,"
-    " zero downtime, Kubernetes, SSL, reverse proxy, Let's Encrypt",
+    " zero downtime, drain, DATABASE_URL, Caddy, Kubernetes, SSL, reverse proxy, Let's Encrypt",
     "docs/settings": "environment variable, configuration",
     "docs/tokens": "leaked token, stolen token, revoke a token, rotate token, API key, basic auth",
     "docs/identity-provider": "Keycloak, Auth0, JWKS, OpenID Connect, Entra",
@@ -47,11 +47,11 @@ WORDS = {
     "docs/many-machines": "HAProxy, high availability, load balancer, failover, scale,"
     " Patroni, etcd, too many connections, stale read",
     "docs/command-line": "CSV import, Excel, migrate from SQLite to Postgres",
-    "docs/servers": "uWSGI, Waitress, WSGI server",
+    "docs/servers": "uWSGI, Waitress, WSGI server, mod_wsgi, Hypercorn",
     "docs/embedding": "existing application, uv, Poetry",
     "docs/recipes-database": "Alembic, database is locked, connection pool",
     "docs/recipes-clients": "CORS, rate limit, throttling, OAuth, JWT, single sign on, CSRF",
-    "docs/recipes-pages": "webhook, events, notification, HTML form",
+    "docs/recipes-pages": "webhook, events, notification, HTML form, Celery",
     "docs/recipes-rare": "trailing slash, multi tenant, subdomain",
     "docs/testing": "pytest-flask, unit tests",
     "docs/stores": "plugin, custom store, Redis store",
