@@ -45,7 +45,7 @@ WORDS = {
     " hot reload, log to file, subpath",
     "docs/troubleshooting": "stack trace, 502, connection refused, does not start",
     "docs/many-machines": "HAProxy, high availability, load balancer, failover, scale,"
-    " too many connections, stale read",
+    " Patroni, etcd, too many connections, stale read",
     "docs/command-line": "CSV import, Excel, migrate from SQLite to Postgres",
     "docs/servers": "uWSGI, Waitress, WSGI server, mod_wsgi, Hypercorn",
     "docs/embedding": "existing application, uv, Poetry",
