@@ -50,6 +50,7 @@ REPORTS = [
     ("TOKENS_FILE", "tokens", "ok     Tokens: 2 from PLANTSTORE_TOKENS_FILE (expired: 'kiosk')"),
     ("TOKENS_FILE", "missing", "error  PLANTSTORE_TOKENS_FILE: No such file or directory"),
     ("STORE", "nothing", "error  PLANTSTORE_STORE: not the URL of a store"),
+    ("STORE", "memory://", "ok     Store: memory:// can be used (the plants are lost when the pro"),
     ("MAX_BODY", "0", "error  PLANTSTORE_MAX_BODY: must be a whole number, at least 1"),
     ("OPERATIONS", "", "error  PLANTSTORE_OPERATIONS: must have one or more of create, read,"),
     ("PROXIES", "-1", "error  PLANTSTORE_PROXIES: must be a whole number, at least 0"),
