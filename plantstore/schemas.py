@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 else:
     _Field = fields.Field  # In marshmallow 3, it has no parameter.
 
-# The longest message to a client, in characters.
-_LONGEST_MESSAGE = 500
 # An integer in its canonical decimal form. 19 digits are enough for int64. Python would refuse to
 # convert thousands of them.
 _CANONICAL = re.compile("0|-?[1-9][0-9]{0,18}")
@@ -193,7 +191,7 @@ def describe_faults(error: ValidationError) -> str:
     messages = error.messages_dict
     named = {"body" if name == SCHEMA else name: messages[name] for name in messages}
     faults = [f"{name}: {' '.join(named[name])}" for name in sorted(named)]
-    return one_line(" ".join(faults), _LONGEST_MESSAGE)
+    return one_line(" ".join(faults), 500)
 
 
 #: Loads the body of a create, and dumps the plants of a list.

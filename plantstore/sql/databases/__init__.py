@@ -67,8 +67,8 @@ def public_url(url: str) -> str:
     credentials, at, address = rest.rpartition("@")
     address, _, query = address.partition("?")
     servers = "&".join(part for part in query.split("&") if re.match("(host|port)=", part))
-    shown = f"{scheme}://{credentials.partition(':')[0]}{at}{address}"
-    return f"{shown}?{servers}" if servers else shown
+    public = f"{scheme}://{credentials.partition(':')[0]}{at}{address}"
+    return f"{public}?{servers}" if servers else public
 
 
 def _parse(url: str) -> URL:
