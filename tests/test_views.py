@@ -114,6 +114,7 @@ def test_page_of_very_long_names(client: FlaskClient, store: MemoryStore) -> Non
         ("LIMIT=1&x%0Ay", f"LIMIT: {UNKNOWN} x y: {UNKNOWN}"),
         ("%FF=1", f"%FF: {UNKNOWN}"),
         ("x" * 9999, "x" * 499 + "…"),
+        ("%1B" * 500, (r"\u001b" * 500)[:499] + "…"),
     ],
 )
 def test_bad_parameter_of_a_list(client: FlaskClient, query: str, expected: str) -> None:

@@ -76,15 +76,6 @@ def test_clients_that_read_no_response(tmp_path: Path, seconds: float) -> None:
         wait_until(lambda: server.process.poll() is not None, 20)
 
 
-@pytest.mark.parametrize("sent", [chunked(b"5\r\nabc"), GET * 200])
-def test_connections_that_use_up_the_limit(tmp_path: Path, sent: bytes) -> None:
-    """Connections with half a request, or with many, do not keep others out: some are closed."""
-    limits = ("worker_connections = 30", constants(_READ_TIMEOUT=1))
-    with configured(tmp_path, *limits) as server, server.clients(60, sent):
-        for _ in range(5):
-            assert promptly(server, post(new_rose())).status == 200
-
-
 def test_request_that_arrives_without_end(tmp_path: Path) -> None:
     """A request must be complete after some time: no byte renews it. Else a body is 40002."""
     starts = [
@@ -158,7 +149,7 @@ NOT_READ = [
     (TOO_LARGE.replace(b"/plants", b"/roses"), 40401),
     (TOO_LARGE.replace(b"POST", b"GET"), 40501),
     (post(b" " * 8_000_000), 41301),
-    (chunked(*[chunk(b" " * 4096)] * 17, chunk(b"")), 41301),
+    (chunked(b"f0000\r\n" + b" " * 65_537), 41301),  # It is refused before its end.
     (post(b"", "Expect: 100-continue", length=70_000), 41301),
     *((chunked(*[chunk(b" ")] * number), 40002) for number in (4000, 1_000_000)),
     (chunked(*[b"1;" + b"x" * 1000 + b"\r\n \r\n"] * 1000), 40002),
@@ -356,21 +347,33 @@ def test_later_head_that_is_malformed(server: Gunicorn, change: tuple[bytes, byt
         assert connection.request(LATER.replace(*change)).error == 40000
 
 
-def test_refusal_that_fails(tmp_path: Path) -> None:
-    """If an Error cannot be sent, its connection is closed, and no thread ends."""
-    config = tmp_path / "gunicorn.py"
-    config.write_text(
-        "from plantstore.server.config import *\n"
-        "from plantstore.server.worker import Worker as worker_class\n"
-        "worker_class.refuse = None\n"
-    )
-    with Gunicorn("-c", str(config), "--threads=2", PLANTSTORE_TOKENS=TOKEN) as server:
+# Faults of the service itself: lines of a configuration, and what the log has.
+REFUSE = """
+from plantstore.server.worker import Worker as worker_class
+worker_class.refuse = None
+"""
+LOGGER = """
+from plantstore.server._logger import Logger
+
+class logger_class(Logger):
+    def info(self, message, *arguments, **options):
+        super().info(message if "TLS" not in message else {}[0], *arguments)
+"""
+FAULTS = [(REFUSE, "TypeError: 'NoneType' object is not call"), (LOGGER, "A connection has failed")]
+
+
+@pytest.mark.parametrize(("lines", "fault"), FAULTS, ids=["refusal", "log"])
+def test_fault_of_the_server_itself(tmp_path: Path, lines: str, fault: str) -> None:
+    """An exception that nothing expects, also while an Error is made, ends no thread."""
+    (tmp_path / "own.py").write_text(f"from plantstore.server.config import *\n{lines}")
+    options = ("-c", f"{tmp_path}/own.py", *with_certificate(tmp_path))
+    with Gunicorn(*options, PLANTSTORE_TOKENS=TOKEN) as server:
         for _ in range(5):
-            with server.connect() as connection:
-                connection.send(b"\n")
+            with server.connect(tls=lines == REFUSE) as connection, suppress(ConnectionError):
+                connection.send(b"\n" * 9)  # It is neither TLS nor HTTP.
                 assert connection.closed()
-        assert promptly(server, post(new_rose())).status == 200
-        assert "TypeError: 'NoneType' object is not callable" in server.log
+        assert promptly(server, post(new_rose()), tls=True).status == 200
+        assert fault in server.log
 
 
 def test_malformed_http_with_the_parser_in_python(tmp_path: Path) -> None:
@@ -408,29 +411,6 @@ def test_malformed_chunk_ends_the_connection(server: Gunicorn, tail: bytes) -> N
             assert response.headers["connection"] == "close"
             assert connection.closed()
     assert promptly(server, post(body)).status == 200
-
-
-LOGGER = """
-from plantstore.server._logger import Logger
-
-class logger_class(Logger):
-    def info(self, message, *arguments, **options):
-        super().info(message if "TLS" not in message else {}[0], *arguments)
-"""
-
-
-def test_fault_of_the_server_itself(tmp_path: Path) -> None:
-    """An exception that nothing expects ends a connection, but no thread."""
-    files = " ".join(with_certificate(tmp_path))
-    config = tmp_path / "gunicorn.py"
-    config.write_text(f"from plantstore.server.config import *\n{LOGGER}")
-    with Gunicorn("-c", str(config), *files.split(), PLANTSTORE_TOKENS=TOKEN) as server:
-        for _ in range(5):
-            with server.connect() as connection, suppress(ConnectionError):
-                connection.send(GET)
-                assert connection.closed()
-        assert promptly(server, post(new_rose()), tls=True).status == 200
-        assert "A connection has failed" in server.log
 
 
 def test_port_with_tls(tmp_path: Path) -> None:
