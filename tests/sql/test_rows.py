@@ -37,11 +37,7 @@ def insert(file: Path, *rows: str) -> None:
 
 @pytest.mark.parametrize(("row", "fault"), NAMES.values(), ids=NAMES)
 def test_row_with_a_wrong_text(
-    tmp_path: Path,
-    file_engine: Engine,
-    caplog: pytest.LogCaptureFixture,
-    row: str,
-    fault: str,
+    tmp_path: Path, file_engine: Engine, caplog: pytest.LogCaptureFixture, row: str, fault: str
 ) -> None:
     """To read a row that is not a plant is 50303, and the log names its id. It can be replaced."""
     insert(tmp_path / "plants.db", "3, 'Lily', NULL", f"7, {row}", "8, 'Tulip', NULL")

@@ -15,14 +15,14 @@ from sqlalchemy import Engine, text
 from plantstore import Plant, SQLStore, StoreUnavailable
 from plantstore.stores.batches import batches
 from tests.support.databases import SERVERS, Place, only, postgresql
-from tests.support.serving import LIMIT, ROOT
-from tests.support.sites import LILY, ROSE_PLANT
+from tests.support.serving import LIMIT, ROOT, Gunicorn, post
+from tests.support.sites import LILY, ROSE_PLANT, new_rose
 from tests.support.sql import (
     COLUMNS,
     Listen,
     ask,
-    check_outage,
     end_sessions,
+    environment,
     lock_waits,
     make_store,
     open_sql,
@@ -234,4 +234,12 @@ def test_default_timeout_of_sockets(store: SQLStore, engine: Engine) -> None:
 @only(*SERVERS)
 def test_unavailable_database_is_503_until_it_returns(place: Place) -> None:
     """While the database is stopped the response is 50301; afterwards it is 200."""
-    check_outage(place, place.server.stopped())
+    with Gunicorn("-w", "1", **environment(place)) as server:
+        assert server.request(post(new_rose())).status == 200
+        with place.server.stopped():
+            # The first request uses an open connection to the database, the second a new one.
+            for _ in range(2):
+                response = server.request(post(new_rose()))
+                assert (response.error, response.headers["retry-after"]) == (50301, "5")
+        assert server.request(post(new_rose())).status == 200
+        assert "50001" not in server.log

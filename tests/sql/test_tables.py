@@ -131,18 +131,22 @@ def test_table_without_durability(place: Place, engine: Engine) -> None:
         check_refused(store, StoreMisconfigured, "nor temporary: a crash would")
 
 
-# Triggers that drop roses.
-DROPPING: list[tuple[Any, str]] = [
-    (postgresql, "IF NEW.name = 'Rose' THEN RETURN NULL; END IF"),
-    (sqlite, "SELECT RAISE(IGNORE) WHERE NEW.name = 'Rose'"),
+# Triggers that drop or refuse roses, and the messages about them.
+ROSES: list[tuple[Any, str, str]] = [
+    (postgresql, "IF NEW.name = 'Rose' THEN RETURN NULL; END IF", "drops plants"),
+    (postgresql, "IF NEW.name = 'Rose' THEN RAISE 'no'; END IF", "refuses an operation"),
+    (mariadb, "IF NEW.name = 'Rose' THEN SIGNAL SQLSTATE '45000'; END IF", "refuses an operation"),
+    (sqlite, "SELECT RAISE(IGNORE) WHERE NEW.name = 'Rose'", "drops plants"),
 ]
 
 
-@pytest.mark.parametrize(("place", "action"), DROPPING, indirect=["place"])
-def test_plants_that_are_dropped(store: SQLStore, engine: Engine, action: str) -> None:
-    """A plant that a trigger drops is neither acknowledged nor a duplicate."""
+@pytest.mark.parametrize(("place", "action", "message"), ROSES, indirect=["place"])
+def test_plants_that_are_dropped(
+    store: SQLStore, engine: Engine, action: str, message: str
+) -> None:
+    """A plant that a trigger drops or refuses is no duplicate, and only it is not added."""
     create_trigger(engine, action)
-    check_refused(store, StoreMisconfigured, "drops plants", ROSE_PLANT)
+    check_refused(store, StoreMisconfigured, message, ROSE_PLANT)
     assert list(store) == []
     outcomes = add_in_one_group(store, [Plant(id, ["Lily", "Rose"][id % 2]) for id in range(6)])
     assert [type(outcome) for outcome in outcomes] == [type(None), StoreMisconfigured] * 3

@@ -10,7 +10,6 @@ import pytest
 
 from plantstore import Plant, open_store
 from plantstore.stores.urls import public_url
-from tests.support.commands import Run
 from tests.support.databases import DATABASES, Place, only
 from tests.support.installing import install
 from tests.support.stores import refusal
@@ -149,24 +148,6 @@ def test_own_schemes_cannot_be_replaced(other: Install) -> None:
         open_store("memory://" if scheme == "memory" else "sqlite:///plants.db").close()
         assert module not in sys.modules
     assert refusal("foo://").count("memory://") == 1
-
-
-DOWN = "import plantstore\ndef open(url): raise plantstore.StoreUnavailable('down')"
-
-
-@pytest.mark.parametrize(
-    ("source", "code", "message"),
-    [(DOWN, 1, "the store cannot be used: down"), (OTHER, 2, "only the service has these plants")],
-)
-def test_command_with_a_store_of_another_package(
-    other: Install, run: Run, source: str, code: int, message: str
-) -> None:
-    """If a command cannot use the store of another package, one line says why."""
-    other("plantstore-shelf", "shelf", source)
-    result = run("export", "--store", "shelf://me:hunter2@host")
-    assert (result.exit_code, result.stdout) == (code, "")
-    assert result.stderr.splitlines()[-1].startswith(f"Error: {message}")
-    assert "hunter2" not in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,7 @@ from hypothesis import given
 from pymysql import connections  # type: ignore[import-untyped]
 from sqlalchemy import create_engine, make_url
 
-from plantstore import Plant, SettingsError, StoreUnavailable
-from plantstore.settings import Settings
+from plantstore import Plant, StoreUnavailable
 from tests.support.commands import invoke
 from tests.support.databases import SERVERS, OpenPlace, Place, mariadb, only, postgresql
 from tests.support.serving import LIMIT
@@ -51,12 +50,6 @@ def test_invalid_option_is_refused_by_name(url: str, name: str) -> None:
     message = refusal(url)
     assert name in message
     assert "127.0.0.1" not in message
-    with pytest.raises(SettingsError, match="^PLANTSTORE_STORE: ") as caught:
-        Settings({"PLANTSTORE_STORE": url}).open_store()
-    assert str(caught.value).endswith(message)
-    result = invoke("export", "--store", url)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert "hunter2" not in result.stderr
 
 
 # Wrong values that only the driver finds, by what the message has.
