@@ -16,7 +16,6 @@ from tests.support.databases import FILES, MODES, UNREACHABLE, Place, only
 from tests.support.sites import LILY, ROSE_PLANT
 from tests.support.sql import started
 
-
 # 12 MB.
 PLANTS = [Plant(id, "x" * 300_000) for id in range(40)]
 

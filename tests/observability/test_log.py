@@ -238,15 +238,3 @@ def test_address_of_the_client_is_that_of_the_last_proxy(tmp_path: Path) -> None
                 id = connection.receive().headers["x-request-id"]
             server.wait_for(rf"40003: .*, address: '{expected}', request: {id}\)")
             server.wait_for(rf'(?m)\] {expected} "POST /plants HTTP/1.1" .* {id}$')
-
-
-@pytest.mark.server
-def test_another_application_sees_its_proxy(tmp_path: Path) -> None:
-    """With the gunicorn configuration of the service, a site decides which proxies it trusts."""
-    code = "from flask import Flask, request\napp = Flask('site')\n"
-    code += "app.add_url_rule('/', 'home', lambda: request.remote_addr)"
-    (tmp_path / "garden.py").write_text(code)
-    config = ("-c", "python:plantstore.server.config", f"--chdir={tmp_path}")
-    with Gunicorn(*config, "garden:app") as server:
-        request = f"GET / HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: {ADDRESS}\r\n\r\n"
-        assert server.request(request.encode()).body == b"127.0.0.1"

@@ -1,4 +1,4 @@
-"""The service under gunicorn: lengths, chunks, headers and connections, start and stop."""
+"""The service under gunicorn: lengths, chunks, headers, start and stop; and under granian."""
 
 import re
 import signal
@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.serving import LIMIT, PATIENCE, ROOT, Gunicorn, chunk, chunked, post
+from tests.support.log import LINE
+from tests.support.serving import LIMIT, PATIENCE, ROOT, Granian, Gunicorn, chunk, chunked, post
 from tests.support.sites import TOKEN, new_rose
 from tests.support.waiting import wait_until
 
@@ -133,3 +134,45 @@ def test_default_configuration(port: str, bind: str) -> None:
     assert (config["threads"], config["graceful_timeout"]) == ("8", "30")
     assert (config["workers"], config["control_socket_disable"]) == ("1", "True")
     assert config["timeout"] == "0"
+
+
+NEW = b'{"id": %d, "name": "Monstera", "tag": "indoor"}'
+REQUESTS = [
+    post(NEW % 1),
+    post(NEW % 1),
+    chunked(chunk((NEW % 3)[:9]), chunk((NEW % 3)[9:]), chunk(b"")),
+    post((NEW % 4).ljust(65_536)),
+    post((NEW % 5).ljust(65_537)),
+    post(b"", length=10**12),
+    chunked(*[chunk(b" " * 4096)] * 17, chunk(b"")),
+    post(b"").replace(b"Content-Length: 0\r\n", b""),
+    post(b"{}"),
+    post(b"["),
+    post(NEW % 6, "Content-Encoding: gzip"),
+    post(NEW % 6).replace(b"s3cret", b"wrong"),
+    post(NEW % 6).replace(b"Bearer s3cret", b""),
+    b"DELETE" + post(b"")[4:],
+    b"OPTIONS" + post(b"")[4:],
+    post(NEW % 6).replace(b"/plants", b"/plants/1"),
+]
+
+
+@pytest.mark.server
+def test_granian_responses_equal_gunicorn() -> None:
+    """For every kind of request granian sends the same status, headers and body as gunicorn.
+
+    The lines of the service in the log have the same format.
+    """
+    with (
+        Gunicorn(PLANTSTORE_TOKENS="s3cret") as gunicorn,
+        Granian("--blocking-threads", "8", PLANTSTORE_TOKENS="s3cret") as granian,
+    ):
+        for request in REQUESTS:
+            expected, response = gunicorn.request(request), granian.request(request)
+            assert (response.status, response.body) == (expected.status, expected.body)
+            for name in ("content-type", "content-length", "www-authenticate"):
+                assert response.headers.get(name) == expected.headers.get(name)
+            allowed = [{*it.headers.get("allow", "").split(", ")} for it in (expected, response)]
+            assert allowed[0] == allowed[1]
+        assert LINE.match(granian.wait_for(".*40002: .*")[0])
+        assert "Traceback" not in granian.log

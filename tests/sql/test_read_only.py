@@ -5,12 +5,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, make_url, text
 
 from plantstore import SQLStore, StoreUnavailable, create_app
 from tests.support.commands import invoke
-from tests.support.databases import SERVERS, Place, mariadb, only
+from tests.support.databases import SERVERS, Place, mariadb, only, postgresql
 from tests.support.responses import check_error
+from tests.support.serving import free_port
 from tests.support.sites import LILY, ROSE_PLANT, TOKEN
 from tests.support.sql import execute, make_store, open_sql
 
@@ -74,4 +75,15 @@ def test_user_with_the_right_to_write_to_a_read_only_server(place: Place, engine
     """On a read-only MariaDB, a user with READ_ONLY ADMIN can be used: creates succeed."""
     with read_only(engine), open_sql(place.url) as store:
         store.ping()
+        store.add(ROSE_PLANT)
+
+
+@only(postgresql)
+def test_read_only_server_of_several(place: Place, engine: Engine) -> None:
+    """Of several servers, one that is read-only is not used until it stores plants."""
+    ports = f"{free_port()},{make_url(place.url).port}"
+    url = f"postgresql://plants@/postgres?host=127.0.0.1,127.0.0.1&port={ports}"
+    with open_sql(url) as store:
+        with read_only(engine), pytest.raises(StoreUnavailable, match="read-only"):
+            store.add(ROSE_PLANT)
         store.add(ROSE_PLANT)

@@ -73,7 +73,7 @@ def test_changed_file_is_read_again(
 ) -> None:
     """A changed file is read again, without a signal, and the log says so once.
 
-    A relative path is that of the start, also if the process changes its folder.
+    It may have a byte order mark. A relative path is that of the start, also in another folder.
     """
     caplog.set_level("INFO", "plantstore")
     path = write(tmp_path / "tokens", "one kiosk\n")
@@ -81,7 +81,7 @@ def test_changed_file_is_read_again(
     check = verify(Path("tokens"), PLANTSTORE_TOKENS="listed")
     monkeypatch.chdir("/")
     assert (check("one"), check("listed"), check("two")) == ("kiosk", "token-1", None)
-    write(path, "two Flora\nthree\n")
+    write(path, "\ufefftwo Flora\nthree\n")
     wait_until(lambda: check("two") == "Flora")
     assert (check("one"), check("listed")) == (None, "token-1")
     path.touch()  # It has the same tokens.

@@ -161,6 +161,7 @@ NOT_READ = [
 def test_body_that_is_not_read(server: Gunicorn, request_: bytes, error: int) -> None:
     """A client whose unreasonable body is refused early gets the Error, and is disconnected."""
     with server.connect() as connection:
+        connection.limit(PATIENCE)
         connection.send_what_is_read(request_)
         response = connection.receive()
         assert (response.error, response.headers["connection"]) == (error, "close")

@@ -176,7 +176,7 @@ def test_response(pair: Pair, name: str, line: bytes) -> None:
 
 FIELDS = b"Cookie: a=1\r\ncookie: b=2\r\nX-A:\r\nX-A: \xe9\r\nUser_Agent: x\r\nScript-Name: /x\r\n"
 ENVIRONS = [
-    (b"GET /show HTTP/1.1\r\nHost: x\r\n\r\n", False),
+    (b"GET /show HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: 192.0.2.1\r\n\r\n", False),
     (b"GET /show/%C3%A9%2F%zz//x;y?q=%20#f HTTP/1.1\r\nHost: x:80\r\n" + FIELDS + b"\r\n", False),
     (b"GET http://y:1/show?q HTTP/1.1\r\nHost: x\r\n\r\n", False),
     (b"POST /show HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Type: a\r\n\r\nhello", False),

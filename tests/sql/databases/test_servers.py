@@ -1,7 +1,7 @@
 """URLs with several database servers, and servers that are like PostgreSQL."""
 
 import pytest
-from sqlalchemy import Engine, make_url, text
+from sqlalchemy import Engine, make_url
 
 from plantstore import Plant, SQLStore, StoreUnavailable
 from tests.support.databases import SERVERS, Place, only, postgresql
@@ -63,23 +63,6 @@ def test_server_that_stops_to_respond(place: Place) -> None:
         call_all(*[lambda: store.get(1)] * 20)  # Some of them may wait in vain.
         wait_until(lambda: call_all(lambda: store.get(1)) == [None])
         assert store.get(1) == ROSE_PLANT
-
-
-@only(postgresql)
-def test_read_only_server_of_postgresql(place: Place, engine: Engine) -> None:
-    """Of several servers, one that is read-only is not used until it stores plants."""
-    setting = "ALTER DATABASE postgres SET default_transaction_read_only ="
-    with (
-        open_sql(also(place, "127.0.0.1", free_port())) as store,
-        engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection,
-    ):
-        connection.execute(text(f"{setting} on"))
-        try:
-            with pytest.raises(StoreUnavailable, match="read-only"):
-                store.add(ROSE_PLANT)
-        finally:
-            connection.execute(text(f"{setting} off"))
-        store.add(ROSE_PLANT)
 
 
 @only(postgresql)
