@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from plantstore import Plant, SQLStore, StoreMisconfigured, StoreUnavailable
+from plantstore import Plant, SQLStore, StoreUnavailable
 from plantstore.stores.deadline import deadline
 from tests.support.databases import MODES
 from tests.support.serving import LIMIT, ROOT
@@ -145,28 +145,6 @@ def test_duplicate_in_a_group_refuses_only_itself(store: SQLStore) -> None:
     refused = [*["PlantExists(1)"] * 3, "PlantExists(0)"]
     assert [repr(outcome) for outcome in outcomes] == ["None", *refused, *["None"] * 4]
     assert list(store) == [Plant(0, "first"), *GROUP]
-
-
-REFUSALS = [
-    "CREATE UNIQUE INDEX names ON plants (name)",
-    *(
-        "CREATE TRIGGER refuse BEFORE INSERT ON plants WHEN NEW.id = 3"
-        f" BEGIN SELECT RAISE({action}, 'no'); END"
-        for action in ("ROLLBACK", "ABORT", "FAIL")
-    ),
-]
-
-
-@pytest.mark.parametrize("refusal", REFUSALS)
-def test_refused_plant_in_a_group_refuses_only_itself(
-    store: SQLStore, other: sqlite3.Connection, refusal: str
-) -> None:
-    """Of adds that are committed together, only the plant that a site refuses is refused."""
-    other.execute(refusal)
-    outcomes = add_in_one_group(store, [*GROUP[:2], GROUP[1]._replace(id=3), *GROUP[3:]])
-    refused = [type(None)] * 2 + [StoreMisconfigured] + [type(None)] * 2
-    assert [type(outcome) for outcome in outcomes] == refused
-    assert list(store) == [*GROUP[:2], *GROUP[3:]]
 
 
 class FailingCommit(sqlite3.Connection):

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable
 from contextlib import closing
+from itertools import product
 from pathlib import Path
 from sqlite3 import connect
 from typing import Any
@@ -142,6 +143,10 @@ ROSES: list[tuple[Any, str, str]] = [
     (postgresql, "IF NEW.name = 'Rose' THEN RAISE 'no'; END IF", "refuses an operation"),
     (mariadb, "IF NEW.name = 'Rose' THEN SIGNAL SQLSTATE '45000'; END IF", "refuses an operation"),
     (sqlite, "SELECT RAISE(IGNORE) WHERE NEW.name = 'Rose'", "drops plants"),
+    *(
+        (file, f"SELECT RAISE({action}, 'no') WHERE NEW.name = 'Rose'", "refuses an operation")
+        for file, action in product(FILES, ("ROLLBACK", "ABORT", "FAIL"))
+    ),
 ]
 
 
