@@ -73,39 +73,24 @@ def test_wrong_value_is_refused(arguments: dict[str, Any], message: str) -> None
     assert str(caught.value) == message
 
 
-ENGINE = "engine must be an SQLAlchemy Engine, such as db.engine"
+# What is called with each of several wrong arguments, and the error that it raises.
+WRONG_ARGUMENTS: list[tuple[Any, list[Any], type[Exception], str]] = [
+    (StaticTokens, [[], {}], ValueError, "tokens must contain at least one token"),
+    (StaticTokens, ["hunter2", b"hunter2"], TypeError, "tokens must be a list of"),
+    (StaticTokens, [["hunter2", it] for it in INVALID], ValueError, "a token is neither a bearer"),
+    (StaticTokens, [{"Flora G": "hunter2"}], ValueError, ".* the keys of a mapping are the tokens"),
+    # The letters of one text would all be rights.
+    (partial(Client, "Flora"), ["create"], TypeError, "operations must be a list of names, such"),
+    (SQLStore, [SQLAlchemy(), "sqlite://"], TypeError, "engine must be an .*, such as db.engine"),
+]
 
 
-@pytest.mark.parametrize(
-    ("kind", "argument", "error", "message"),
-    [
-        *(
-            (StaticTokens, it, ValueError, "tokens must contain at least one token")
-            for it in ([], {})
-        ),
-        *(
-            (StaticTokens, it, TypeError, "tokens must be a list of")
-            for it in ("hunter2", b"hunter2")
-        ),
-        *((StaticTokens, ["a", it], ValueError, "a token is neither a bearer") for it in INVALID),
-        (
-            StaticTokens,
-            {"Flora G": "hunter2"},
-            ValueError,
-            ".* the keys of a mapping are the tokens, its",
-        ),
-        # The letters of one text would all be rights.
-        (
-            partial(Client, "Flora"),
-            "create",
-            TypeError,
-            "operations must be a list of names, such as ",
-        ),
-        *((SQLStore, engine, TypeError, ENGINE) for engine in (SQLAlchemy(), "sqlite://")),
-    ],
-)
-def test_wrong_argument_is_refused(kind: Any, argument: Any, error: Any, message: str) -> None:
+@pytest.mark.parametrize(("call", "arguments", "error", "message"), WRONG_ARGUMENTS)
+def test_wrong_argument_is_refused(
+    call: Any, arguments: list[Any], error: type[Exception], message: str
+) -> None:
     """Wrong tokens, rights and engines are refused with what to write; no message has a token."""
-    with pytest.raises(error, match=f"^{message}") as caught:
-        kind(argument)
-    assert not any(secret in str(caught.value) for secret in ("hunter2", "Flora"))
+    for argument in arguments:
+        with pytest.raises(error, match=f"^{message}") as caught:
+            call(argument)
+        assert not any(secret in str(caught.value) for secret in ("hunter2", "Flora"))

@@ -8,7 +8,7 @@ from sqlalchemy import Engine, create_engine
 
 from plantstore import Plant, PlantExists, SQLStore, StoreMisconfigured, StoreUnavailable
 from plantstore.stores.deadline import deadline
-from tests.support.databases import OpenPlace, Place, mariadb, only, postgresql, sqlite
+from tests.support.databases import OpenPlace, Place, mariadb, on, only, postgresql, sqlite
 from tests.support.responses import check_error, create
 from tests.support.sites import LILY, ROSE, ROSE_PLANT, make_site
 from tests.support.sql import (
@@ -42,11 +42,7 @@ def test_statements_of_a_duplicate(store: SQLStore, engine: Engine, listen: List
         assert executed == ["INSERT", "SET", "START", "SELECT", "COMMIT"] * 3
 
 
-@pytest.mark.parametrize(
-    ("place", "code"),
-    [(postgresql, "40003"), (postgresql, "08006"), (mariadb, "1180")],
-    indirect=["place"],
-)
+@on("code", [(postgresql, "40003"), (postgresql, "08006"), (mariadb, "1180")])
 def test_group_with_an_unknown_outcome(store: SQLStore, engine: Engine, code: str) -> None:
     """If a server may have committed a group that has failed, no add of it is repeated."""
     raise_conflicts(engine, code, "n < 2")
@@ -104,12 +100,9 @@ def test_node_that_is_not_ready_is_left(place: Place, engine: Engine) -> None:
     assert first != second
 
 
-conflicts = pytest.mark.parametrize(
-    ("place", "code"),
-    [(postgresql, code) for code in ("40001", "40P01")]
-    + [(mariadb, code) for code in ("1205", "1213", "1047")],
-    indirect=["place"],
-)
+CODES_OF_CONFLICTS = [(postgresql, code) for code in ("40001", "40P01")]
+CODES_OF_CONFLICTS += [(mariadb, code) for code in ("1205", "1213", "1047")]
+conflicts = on("code", CODES_OF_CONFLICTS)
 
 
 @conflicts
@@ -143,11 +136,7 @@ CODES: list[tuple[OpenPlace, type[StoreUnavailable], str]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("place", "meaning", "code"),
-    [(place, meaning, code) for place, meaning, codes in CODES for code in codes.split()],
-    indirect=["place"],
-)
+@on("meaning code", [(*it, code) for *it, codes in CODES for code in codes.split()])
 def test_meaning_of_an_error(
     store: SQLStore, engine: Engine, meaning: type[StoreUnavailable], code: str
 ) -> None:

@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Callable
 from contextlib import closing
-from itertools import product
 from pathlib import Path
 from sqlite3 import connect
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 from sqlalchemy import Column, Engine, MetaData, Table, create_engine, event, inspect, text
 
 from plantstore import Plant, SQLStore, StoreMisconfigured, StoreUnavailable
-from tests.support.databases import DATABASES, FILES, Place, mariadb, only, postgresql, sqlite
+from tests.support.databases import DATABASES, FILES, Place, mariadb, on, only, postgresql, sqlite
 from tests.support.responses import ALL, check_error, create, get
 from tests.support.sites import BEARER, LILY, ROSE_PLANT, make_site
 from tests.support.sql import (
@@ -72,11 +71,7 @@ def create_plants(engine: Engine, definition: str) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("place", "definition", "problem"),
-    [(place, *wrong) for places, *wrong in WRONG for place in places],
-    indirect=["place"],
-)
+@on("definition problem", WRONG)
 def test_wrong_table_is_refused(
     engine: Engine, definition: str, problem: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -144,13 +139,13 @@ ROSES: list[tuple[Any, str, str]] = [
     (mariadb, "IF NEW.name = 'Rose' THEN SIGNAL SQLSTATE '45000'; END IF", "refuses an operation"),
     (sqlite, "SELECT RAISE(IGNORE) WHERE NEW.name = 'Rose'", "drops plants"),
     *(
-        (file, f"SELECT RAISE({action}, 'no') WHERE NEW.name = 'Rose'", "refuses an operation")
-        for file, action in product(FILES, ("ROLLBACK", "ABORT", "FAIL"))
+        (FILES, f"SELECT RAISE({action}, 'no') WHERE NEW.name = 'Rose'", "refuses an operation")
+        for action in ("ROLLBACK", "ABORT", "FAIL")
     ),
 ]
 
 
-@pytest.mark.parametrize(("place", "action", "message"), ROSES, indirect=["place"])
+@on("action message", ROSES)
 def test_plants_that_are_dropped(
     store: SQLStore, engine: Engine, action: str, message: str
 ) -> None:
@@ -163,11 +158,7 @@ def test_plants_that_are_dropped(
     assert [plant.id for plant in store] == [0, 2, 4]
 
 
-@pytest.mark.parametrize(
-    ("place", "id"),
-    [*((place, "BIGINT") for place in DATABASES), *((place, "INTEGER") for place in FILES)],
-    indirect=["place"],
-)
+@on("id", [(DATABASES, "BIGINT"), (FILES, "INTEGER")])
 def test_table_of_the_site(engine: Engine, id: str) -> None:
     """A table may have other columns that the database fills, and in SQLite, an INTEGER as id."""
     columns = (
@@ -190,11 +181,7 @@ CONSTRAINTS: list[tuple[Any, str, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("place", "columns", "statement", "problem"),
-    [(place, *constraint) for places, *constraint in CONSTRAINTS for place in places],
-    indirect=["place"],
-)
+@on("columns statement problem", CONSTRAINTS)
 def test_constraint_of_the_site(
     place: Place,
     engine: Engine,

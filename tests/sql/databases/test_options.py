@@ -14,7 +14,7 @@ from sqlalchemy import create_engine, make_url
 
 from plantstore import Plant, StoreUnavailable
 from tests.support.commands import invoke
-from tests.support.databases import SERVERS, OpenPlace, Place, mariadb, only, postgresql
+from tests.support.databases import SERVERS, OpenPlace, Place, mariadb, on, only, postgresql
 from tests.support.serving import LIMIT
 from tests.support.sql import ask, changed, execute, listening, open_sql
 from tests.support.stores import refusal
@@ -198,11 +198,7 @@ ACCEPTED = {
 }
 
 
-@pytest.mark.parametrize(
-    ("place", "url"),
-    [(place, url) for place, urls in ACCEPTED.items() for url in urls],
-    indirect=["place"],
-)
+@on("url", [(place, url) for place, urls in ACCEPTED.items() for url in urls])
 def test_options_and_addresses_of_a_server(place: Place, tmp_path: Path, url: str) -> None:
     """A store with any of these URLs works, also when the driver prepares its statements."""
     folder, file = place.server.options["cwd"], tmp_path / "my.cnf"
