@@ -45,13 +45,6 @@ def store(request: pytest.FixtureRequest, url: str) -> Iterator[SQLStore]:
 
 
 @pytest.fixture
-def other(store: SQLStore, tmp_path: Path) -> Iterator[sqlite3.Connection]:
-    """Return another connection to the file, which does not wait for a lock."""
-    with closing(sqlite3.connect(tmp_path / "plants.db", timeout=0, isolation_level=None)) as other:
-        yield other
-
-
-@pytest.fixture
 def changes(listen: Listen) -> list[str]:
     """Return a list to which statements are added that change something, on new connections."""
     changes = list[str]()
@@ -158,9 +151,7 @@ class FailingCommit(sqlite3.Connection):
         return cursor
 
 
-def test_unknown_outcome_of_a_commit(
-    store: SQLStore, other: sqlite3.Connection, listen: Listen
-) -> None:
+def test_unknown_outcome_of_a_commit(store: SQLStore, tmp_path: Path, listen: Listen) -> None:
     """If a commit may have stored a group or not, no add of it succeeds, and none is repeated."""
     kinds = iter([FailingCommit])
 
@@ -171,7 +162,9 @@ def test_unknown_outcome_of_a_commit(
     outcomes = add_in_one_group(store, GROUP)
     assert {type(outcome) for outcome in outcomes} == {StoreUnavailable}
     assert all("not known whether the commit has failed" in str(outcome) for outcome in outcomes)
-    other.execute("DELETE FROM plants")  # No connection locks the file.
+    # No connection locks the file.
+    with closing(sqlite3.connect(tmp_path / "plants.db", timeout=0, isolation_level=None)) as other:
+        other.execute("DELETE FROM plants")
     assert add_in_one_group(store, GROUP) == [None] * 5
 
 

@@ -1,4 +1,4 @@
-"""open_store: missing and broken drivers, and stores of other packages."""
+"""open_store: a missing SQLAlchemy, missing and broken drivers, and stores of other packages."""
 
 import os
 import sys
@@ -7,7 +7,9 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
+import sqlalchemy
 
+import plantstore
 from plantstore import Plant, open_store
 from plantstore.stores.urls import public_url
 from tests.support.databases import DATABASES, Place, only
@@ -26,7 +28,7 @@ def other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 
 def forget(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
     """Let Python import these modules, and SQLStore, again."""
-    for module in (*modules, "plantstore.sql", "plantstore.sql._store", "plantstore.sql.databases"):
+    for module in [*modules, *(name for name in sys.modules if name.startswith("plantstore.sql"))]:
         monkeypatch.delitem(sys.modules, module, raising=False)
 
 
@@ -65,6 +67,33 @@ def test_unknown_url_is_refused(url: str) -> None:
     """An unknown URL is refused, and the message lists all schemes."""
     listed = refusal(url).partition("one of: ")[2].split(", ")
     assert listed == ["memory://", *[f"{scheme}://" for scheme in ALL]]
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        ("sqlalchemy", r"pip install 'plantstore\[sqlite\]'"),
+        ("sqlalchemy.dialects.mysql", "^(?!.*pip install).*sqlalchemy.dialects"),
+    ],
+)
+def test_no_sqlalchemy(monkeypatch: pytest.MonkeyPatch, module: str, message: str) -> None:
+    """If SQLAlchemy or a part of it is missing, SQLStore is an ImportError that says so."""
+    forget(monkeypatch)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ImportError, match=message) as caught:
+        plantstore.SQLStore  # noqa: B018
+    assert isinstance(caught.value.__cause__ or caught.value, ModuleNotFoundError)
+
+
+def test_sqlalchemy_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With SQLAlchemy 1.4, a message says which version is needed, and which one the site has."""
+    forget(monkeypatch)
+    monkeypatch.setattr(sqlalchemy, "__version__", "1.4.54")
+    message = "SQLStore needs SQLAlchemy 2.0.23 or later. This site has SQLAlchemy 1.4.54."
+    with pytest.raises(ImportError, match=message):
+        plantstore.SQLStore  # noqa: B018
+    with pytest.raises(ValueError, match=f"is installed, but .* cannot be imported: {message}"):
+        plantstore.open_store("sqlite:///plants.db")
 
 
 DRIVERS = [

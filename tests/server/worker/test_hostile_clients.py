@@ -436,14 +436,3 @@ def test_port_with_tls(tmp_path: Path) -> None:
         ):
             verifying.wrap_socket(client, server_hostname="localhost")
         server.wait_for("Not valid TLS, .* unknown ca")
-
-
-def test_worker_of_another_application(tmp_path: Path) -> None:
-    """By itself, the worker refuses what is not valid HTTP with plain text, and does not log it."""
-    worker = "worker_class = 'plantstore.server.worker.Worker'"
-    with configured(tmp_path, worker) as server:
-        assert server.request(post(new_rose())).status == 200
-        response = server.request(b"hunter2\r\n\r\n")
-        assert "hunter2" not in server.log
-    assert (response.status, response.headers["content-type"]) == (400, "text/plain")
-    assert response.body == b"The request line is invalid."

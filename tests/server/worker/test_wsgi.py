@@ -298,6 +298,15 @@ def test_application_that_is_at_fault(pair: Pair, request_: bytes) -> None:
         assert received.startswith(b"HTTP/1.1 500 ")
 
 
+def test_refusal_of_the_worker_itself(pair: Pair) -> None:
+    """By itself, the worker refuses what is not valid HTTP with plain text, and does not log it."""
+    ours, _ = pair.receive(b"hunter2\r\n\r\n")
+    assert ours.startswith(b"HTTP/1.1 400 ")
+    assert b"\r\nContent-Type: text/plain\r\n" in ours
+    assert ours.endswith(b"\r\n\r\nThe request is not valid HTTP.")
+    assert "hunter2" not in pair.ours.log
+
+
 def test_response_that_is_replaced(pair: Pair) -> None:
     """After an exception, an application may replace its response, if it has not been sent."""
     ours, _ = pair.receive(LINES[0] % b"replaces")
