@@ -300,10 +300,10 @@ def test_application_that_is_at_fault(pair: Pair, request_: bytes) -> None:
 
 def test_refusal_of_the_worker_itself(pair: Pair) -> None:
     """By itself, the worker refuses what is not valid HTTP with plain text, and does not log it."""
-    ours, _ = pair.receive(b"hunter2\r\n\r\n")
+    ours, _ = pair.receive(b"hunter2 /show HTTP/1.1\r\nHost: x\r\n\r\n")
     assert ours.startswith(b"HTTP/1.1 400 ")
     assert b"\r\nContent-Type: text/plain\r\n" in ours
-    assert ours.endswith(b"\r\n\r\nThe request is not valid HTTP.")
+    assert ours.endswith(b"\r\n\r\nThe method is invalid.")
     assert "hunter2" not in pair.ours.log
 
 
