@@ -43,16 +43,15 @@ def test_check_of_right_settings(tmp_path: Path) -> None:
     assert [*tmp_path.iterdir()] == []
 
 
-WRONG = {"MAX_BODY": "1 MB", "OPERATIONS": "", "PROXIES": "-1", "METRICS": "yes", "LOG": "xml"}
-
-
 def test_check_of_wrong_settings() -> None:
     """`plantstore check` has one line about each wrong setting, and shows no password."""
-    wrong = {f"PLANTSTORE_{name}": value for name, value in {**WRONG, "STORES": "x"}.items()}
-    lines = check(**wrong, PLANTSTORE_TOKENS=",", PLANTSTORE_STORE=UNREACHABLE)
+    wrong = {"MAX_BODY": "1 MB", "OPERATIONS": "", "PROXIES": "-1", "METRICS": "yes", "LOG": "xml"}
+    values = {**wrong, "STORES": "x", "TOKENS": ",", "STORE": UNREACHABLE}
+    lines = check(**{f"PLANTSTORE_{name}": value for name, value in values.items()})
     assert lines[1] == "error  PLANTSTORE_STORES is not a setting. Did you mean PLANTSTORE_STORE?"
     assert lines[2].startswith("error  no token is configured: set PLANTSTORE_TOKENS or ")
-    assert [it.partition(": must ")[0] for it in lines[3:8]] == [f"error  {it}" for it in wrong][:5]
+    for name, line in zip(wrong, lines[3:8], strict=True):
+        assert line.startswith(f"error  PLANTSTORE_{name}: must ")
     assert lines[8].startswith("error  Store: postgresql://me@127.0.0.1:1/plants cannot be used n")
     assert "hunter2" not in str(lines)
     assert check("--store=x")[-1].startswith("error  PLANTSTORE_STORE: not the URL of a store")

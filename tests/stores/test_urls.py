@@ -12,7 +12,7 @@ import sqlalchemy
 import plantstore
 from plantstore import Plant, open_store
 from plantstore.stores.urls import public_url
-from tests.support.databases import DATABASES, Place, only
+from tests.support.databases import Place
 from tests.support.installing import install
 from tests.support.stores import refusal
 
@@ -41,7 +41,6 @@ SCHEMES = {
 ALL = [*chain(*SCHEMES.values())]
 
 
-@only(*DATABASES)
 def test_every_scheme_opens_a_usable_store(place: Place) -> None:
     """Each scheme of a database opens a store of this database."""
     own, _, address = place.url.partition("://")

@@ -28,10 +28,7 @@ from plantstore.tokens.lines import read_tokens
 def test_line_of_a_token(
     line: str, client: str, expires: str | None, operations: tuple[str, ...] | None
 ) -> None:
-    """A line has a token, then optionally a name, and then, in any order, its options.
-
-    Only a line feed ends it.
-    """
+    """A line has a token, optionally a name, and in any order options; a line feed ends it."""
     (token,) = read_tokens(f"{line}\n")
     assert (token.digest, token.client) == (sha256(b"t").digest(), client)
     assert token.expires == (datetime.fromisoformat(f"{expires}+00:00") if expires else None)

@@ -187,8 +187,7 @@ ENVIRONS = [
     (b"PROXY TCP4 192.0.2.1 192.0.2.2 3 4\r\nGET /show HTTP/1.0\r\n\r\n", True),
 ]
 # Objects, what differs from connection to connection, and what only gunicorn has.
-OWN = {"wsgi.input", "wsgi.errors", "gunicorn.socket", "wsgi.early_hints"}
-OWN.add("REMOTE_PORT")
+OWN = {"wsgi.input", "wsgi.errors", "gunicorn.socket", "wsgi.early_hints", "REMOTE_PORT"}
 
 
 def environ(response: bytes) -> dict[str, str]:
