@@ -29,7 +29,7 @@ WORDS = {
     "docs/http-reference": "pagination, how to paginate, cursor, filter, search by tag,"
     " find by name, idempotent, Idempotency-Key, bulk insert, parallel, upsert, partial update,"
     " ETag, UUID, emoji, race condition, unknown fields",
-    "docs/quick-start": "Java client, getting started",
+    "docs/quick-start": "Java client, getting started, BigInt",
     "docs/errors": "retry after timeout, exponential backoff, exactly once, payload too large, 409",
     "docs/deploy": "public internet, rolling upgrade, rollback, Docker Compose, HTTPS,"
     " zero downtime, Kubernetes, SSL, reverse proxy, Let's Encrypt",
@@ -51,7 +51,7 @@ WORDS = {
     "docs/embedding": "existing application, uv, Poetry",
     "docs/recipes-database": "Alembic, database is locked, connection pool",
     "docs/recipes-clients": "CORS, rate limit, throttling, OAuth, JWT, single sign on, CSRF",
-    "docs/recipes-pages": "webhook, events, notification, HTML form",
+    "docs/recipes-pages": "webhook, events, notification, HTML form, Celery",
     "docs/recipes-rare": "trailing slash, multi tenant, subdomain",
     "docs/testing": "pytest-flask, unit tests",
     "docs/stores": "plugin, custom store, Redis store",

@@ -41,8 +41,9 @@ class Job:
             self.is_done, self.result, self.error = True, result, error
             self._waiting.release()
 
-    def wait(self, seconds: float) -> bool:
-        """Return whether it has finished, after at most so many seconds. Only its caller waits."""
+    def wait(self) -> bool:
+        """Let its caller wait until its next look, and return whether the job has finished."""
+        seconds = min(Limits.look, self.expires - time.monotonic())
         return self._waiting.acquire(timeout=max(0, seconds))
 
 
@@ -54,7 +55,7 @@ class Add(Job):
 
     def __init__(self, expires: float, plant: Plant) -> None:
         super().__init__(expires, lambda _: None)
-        self.plant, self.characters = plant, plant.characters
+        self.plant = plant
 
 
 class WaitingJobs(SimpleQueue[Job | None]):
@@ -88,7 +89,7 @@ class WaitingJobs(SimpleQueue[Job | None]):
             first = self._next()
             if first is not None:
                 taken.append(first)
-            if isinstance(first, Add) and not first.is_alone:
+            if isinstance(first, Add) and not first.is_alone and (self or self._expected > 1):
                 self._take_others(first, taken)
 
     def put_back(self, jobs: list[Job]) -> None:
@@ -100,31 +101,31 @@ class WaitingJobs(SimpleQueue[Job | None]):
         """Yield the jobs that wait and whose callers do, without waiting for others."""
         with suppress(Empty):
             while True:
-                job = self._next(block=False)
+                job = self._next(0)
                 if job is not None and job.expires > time.monotonic():
                     yield job
 
-    def _next(self, *, block: bool = True, timeout: float | None = None) -> Job | None:
+    def _next(self, timeout: float | None = None) -> Job | None:
         if self._front:
             with suppress(IndexError):  # Another thread may have taken the last one.
                 return self._front.popleft()
-        return self.get(timeout=timeout) if block else self.get_nowait()
+        return self.get(timeout=timeout)
 
     def _take_others(self, first: Add, taken: list[Job]) -> None:
         """Append the adds that can be executed with the first one."""
-        ids, room = {first.plant.id}, Sizes.characters - first.characters
+        ids, room = {first.plant.id}, Sizes.characters - first.plant.characters
         while len(ids) < Sizes.group:
             try:
-                other = self._next(block=len(ids) < self._expected, timeout=Limits.next_add)
+                other = self._next(Limits.next_add if len(ids) < self._expected else 0)
             except Empty:
                 break
             if not isinstance(other, Add):
                 self._front.appendleft(other)
                 break
             taken.append(other)
-            if other.is_alone or other.plant.id in ids or other.characters > room:
+            room -= other.plant.characters
+            if other.is_alone or other.plant.id in ids or room < 0:
                 self._front.appendleft(taken.pop())
                 break
             ids.add(other.plant.id)
-            room -= other.characters
         self._expected = max(len(ids), self._expected - 1)

@@ -92,7 +92,7 @@ class Lanes:
         """Let a lane execute a job, and return its result, or raise the reason why it has none."""
         try:
             self._enter(job)
-            while not job.wait(min(Limits.look, job.expires - time.monotonic())):
+            while not job.wait():
                 self._look(job, time.monotonic())
         except BaseException:
             job.expires = 0.0  # So that it is not executed later.
@@ -134,15 +134,16 @@ class Lanes:
             others is not taken for an outage.
         """
         stuck = self._stuck(now)
-        # A lane that connects matters only if a job waits for it.
-        since = [lane.busy_since for lane in stuck if lane.jobs or self._queue]
-        is_silent = self.last_response < max(since, default=0.0)
         if stuck:
+            # A lane that connects matters only if a job waits for it.
+            since = [lane.busy_since for lane in stuck if lane.jobs or self._queue]
+            is_silent = self.last_response < max(since, default=0.0)
             self._shut_down_lost(stuck, now, is_silent=is_silent)
-        if not is_silent or self._is_probe(job, now):
-            self._start_lane(now, stuck, arriving)
-        elif now >= self._last_probe + Limits.look:
-            raise StoreUnavailable(refusal)
+            if is_silent and not self._is_probe(job, now):
+                if now < self._last_probe + Limits.look:
+                    return
+                raise StoreUnavailable(refusal)
+        self._start_lane(now, stuck, arriving)
 
     def _is_probe(self, job: Job, now: float) -> bool:
         """Return whether a job is the last probe. Each second, another job becomes one."""
@@ -174,7 +175,7 @@ class Lanes:
         lanes = self._lanes
         if len(lanes) >= self._size(stuck) or (lanes and now < self._next_start):
             return
-        if sum(lane.is_free for lane in lanes) < len(self._queue) + arriving:
+        if sum([lane.busy_since == math.inf for lane in lanes]) < len(self._queue) + arriving:
             lane = Lane(self, self._serve, self._queue)
             lanes.append(lane)
             try:
@@ -219,7 +220,8 @@ class Lanes:
         return None
 
     def _is_needed(self, lane: "Lane") -> bool:
-        return lane in self._lanes[: self._size(self._stuck(time.monotonic()))]
+        is_normal = lane in self._lanes[: self._normal_size]
+        return is_normal or lane in self._lanes[: self._size(self._stuck(time.monotonic()))]
 
     def _is_usable(self, lane: "Lane") -> bool:
         """Return whether it is connected, and has had a response since the stuck lanes began."""
@@ -326,7 +328,7 @@ class Lane(Thread):
         self.busy_since = now
         try:
             if isinstance(jobs[0], Add):
-                self._add(cast(list[Add], jobs))
+                self._add(cast("list[Add]", jobs))
             else:
                 result = self._run(jobs[0].context, jobs[0].run, jobs[0].expires)
                 self._note_response()
@@ -467,21 +469,20 @@ class LaneConnections:
 
     def add(self, plant: Plant) -> None:
         """Insert a plant, and return when the database has committed it, or raise PlantExists."""
-        self._lanes(writes=True).call(Add(self._expires(), plant))
+        self._lanes()[0].call(Add(self._expires(), plant))
 
     def call(self, run: Run[_T], *, writes: bool = False) -> _T:
         """Return the result of a function that is called with a connection."""
-        return cast(_T, self._lanes(writes=writes).call(Job(self._expires(), run)))
+        return cast(_T, self._lanes()[0 if writes else 1].call(Job(self._expires(), run)))
 
     def close(self) -> None:
         for lanes in self._by_process.get(os.getpid(), ()):
             lanes.close()
 
-    def _lanes(self, *, writes: bool) -> Lanes:
+    def _lanes(self) -> tuple[Lanes, Lanes]:
         pid = os.getpid()
         # This is atomic: after a fork, several threads may come at the same time.
-        both = self._by_process.get(pid) or self._by_process.setdefault(pid, self._make_lanes(pid))
-        return both[0 if writes else 1]
+        return self._by_process.get(pid) or self._by_process.setdefault(pid, self._make_lanes(pid))
 
     def _make_lanes(self, pid: int) -> tuple[Lanes, Lanes]:
         database = self._database

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from operator import call
 from typing import Any, ClassVar, NamedTuple, Self, get_type_hints
 
 #: The ids that a plant can have: the signed 64-bit integers.
@@ -36,7 +37,7 @@ def check_plant(plant: Plant) -> Plant:
 
     :raises ValueError: if it is not valid. The message says what is wrong with each field.
     """
-    faults = [fault(value) for value, fault in zip(plant, _FAULTS, strict=True)]
+    faults = [*map(call, _FAULTS, plant)]
     if any(faults):
         named = zip(Plant._fields, faults, strict=True)
         raise ValueError(" ".join(f"{name}: {fault}" for name, fault in named if fault))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from socket import SHUT_RDWR
-from threading import Thread
+from threading import Barrier, Thread
 from typing import Any
 
 import pytest
@@ -22,7 +22,7 @@ from tests.support.databases import installed
 from tests.support.fresh import attempt, run
 from tests.support.readme import block
 from tests.support.responses import check_error
-from tests.support.serving import LIMIT, ROOT, Gunicorn
+from tests.support.serving import LIMIT, PATIENCE, ROOT, Gunicorn
 from tests.support.sites import LILY, ROSE, ROSE_PLANT, TOKEN, make_site
 
 QUICK_START = "docs/quick-start.md"
@@ -110,9 +110,12 @@ def cut(site: Any, environ: Any) -> Response:
     return response
 
 
+# Eight requests are served when all of them have arrived.
+EIGHT = Barrier(8)
 # What happens to a request of a client. A bad gateway has lost the response of the service.
 FAULTS: dict[str, Callable[[Any, Any], Response]] = {
     "served": Response.from_app,
+    "together": lambda *request: (EIGHT.wait(PATIENCE), Response.from_app(*request))[1],
     "unavailable": lambda *_: Response(status=503, headers={"Retry-After": "7"}),
     "moved": lambda _, environ: Response("Moved", 301, {"Location": environ["REQUEST_URI"]}),
     "other page": lambda *_: Response("{}", content_type="application/json"),
@@ -132,7 +135,7 @@ def serving(store: MemoryStore, *faults: str) -> Iterator[str]:
         fault = FAULTS[next(remaining, "served")]
         return fault(site, environ)(environ, respond)
 
-    server = make_server("127.0.0.1", 0, serve)
+    server = make_server("127.0.0.1", 0, serve, threaded=True)
     thread = Thread(target=server.serve_forever, args=[0.01])
     thread.start()
     try:
@@ -218,13 +221,19 @@ def test_client_creates_many_plants_once(
     }
 
 
+def write_plan(plan: Path, ids: range) -> list[Plant]:
+    """Write a plan of plants with these ids; return them."""
+    plants = [LILY._replace(id=id) for id in ids]
+    plan.write_text("".join(f"{json.dumps(plant.members())}\n" for plant in plants))
+    return plants
+
+
 def test_client_with_threads(store: MemoryStore, waits: list[float], tmp_path: Path) -> None:
-    """With eight threads, each plant of a plan is created once, also if responses are lost."""
-    new_plants = [LILY._replace(id=id) for id in range(100)]
-    lines = [f"{json.dumps(plant.members())}\n" for plant in new_plants]
-    (plan := tmp_path / "plan.jsonl").write_text("".join(lines))
+    """Eight at a time, each plant of a plan is created once, also if responses are lost."""
+    new_plants = write_plan(plan := tmp_path / "plan.jsonl", range(100))
     # A client gives up after six failures, whichever plants they hit.
-    with client(store, *["lost", "unavailable"] * 2, "lost", httpx=True) as names:
+    faults = ["together"] * 8 + ["lost", "unavailable"] * 2 + ["lost"]
+    with client(store, *faults, httpx=True) as names:
         exec(block("parallel", REFERENCE_PAGE), names)
         assert {*names["send"](plan)} == {"created", "exists"}
         assert names["send"](plan) == {"exists": 100}
@@ -244,8 +253,8 @@ def test_client_says_whose_plant_it_is(store: MemoryStore, other: dict[str, Any]
 
 def fill(store: MemoryStore) -> list[Any]:
     """Add plants for three pages to a store; return them as JSON values."""
-    for id in range(250):
-        store.add(LILY._replace(id=id, tag=None if id % 80 else "herb"))
+    for i in range(250):
+        store.add(LILY._replace(id=2**62 + i, tag=None if i % 80 else "herb"))
     return [plant.members() for plant in store]
 
 
@@ -258,8 +267,9 @@ def test_client_reads_all_pages(store: MemoryStore, waits: list[float]) -> None:
         assert names["herbs"] == [plant for plant in stored if "tag" in plant]
 
 
-def execute(command: list[str], code: str, folder: Path) -> tuple[str, str]:
-    """Execute a program; return what it has printed, and its last error."""
+def execute(command: list[str], code: str, url: str, folder: Path) -> tuple[str, str]:
+    """Execute a program with the URL of a service; return what it has printed, and its error."""
+    code = code.replace("http://127.0.0.1:8000", url)
     done = attempt([installed(command[0], "nodejs"), *command[1:], code], cwd=folder)
     errors = re.findall(r"^\[?(\w*Error: .*?)(?:\] {)?$", done.stderr, re.MULTILINE)
     return done.stdout, "".join(errors)
@@ -278,44 +288,53 @@ def test_programs_of_the_quick_start(
 ) -> None:
     """The programs of the quick start create a plant, and then print the Error of a duplicate."""
     with serving(store) as url:
-        code = block(name, QUICK_START).replace("http://127.0.0.1:8000", url)
         for printed in (f"created: {plant.name}", f"40004 {ERRORS[40004][0]}"):
-            assert execute(command, code, tmp_path) == (f"{printed}\n", "")
+            shown = execute(command, block(name, QUICK_START), url, tmp_path)
+            assert shown == (f"{printed}\n", "")
     assert list(store) == [plant]
+
+
+@needs_program
+def test_large_id_in_javascript(store: MemoryStore, tmp_path: Path) -> None:
+    """With two more lines, the program in JavaScript sends a random 64-bit id, exactly."""
+    create = re.sub("body: JSON.*", "body,", block("javascript-create", QUICK_START))
+    code = block("javascript-send-id", QUICK_START) + create + "console.log(`${id}`);"
+    with serving(store) as url:
+        shown = execute(JAVASCRIPT, code, url, tmp_path)
+    (plant,) = store
+    assert shown == (f"created: Lily\n{plant.id}\n", "")
 
 
 @needs_program
 def test_list_in_javascript(store: MemoryStore, tmp_path: Path) -> None:
     """The JavaScript module prints each plant of all pages once, or ends with an Error."""
-    stored = fill(store)
+    printed = "".join(f"{plant['id']} {plant['name']}\n" for plant in fill(store))
     code = block("javascript-list", ERROR_PAGE)
     with serving(store, *["served"] * 3, "unavailable") as url:
-        code = code.replace("http://127.0.0.1:8000", url)
-        printed, error = execute(JAVASCRIPT, code, tmp_path)
-        assert ([json.loads(line) for line in printed.splitlines()], error) == (stored, "")
-        assert execute(JAVASCRIPT, code, tmp_path) == ("", "Error: 503 ")
+        assert execute(JAVASCRIPT, code, url, tmp_path) == (printed, "")
+        assert execute(JAVASCRIPT, code, url, tmp_path) == ("", "Error: 503 ")
 
 
 @needs_program
 @pytest.mark.parametrize(
     ("faults", "printed", "error"),
     [
-        (MANY, "exists\ncreated\n", ""),
-        (["lost"] * 6, "", "TypeError: fetch failed"),
-        (["moved"], "", "Error: 301 Moved"),
-        (["other page"], "", "Error: 200 {}"),
+        (["together"] * 8, ["created\n"] * 8, ""),
+        (MANY, ["exists\n"], ""),
+        (["lost"] * 6, [""], "TypeError: fetch failed"),
+        (["moved"], [""], "Error: 301 Moved"),
+        (["other page"], [""], "Error: 200 {}"),
     ],
 )
 def test_client_in_javascript(
-    store: MemoryStore, tmp_path: Path, faults: list[str], printed: str, error: str
+    store: MemoryStore, tmp_path: Path, faults: list[str], printed: list[str], error: str
 ) -> None:
-    """The JavaScript client creates each plant once, and ends with an error after six failures."""
-    (tmp_path / "plan.jsonl").write_text(f"{json.dumps(ROSE)}\n{json.dumps(LILY.members())}\n")
+    """The JavaScript client creates each plant of any id once, or ends with an error."""
+    plants = write_plan(tmp_path / "plan.jsonl", range(2**63 - len(printed), 2**63))
     code = block("javascript-client", ERROR_PAGE)
     code = code.replace("* 1000)", "* 1)")  # It waits for milliseconds instead of seconds.
     with serving(store, *faults) as url:
-        code = code.replace("http://127.0.0.1:8000", url)
-        assert execute(JAVASCRIPT, code, tmp_path) == (printed, error)
-        execute(JAVASCRIPT, code, tmp_path)
-        assert execute(JAVASCRIPT, code, tmp_path) == ("exists\nexists\n", "")
-    assert list(store) == [ROSE_PLANT, LILY]
+        assert execute(JAVASCRIPT, code, url, tmp_path) == ("".join(printed), error)
+        execute(JAVASCRIPT, code, url, tmp_path)
+        assert execute(JAVASCRIPT, code, url, tmp_path) == ("exists\n" * len(plants), "")
+    assert list(store) == plants

@@ -2,6 +2,7 @@
 
 import ast
 import re
+import shlex
 from collections.abc import Iterable, Iterator
 from configparser import RawConfigParser
 from datetime import date
@@ -9,14 +10,16 @@ from logging import Logger
 from pathlib import Path
 
 import pytest
+from click import Context
+from gunicorn.config import Config
 
 import plantstore
 import plantstore.log
 import plantstore.testing
-from plantstore import __version__
+from plantstore import __version__, open_store
 from plantstore.blueprint import OPERATIONS
+from plantstore.cli import main
 from plantstore.errors import ERRORS
-from plantstore.settings import SETTINGS
 from tests.lowest import lowest_versions
 from tests.support.fresh import run
 from tests.support.readme import block, rows
@@ -29,6 +32,8 @@ API = (ROOT / "docs" / "api.md").read_text()
 VERSIONS = (ROOT / "docs" / "versions.md").read_text()
 TROUBLESHOOTING = (ROOT / "docs" / "troubleshooting.md").read_text()
 WORKFLOWS = ROOT / ".github" / "workflows"
+PAGES = [path for folder in ("", "docs", "benchmarks") for path in (ROOT / folder).glob("*.md")]
+DOCUMENTS = "".join(page.read_text() for page in PAGES if page.name != "CHANGELOG.md")
 # The methods of a logger whose lines an operator should act on, and an exception with a reason.
 CALLS = {"warning", "error", "exception", "StoreUnavailable"}
 
@@ -72,11 +77,34 @@ def test_versions() -> None:
     assert all(declared[name.lower()] == needed[name] for name in needed)
 
 
-def test_files_of_contributors() -> None:
-    """Each file that CONTRIBUTING.md names exists."""
-    for name in re.findall(r"`([\w./]+(?:\.\w+|/))`", CONTRIBUTING):
+def test_files_of_the_documents() -> None:
+    """Each file of the project that a document names exists."""
+    folders = r"(?<![\w/.-])(?:benchmarks|deploy|docs|examples|plantstore|tests)"
+    assert len(names := {*re.findall(rf"{folders}/[\w./*-]*\w", DOCUMENTS)}) > 50
+    for name in [*names, *re.findall(r"`([\w./]+(?:\.\w+|/))`", CONTRIBUTING)]:
         is_made = name in {"dist/", "v0.1.0"}
-        assert is_made or any((ROOT / folder / name).exists() for folder in ("", "plantstore"))
+        assert is_made or [*ROOT.glob(name), *(ROOT / "plantstore").glob(name)] != [], name
+
+
+def test_urls_of_the_documents() -> None:
+    """Each URL of a store in a document can be opened, those in the tables of stores too."""
+    found = r"\b(memory://|(?:sqlite|postgresql|mysql)://[^\s`\"')|>]+)"
+    assert len(urls := {*re.findall(found, DOCUMENTS)}) > 10
+    for url in urls:
+        assert open_store(url.rstrip(":.,")).one_process == (url == "memory://")
+
+
+def test_commands_of_the_documents(tmp_path: Path) -> None:
+    """The shell, the program and gunicorn accept each command and option in a document."""
+    shell = re.findall(r"^```sh\n(.*?)^```$", DOCUMENTS, re.MULTILINE | re.DOTALL)
+    (tmp_path / "commands.sh").write_text("".join(shell))
+    assert run("bash -n commands.sh 2>&1", tmp_path) == ""
+    given = rf"\bplantstore ({'|'.join(main.commands)})\b([^`\n|&;<>\\]*)"
+    for name, arguments in re.findall(given, DOCUMENTS):
+        own, _, of_gunicorn = arguments.partition(" -- ")
+        command = main.commands[name]
+        command.make_parser(Context(command)).parse_args(shlex.split(own))
+        Config().parser().parse_args(shlex.split(of_gunicorn))
 
 
 def test_version_of_the_change_log() -> None:
@@ -114,7 +142,6 @@ LISTED: dict[str, tuple[Iterable[str], str]] = {
     "signals": ([it for it in plantstore.__all__ if it.startswith("plant_")], "api recipes-pages"),
     "loggers": (LOGGERS, "embedding"),
     "methods of a store": (METHODS, "stores"),
-    "settings": ([setting.name for setting in SETTINGS], "settings"),
 }
 
 

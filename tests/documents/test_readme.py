@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from plantstore import open_store
 from plantstore.settings import SETTINGS
 from tests.support.fresh import ENVIRONMENT, copy_project, run
 from tests.support.readme import block, recipe, rows
@@ -100,13 +99,6 @@ def serving(command: str, folder: Path) -> Iterator[int]:
             with suppress(ProcessLookupError):
                 os.killpg(server.pid, signal.SIGTERM)
             wait_until(lambda: not listening(port))
-
-
-@pytest.mark.parametrize("file", ["README.md", "docs/durability.md"])
-def test_table_of_stores_has_valid_urls(file: str) -> None:
-    """open_store accepts every URL of the tables of stores."""
-    for url, *_ in rows("store", file):
-        assert open_store(url).one_process == (url == "memory://")
 
 
 def test_table_of_settings_is_complete() -> None:

@@ -162,6 +162,11 @@ def check(site: Flask, requests: str) -> None:
             "POST /garden/plants s3cret 302, POST https://localhost/garden/plants s3cret 200, "
             "GET /healthz 200, GET /readyz 200",
         ),
+        (
+            recipe("seasurf") + PAGE_FOR_EVERY_PATH,
+            {},
+            "POST /garden/plants s3cret 200, POST /gardening 403",
+        ),
         ("", {"registration": f"{SLASH}\n{REGISTER}"}, "POST /garden/plants/ s3cret 200"),
         ("", {}, "POST /garden/plants/ s3cret 404"),
         (recipe("method-not-allowed"), {}, "PUT /garden/plants 40501"),

@@ -109,6 +109,7 @@ def test_migration_recipe(run_site: RunSite, caplog: pytest.LogCaptureFixture) -
         Path("shop.py").write_text(code)
         execute = shlex.join([sys.executable, "-c", COMMANDS, *commands.split(" && ")])
         run(execute, Path(), PYTHONPATH=str(ROOT), FLASK_APP="shop")
+    assert "info={'plantstore': True}" in run("cat migrations/versions/*.py", Path())
     assert create_rose(names["app"]).status_code == 200
     assert read(names, "SELECT id, name, tag FROM plants") == [tuple(ROSE_PLANT)]
     assert read(names, "SELECT token_digest FROM user") == []

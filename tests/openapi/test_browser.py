@@ -190,11 +190,12 @@ def test_errors_of_the_page_link_to_the_documents(page: Page, url: str) -> None:
 
 
 def test_dialog_of_the_page_with_the_keyboard(page: Page, url: str) -> None:
-    """In the dialog for the token, the Tab key does not leave it, and Escape closes it."""
+    """The dialog says what to enter, the Tab key does not leave it, and Escape closes it."""
     visit = Visit(page, f"{url}docs")
     page.get_by_role("button", name="Authorize").click()
     dialog = page.locator(".modal-ux")
-    expect(dialog).to_be_visible()
+    expect(dialog.get_by_text("Enter the token that the operator has given")).to_be_visible()
+    expect(dialog.get_by_text("Value:")).to_be_hidden()
     for key in ["Tab"] * 6 + ["Shift+Tab"] * 6:
         page.keyboard.press(key)
         expect(dialog.locator(":focus")).to_have_count(1)

@@ -24,7 +24,7 @@ from tests.support.responses import ALL, check_error
 from tests.support.sites import BEARER, TOKEN, documented_site, make_blueprint, make_site
 
 # The SHA-256 digest of the document of interface 1.0.0, in UTF-8 and without white space.
-INTERFACE = "925a82286c2a00dec79284cdc4d83971c416f1b6b0ee39ab51cbed8e9fa716c0"
+INTERFACE = "4f9d826099af7019c8c5b6d2bdc68374f7f0be44f7dc568a0b7d0dc4450f6816"
 FILES = ["docs.css", "docs.js", "icon.svg", "swagger-ui.css", "swagger-ui-bundle.js"]
 # A request for each error whose message depends on the request.
 VARIABLE: dict[int, dict[str, Any]] = {

@@ -29,7 +29,7 @@ from gunicorn.workers.base import Worker as BaseWorker
 
 from ._client import SEND_TIMEOUT, CannotRespond, Client
 from ._framing import EndlessBody, head_end, proxy_header_size
-from ._heads import parse
+from ._heads import max_kept, parse
 from ._refusals import FAILED, RefusedRequest, refusal
 from ._requests import body_end, respond, send, set_body
 
@@ -149,6 +149,7 @@ class Worker(BaseWorker):
         self._urgent = {path: _Queue(1, self._execute) for path in urgent}
         self._batch = 1 if self.needs_threads else 64
         self._names = {sock: sock.getsockname() for sock in self.sockets}
+        self._max_kept = max_kept(self.cfg)
         self._max_memory, self._uncounted = max(_MAX_MEMORY, 8 * self.max_body), 0
         for _ in range(most + len(urgent)):
             Thread(target=self._serve, name="gunicorn worker", daemon=True).start()
@@ -330,7 +331,7 @@ class Worker(BaseWorker):
             start = proxy_header_size(client.data)
         end = None if start is None else head_end(client.data, start, client.seen)
         if end is not None:
-            parse(self.cfg, client, end)
+            parse(self.cfg, client, end, self._max_kept)
         if end is not None or client.data and not client.seen:  # It begins, or is complete.
             client.deadline = time.monotonic() + _READ_TIMEOUT
         client.seen = len(client.data)
@@ -343,7 +344,11 @@ class Worker(BaseWorker):
             self._count_request()
             is_full = len(self._clients) >= self._most_clients
             is_last = client.is_last or is_full or not self.alive or not self.cfg.keepalive
-            client.is_last = not respond(self, client, is_last=is_last)
+            stays_open = respond(self, client, is_last=is_last)
+            if not (stays_open or client.is_last or self._tls):
+                # A client that sends the option close sends nothing more (RFC 9112 section 9.6).
+                client.has_ended = client.has_ended or client.request.should_close()
+            client.is_last = not stays_open
             self._limit_memory(sum(map(len, client.output)))
             client.forget_request()
             self._clients.move_to_end(client.fd)
@@ -373,6 +378,8 @@ class Worker(BaseWorker):
             return
         if not is_sent:
             self._wait(client, EPOLLOUT, SEND_TIMEOUT)
+        elif client.is_last and client.has_ended and not client.data:
+            self._close(client)
         elif client.is_last:  # Closing it now could destroy the response.
             client.to_discard = _LINGER_SIZE
             self._wait(client, EPOLLIN, _LINGER_TIMEOUT)

@@ -4,7 +4,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
@@ -57,10 +57,11 @@ def is_in_memory(url: URL) -> bool:
 
 
 def _identity(file: str) -> tuple[int, int] | None:
-    with suppress(OSError):
+    try:
         status = os.stat(file)
-        return status.st_dev, status.st_ino
-    return None
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _folder_is_writable(file: str) -> bool:
@@ -135,8 +136,11 @@ class SQLite(Database):
             raise StoreUnavailable(f"{_LOST}: {file}")
 
     def _insert_atomically(self, connection: Connection, plants: Sequence[Plant]) -> None:
+        if len(plants) == 1:
+            super()._insert_all(connection, plants)
+            return
         # A trigger can end a statement that is not in a transaction after some of its rows.
-        with self.transaction(connection) if len(plants) > 1 else nullcontext():
+        with self.transaction(connection):
             self._insert_all(connection, plants)
 
     def _insert_all(self, connection: Connection, plants: Sequence[Plant]) -> None:
