@@ -118,6 +118,8 @@ def other_program(greeting: bytes) -> Iterator[int]:
         "Greeter", (StreamRequestHandler,), {"handle": lambda it: it.wfile.write(greeting)}
     )
     with ThreadingTCPServer(("127.0.0.1", 0), handler) as server:
-        Thread(target=server.serve_forever, args=[0.01]).start()
-        yield server.server_address[1]
-        server.shutdown()
+        Thread(target=server.serve_forever, args=[0.01], daemon=True).start()
+        try:
+            yield server.server_address[1]
+        finally:
+            server.shutdown()

@@ -115,10 +115,7 @@ PARTS = [
 
 @pytest.mark.parametrize("part", PARTS)
 def test_clients_that_send_a_part_of_a_request(server: Gunicorn, part: bytes) -> None:
-    """Clients that stop in the middle of a request, do not close, or reset, do not block others.
-
-    Nor do those that go on sending after they were refused.
-    """
+    """Clients that stop in a request, do not close, go on sending, or reset do not block others."""
     with server.clients(CLIENTS, part) as clients:
         for request in (post(new_rose()), chunked(chunk(new_rose()), chunk(b""))):
             assert promptly(server, request).status == 200
