@@ -32,7 +32,7 @@ WORDS = {
     "docs/quick-start": "Java client, getting started, BigInt",
     "docs/errors": "retry after timeout, exponential backoff, exactly once, payload too large, 409",
     "docs/deploy": "public internet, rolling upgrade, rollback, Docker Compose, HTTPS,"
-    " zero downtime, Kubernetes, SSL, reverse proxy, Let's Encrypt",
+    " zero downtime, drain, DATABASE_URL, Caddy, Kubernetes, SSL, reverse proxy, Let's Encrypt",
     "docs/settings": "environment variable, configuration",
     "docs/tokens": "leaked token, stolen token, revoke a token, rotate token, API key, basic auth",
     "docs/identity-provider": "Keycloak, Auth0, JWKS, OpenID Connect, Entra",
@@ -45,9 +45,9 @@ WORDS = {
     " hot reload, log to file, subpath",
     "docs/troubleshooting": "stack trace, 502, connection refused, does not start",
     "docs/many-machines": "HAProxy, high availability, load balancer, failover, scale,"
-    " too many connections, stale read",
+    " Patroni, etcd, too many connections, stale read",
     "docs/command-line": "CSV import, Excel, migrate from SQLite to Postgres",
-    "docs/servers": "uWSGI, Waitress, WSGI server",
+    "docs/servers": "uWSGI, Waitress, WSGI server, mod_wsgi, Hypercorn",
     "docs/embedding": "existing application, uv, Poetry",
     "docs/recipes-database": "Alembic, database is locked, connection pool",
     "docs/recipes-clients": "CORS, rate limit, throttling, OAuth, JWT, single sign on, CSRF",

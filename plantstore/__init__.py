@@ -4,7 +4,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 #: The version of this package. setup.cfg reads it.
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 from .app import create_app
 from .auth import Client, StaticTokens, VerifyToken

@@ -28,6 +28,7 @@ from .settings import (
     Settings,
 )
 from .stores.base import Store
+from .stores.urls import DEFAULT_STORE, LOST
 
 
 def create_app(
@@ -40,7 +41,7 @@ def create_app(
 
     Its ``config`` has the value of each setting that it uses, but no token, and the URL of the
     store without password and options. The logger ``plantstore.served`` says what is served, at
-    level INFO.
+    level INFO, and at level WARNING that ``memory://`` keeps nothing.
 
     :param config: values for ``app.config``. They override the environment.
     :param store: the store that keeps the plants. By default the store of the settings.
@@ -94,7 +95,11 @@ def _make_app(config: Mapping[str, Any], store: Store, verify_token: VerifyToken
 
 def _report(app: Flask, store: Store) -> None:
     """Log the store, the operations and the page, so that a wrong store is noticed at once."""
-    SERVED.info("Store: %s", app.config.get(STORE.name, type(store).__name__))
+    url = app.config.get(STORE.name, type(store).__name__)
+    if url == DEFAULT_STORE:
+        SERVED.warning("Store: %s (%s)", url, LOST)
+    else:
+        SERVED.info("Store: %s", url)
     SERVED.info("Operations: %s", ", ".join(app.config[SERVED_OPERATIONS.name]))
     page = "/docs" if has_page() else "none; pip install 'plantstore[docs]' adds /docs"
     SERVED.info("Page to try requests: %s", page)

@@ -35,11 +35,17 @@ for variable in [*os.environ]:
 # A shell ignores SIGINT in processes in the background: the tests and their commands inherit it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# On a busy machine neither an example nor its generation has a time limit.
-UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# On a busy machine neither an example nor its generation has a time limit. With CI=true, Hypothesis
+# would try the same examples in each run.
+UNTIMED = settings(deadline=None, derandomize=False, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("plantstore", UNTIMED, max_examples=50)
 settings.register_profile("deep", UNTIMED, max_examples=1000)
 settings.load_profile("plantstore")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let a skip be a failure in continuous integration."""
+    config.pluginmanager.import_plugin("tests.skips")
 
 
 def pytest_xdist_auto_num_workers() -> int:

@@ -148,3 +148,11 @@ def test_failure_outside_the_blueprints(app: Flask, caplog: pytest.LogCaptureFix
     check_error(app.test_client().get("/nothing"), 50001)
     (record,) = caplog.records
     assert "ZeroDivisionError" in caplog.text
+
+
+@pytest.mark.parametrize("store", [None, MemoryStore()])
+def test_memory_is_a_warning(store: MemoryStore | None, caplog: pytest.LogCaptureFixture) -> None:
+    """A WARNING at the start says that ``memory://`` keeps no plants, unless the site chose it."""
+    create_app({"PLANTSTORE_TOKENS": TOKEN}, store=store)
+    text = "Store: memory:// (the plants are lost when the process ends)"
+    assert caplog.messages == ([text] if store is None else [])

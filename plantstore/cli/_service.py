@@ -10,7 +10,7 @@ from .. import __version__
 from ..openapi.document import make_document
 from ..settings import SERVED_OPERATIONS, Settings, SettingsError
 from ..stores.base import StoreUnavailable
-from ..stores.urls import DEFAULT_STORE, existing, open_store
+from ..stores.urls import DEFAULT_STORE, LOST, existing, open_store
 from ..text import one_line
 from ..tokens.new import make_token
 
@@ -70,7 +70,7 @@ def _usable(url: str, name: str) -> str | SettingsError:
             store.ping()
     except StoreUnavailable as error:
         return SettingsError(f"{name} cannot be used now: {error}")
-    return f"{name} can be used"
+    return f"{name} can be used" + (f" ({LOST})" if url == DEFAULT_STORE else "")
 
 
 @click.command(epilog="\b\nExample:\n  plantstore openapi")

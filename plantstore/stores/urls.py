@@ -10,8 +10,9 @@ from ..text import one_line
 from .base import Store
 from .memory import MemoryStore
 
-#: The default URL of a store.
+#: The default URL of a store, and what is reported of it.
 DEFAULT_STORE = "memory://"
+LOST = "the plants are lost when the process ends"
 
 # The group of the entry points by which other packages add stores. The name of an entry point is
 # the scheme of a URL. Its value is a function that takes the URL and returns a Store.

@@ -57,6 +57,12 @@ def test_check_of_wrong_settings() -> None:
     assert check("--store=x")[-1].startswith("error  PLANTSTORE_STORE: not the URL of a store")
 
 
+def test_check_of_the_memory() -> None:
+    """`plantstore check` says that plants in memory are lost when the process ends."""
+    line = "ok     Store: memory:// can be used (the plants are lost when the process ends)"
+    assert check("--store=memory://")[-1] == line
+
+
 def test_check_of_a_file_of_tokens(tmp_path: Path) -> None:
     """`plantstore check` reports how many tokens a file has, which have expired, or its fault."""
     path = write(tmp_path / "tokens", "one kiosk expires=2020-01-01\ntwo\n")

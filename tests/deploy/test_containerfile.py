@@ -4,6 +4,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,8 @@ def buildah(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def test_image_serves_plants(buildah: str, public_folder: Path) -> None:
     """A container serves as its own user, is healthy also with a proxy, and writes only to /tmp.
 
-    The image has the labels of OCI, with the version of the service.
+    The image has the labels of OCI, with the version of the service. In its environment are the
+    versions of the bill of materials, the drivers, pip, and nothing else.
     The command of docs/deploy.md makes a token in a folder; a volume keeps the SQLite file.
     """
     inspect = f"{buildah} inspect --type image localhost/plantstore"
@@ -67,6 +69,12 @@ def test_image_serves_plants(buildah: str, public_folder: Path) -> None:
     root = Path(run(f"{buildah} mount {container}", public_folder).strip())
     assert (root / "opt/plantstore/bin/plantstore").is_file()
     assert not (root / "src").exists()
+    (packages,) = root.glob("opt/plantstore/lib/*/site-packages")
+    found = {f"{it.name}=={it.version}".lower() for it in distributions(path=[str(packages)])}
+    pins = {f"plantstore=={__version__}", *(ROOT / "requirements.txt").read_text().lower().split()}
+    assert pins <= found
+    drivers = {"psycopg", "psycopg-binary", "pymysql"}
+    assert {name.partition("==")[0] for name in found - pins} == {"pip", *drivers}
     kept = (root / "var/lib/plantstore").stat()
     assert (kept.st_uid, kept.st_gid, kept.st_mode & 0o777) == (10001, 10001, 0o700)
     for name in ("tokens", "plants"):

@@ -12,7 +12,10 @@ import pytest
 
 from plantstore.errors import ERRORS
 from plantstore.server.worker._refusals import _REFUSALS
+from tests.support.databases import installed
+from tests.support.fresh import run as run_command
 from tests.support.front import Front, front, haproxy
+from tests.support.readme import block
 from tests.support.serving import ROOT, Gunicorn, Response, free_port, post
 from tests.support.sites import TOKEN, new_rose
 from tests.support.waiting import wait_until
@@ -153,6 +156,18 @@ def test_instance_that_is_not_ready(service: Gunicorn) -> None:
         wait_until(lambda: {create(proxy).status for _ in range(6)} == {200})
 
 
+def test_instance_that_is_drained(service: Gunicorn) -> None:
+    """With the commands of docs/deploy.md, HAProxy sends an instance nothing until it is ready."""
+    installed("socat", "socat")
+    waiting = Gunicorn("--access-logfile=-", PLANTSTORE_TOKENS=TOKEN)
+    with waiting as other, haproxy(service.port, other.port) as proxy:
+        for name, is_used in (("drain", False), ("undrain", True)):
+            command = block(name, "docs/deploy.md").splitlines()[0]
+            run_command(command.replace("/run/haproxy", str(proxy.log.parent)), ROOT)
+            assert {create(proxy).status for _ in range(6)} == {200}
+            wait_until(lambda: ('"POST /plants' in other.log) == is_used)  # noqa: B023
+
+
 def test_page_that_is_hidden(service: Gunicorn) -> None:
     """With the change of docs/operating.md, nothing leads to the page and to the document."""
     text = (ROOT / "docs" / "operating.md").read_text()
@@ -213,29 +228,26 @@ def test_refusals_of_nginx_are_errors(service: Gunicorn) -> None:
             assert "TLS" in check_error(connection.request(garden(post(new_rose()))), 40000)
 
 
-def test_too_many_requests(service: Gunicorn) -> None:
-    """Above the rate of an address, requests are 42900 with Retry-After; others are served."""
-    with front(service.port, {"rate=100r/s": "rate=1r/m", "burst=200": "burst=1"}) as proxy:
-        responses = [create(proxy) for _ in range(3)]
-        assert [response.status for response in responses[:2]] == [200, 200]
-        check_error(responses[2], 42900)
-        assert responses[2].headers["retry-after"] == "1"
-        with proxy.connect(source="127.0.0.2") as other:
-            assert other.request(get("/garden/docs")).status == 200
+LIMITS = [{"=100r/s": "=1r/m", "burst=200": "burst=1"}, {"connections 100": "connections 2"}]
 
 
-def test_too_many_connections(service: Gunicorn) -> None:
-    """Above the number of requests of an address at the same time, requests are 42900."""
-    with ExitStack() as waiting, front(service.port, {"connections 100": "connections 2"}) as proxy:
+@pytest.mark.parametrize("limit", LIMITS, ids=["rate", "connections"])
+def test_too_many_requests(service: Gunicorn, limit: dict[str, str]) -> None:
+    """Above the rate or the connections of an address, requests are 42900; others are served."""
+    with ExitStack() as waiting, front(service.port, limit) as proxy:
 
         def is_refused() -> bool:
             # An earlier request may still be counted, so that this one does not wait.
             connection = waiting.enter_context(proxy.connect())
             connection.send(garden(post(b"", length=10)))
             response = proxy.request(get("/garden/docs"))
-            return response.status == 429 and check_error(response, 42900) != ""
+            refused = response.status == 429 and check_error(response, 42900) != ""
+            return refused and response.headers["retry-after"] == "1"
 
+        assert proxy.request(get("/garden/docs")).status == 200
         wait_until(is_refused)
+        with proxy.connect(source="127.0.0.2") as other:
+            assert other.request(get("/garden/docs")).status == 200
 
 
 def test_service_without_an_answer() -> None:

@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import shutil
 import signal
 import socket
 import sqlite3
@@ -51,12 +52,20 @@ CHANGES = {
 }
 
 
+# What reads such files for users is the reader of EnvironmentFile=, and prints what it has read.
+READER = "/usr/lib/systemd/user-environment-generators/30-systemd-environment-d-generator"
+
+
 def environment(folder: Path) -> dict[str, str]:
-    """Return the variables of the file of the service."""
-    lines = (folder / "environment").read_text().splitlines()
-    # As systemd and a shell read a line.
-    values = [shlex.split(line)[0] for line in lines if line and not line.startswith("#")]
-    return {"PATH": os.environ["PATH"]} | dict(value.split("=", 1) for value in values)
+    """Return the variables of the file of the service, which systemd and a shell read alike."""
+    (folder / "environment.d").mkdir()
+    shutil.copy(folder / "environment", folder / "environment.d" / "plantstore.conf")
+    systemd = f"XDG_CONFIG_HOME='{folder}' {installed(READER, 'systemd')}"
+    printed = [run(f"env -i {it}", folder) for it in (systemd, "sh -c '. ./environment; set'")]
+    read = [dict(re.findall(r"(\w+)=(.*)", "\n".join(shlex.split(text)))) for text in printed]
+    names = re.findall(r"(?m)^(\w+)=", (folder / "environment").read_text())
+    assert [read[0][name] for name in names] == [read[1][name] for name in names]
+    return {"PATH": os.environ["PATH"]} | {name: read[0][name] for name in names}
 
 
 def command(name: str, folder: Path) -> list[str]:
@@ -99,11 +108,13 @@ def analyze(arguments: str) -> str:
 def test_units_are_valid(tmp_path: Path) -> None:
     """Systemd accepts the units. The exposure is at most 2.0, and the service has its socket."""
     units = [UNIT, SOCKET, *(ROOT / "deploy").glob("plantstore-backup.*")]
+    units.append(ROOT / "deploy" / "patroni" / "patroni.service")
     for unit in units:
-        (tmp_path / unit.name).write_text(unit.read_text().replace(PROGRAM, "/bin/true"))
+        text = re.sub(r"/(opt|sbin)/[/\w]+", "/bin/true", unit.read_text())
+        (tmp_path / unit.name).write_text(text)
     # There may be warnings about the units of other packages.
     warnings = analyze("verify " + " ".join(f"{tmp_path}/{unit.name}" for unit in units))
-    assert "plantstore" not in warnings.replace(str(tmp_path), "")
+    assert not re.search("plantstore|patroni", warnings.replace(str(tmp_path), ""))
     # The threshold is ten times the exposure. Above it, the command fails.
     assert "exposure" in analyze(f"security --offline=true --threshold=20 {UNIT.name}")
     lines = UNIT.read_text().splitlines()
@@ -142,6 +153,16 @@ def test_commands_as_an_ordinary_user(folder: Path) -> None:
     assert "execve" in made
     assert made - permitted() == {"total"}
     assert "ok     Store: sqlite:///" in run_block("upgrade", folder)
+
+
+def test_url_with_several_options(tmp_path: Path) -> None:
+    """With the commands of step 4, systemd and the check get the whole of a URL that has ``&``."""
+    shutil.copy(ROOT / "deploy" / "environment.example", tmp_path / "environment")
+    url = "postgresql://plantstore@/plantstore?host=one,two&port=5432,5432"
+    commands = block("postgresql-settings", "docs/deploy.md").replace("/etc/plantstore", ".")
+    commands = commands.replace("postgresql://plantstore@127.0.0.1/plantstore", url)
+    run(commands.replace("-o plantstore ", ""), tmp_path)
+    assert environment(tmp_path)["PLANTSTORE_STORE"] == url
 
 
 def permitted() -> set[str]:
@@ -204,12 +225,15 @@ def test_backup_of_postgresql(place: Place, backups: Path) -> None:
     url = make_url(place.url).set(drivername="postgresql")
     with open_store(place.url) as store:
         store.add(ROSE_PLANT)
-    before = back_up(f"{url}?connections=6", backups)
+    # A platform gives the other scheme.
+    before = back_up(f"{url}?connections=6".replace("postgresql", "postgres"), backups)
     content = before.read_bytes()
     assert run_unit(str(url.set(database="none")), backups).returncode != 0
     assert before.read_bytes() == content
     shown = run(f"{postgresql_programs()}/pg_restore --file=- {before.name}", backups)
     assert f"\t{ROSE_PLANT.name}\t" in shown
+    several = f"?host=127.0.0.1,127.0.0.1&port=1,{url.port}"
+    back_up(f"postgresql://plants@/postgres{several}", backups)
 
 
 def test_backup_of_another_database(backups: Path) -> None:

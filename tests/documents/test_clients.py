@@ -35,6 +35,8 @@ OF_SERVICE = {50001, 50301, 50302, 50303, 50304}
 # The errors of the server. A status without a counter, such as 40300, is also one of the site.
 OF_SERVER = {number for number, _ in _REFUSALS.values()} - {40300}
 MANY = ["unavailable", "lost", "bad gateway", "lost", "unavailable"]
+# The seconds that a client waits without Retry-After.
+GROWING = [2, 4, 8, *[16] * 6]
 JAVASCRIPT = ["node", "--input-type=module", "--eval"]
 
 
@@ -177,10 +179,10 @@ def client(store: MemoryStore, *faults: str, httpx: bool = False) -> Iterator[di
         ([], "created", [[], []]),
         (["unavailable"], "created", [[7], [7]]),
         (["bad gateway"], "exists", [[], [1]]),
-        (["cut"] * 6, "IncompleteRead|peer closed", [[], [1, 2, 4, 8, 16]]),
+        (["cut"] * 11, "IncompleteRead|peer closed", [[], [1, *GROWING]]),
         (MANY, "exists", [[7, 2, 4, 8, 7], [7, 2, 4, 8, 7]]),
-        (["unavailable"] * 6, "503", [[7] * 5, [7] * 5]),
-        (["lost"] * 6, "[Cc]onnect", [[2, 4, 8, 16], [1, 2, 4, 8, 16]]),
+        (["unavailable"] * 11, "503", [[7] * 10, [7] * 10]),
+        (["lost"] * 11, "[Cc]onnect", [GROWING, [1, *GROWING]]),
         (["moved"], "301: Moved", [[], []]),
         (["other page"], "200: {}", [[], []]),
     ],
@@ -209,7 +211,7 @@ def test_client_creates_many_plants_once(
     source, plan = tmp_path / "plants.csv", tmp_path / "plan.jsonl"
     lines = [f'plant {id}, "{"indoor" * (id % 2)}"\n' for id in range(20)]
     source.write_text("\ufeffname, tag\n" + "".join(lines))
-    with client(store, *["served", "lost"] * 5, *["lost"] * 6) as names:
+    with client(store, *["served", "lost"] * 5, *["lost"] * 11) as names:
         names["make_plan"](source, plan)
         with pytest.raises(names["requests"].RequestException):
             names["send"](plan)

@@ -3,6 +3,7 @@
 import ast
 import re
 import shlex
+import sys
 from collections.abc import Iterable, Iterator
 from configparser import RawConfigParser
 from datetime import date
@@ -21,13 +22,14 @@ from plantstore.blueprint import OPERATIONS
 from plantstore.cli import main
 from plantstore.errors import ERRORS
 from tests.lowest import lowest_versions
-from tests.support.fresh import run
+from tests.support.fresh import attempt, run
 from tests.support.readme import block, rows
 from tests.support.serving import ROOT
 
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 PLATFORMS = (ROOT / ".ci" / "platforms").read_text()
 SCRIPT = (ROOT / ".ci" / "run").read_text()
+CHANGES = (ROOT / "CHANGELOG.md").read_text()
 API = (ROOT / "docs" / "api.md").read_text()
 VERSIONS = (ROOT / "docs" / "versions.md").read_text()
 TROUBLESHOOTING = (ROOT / "docs" / "troubleshooting.md").read_text()
@@ -52,6 +54,8 @@ def test_steps() -> None:
     assert lines[-1] == "timed"
     workflow = (WORKFLOWS / "tests.yml").read_text()
     assert {*re.findall(r"^ {10}- (\w+)$", workflow, re.MULTILINE)} == steps
+    assert "grep -v '^#' .ci/packages" in SCRIPT
+    assert "grep -v '^#' .ci/packages" in workflow
 
 
 def test_versions() -> None:
@@ -71,6 +75,8 @@ def test_versions() -> None:
     assert {*re.findall(r"=python(3\.\d+)", PLATFORMS)} == {*classifiers[-2:]}
     for name, version in re.findall(r"(\w+)==([\d.]+)\.\*", PLATFORMS):
         assert any(it.startswith(version) for it in tested[name][1])
+    (servers,) = re.findall(r"^postgresql=\((.*)\)$", PLATFORMS, re.MULTILINE)
+    assert {*servers.split()} <= {*tested["postgresql"][1]}
     needed = {name.split(",")[0]: first for name, first, _ in rows("package", "docs/embedding.md")}
     assert needed.keys() == {"Python", "Flask", "Werkzeug", "marshmallow", "SQLAlchemy"}
     declared = {**lowest, "python": classifiers[0]}
@@ -82,7 +88,7 @@ def test_files_of_the_documents() -> None:
     folders = r"(?<![\w/.-])(?:benchmarks|deploy|docs|examples|plantstore|tests)"
     assert len(names := {*re.findall(rf"{folders}/[\w./*-]*\w", DOCUMENTS)}) > 50
     for name in [*names, *re.findall(r"`([\w./]+(?:\.\w+|/))`", CONTRIBUTING)]:
-        is_made = name in {"dist/", "v0.1.0"}
+        is_made = name in {"dist/", "v0.2.0", "0.2.0.dev0"}
         assert is_made or [*ROOT.glob(name), *(ROOT / "plantstore").glob(name)] != [], name
 
 
@@ -108,22 +114,41 @@ def test_commands_of_the_documents(tmp_path: Path) -> None:
 
 
 def test_version_of_the_change_log() -> None:
-    """The newest heading of CHANGELOG.md that has a date is the version of the package."""
-    changes = (ROOT / "CHANGELOG.md").read_text()
-    headings = re.findall(r"^## (\S+) \((\d{4}-\d\d-\d\d)\)$", changes, re.MULTILINE)
-    version, day = headings[0]
-    assert (version, str(date.fromisoformat(day))) == (__version__, day)
+    """The first heading of CHANGELOG.md has the version with its date, or the next version."""
+    version, said = re.findall(r"^## (\S+) \((.*)\)$", CHANGES, re.MULTILINE)[0]
+    assert __version__ in {version, f"{version}.dev0"}
+    assert said == "not released yet" if ".dev" in __version__ else date.fromisoformat(said)
 
 
-@pytest.mark.parametrize("tag", [f"v{__version__}", f"v{__version__}0", "v9.0.0", "v"])
-def test_tag_of_a_release(tag: str) -> None:
-    """A tag publishes the package only if it is the version, and after all steps."""
+@pytest.mark.parametrize("said", ["2026-12-01", "not released yet"])
+@pytest.mark.parametrize("tag", ["v1.2.0", "v1.2.00", "v1.2", "v1.1.0", "v"])
+def test_tag_of_a_release(tag: str, said: str, tmp_path: Path) -> None:
+    """A tag publishes the package only if it is its version, with a date, and after all steps."""
+    (tmp_path / "plantstore").mkdir()
+    (tmp_path / "plantstore/__init__.py").write_text('__version__ = "1.2.0"\n')
+    changes = f"# Changes\n\n## 1.2.0 ({said})\n\nNew.\n\n## 1.1.0 (2026-11-30)\n\nOld.\n"
+    (tmp_path / "CHANGELOG.md").write_text(changes)
     workflow = (WORKFLOWS / "release.yml").read_text()
-    (check,) = re.findall(r"run: (grep .*)$", workflow, re.MULTILINE)
-    command = f"GITHUB_REF_NAME={tag}; {check} && echo published || true"
-    assert run(command, ROOT) == "published\n" * (tag == f"v{__version__}")
-    needs = re.findall(r"^  (\w+):\n    needs: (\w+)$", workflow, re.MULTILINE)
-    assert needs == [("steps", "version"), ("publish", "steps")]
+    (checks,) = re.findall(r"run: \|\n((?: +grep .*\n)+)", workflow)
+    (notes,) = re.findall(r"(awk .*) > notes", workflow)
+    command = ["env", f"GITHUB_REF_NAME={tag}", "bash", "-ec", checks + notes]
+    done = attempt(command, cwd=tmp_path)
+    is_released = (tag, said) == ("v1.2.0", "2026-12-01")
+    assert (done.returncode == 0, done.stdout) == (is_released, "\nNew.\n\n" * is_released)
+    needs = dict(re.findall(r"^  (\w+):\n    needs: (\w+)$", workflow, re.MULTILINE))
+    assert [needs[job] for job in ("steps", "image", "publish")] == ["version", "steps", "image"]
+    assert needs["release"] == needs["pages"] == "publish"
+
+
+@pytest.mark.parametrize("code", ["def test(): pytest.skip('a_b')", "pytest.importorskip('a_b')"])
+@pytest.mark.parametrize("ci", ["true", ""])
+def test_skip_in_continuous_integration(ci: str, code: str, tmp_path: Path) -> None:
+    """With ``CI=true``, a test or a file that is skipped has failed, and says why."""
+    (tmp_path / "test_it.py").write_text(f"import pytest\n{code}\n")
+    command = [sys.executable, "-m", "pytest", "-n", "0", "-p", "tests.conftest", tmp_path]
+    done = attempt(["env", f"CI={ci}", *command], cwd=ROOT)
+    reason = re.search("no test may be skipped: .*a_b", done.stdout)
+    assert (reason is not None, done.returncode in {1, 2}) == (bool(ci), bool(ci))
 
 
 def test_api_has_every_public_name() -> None:

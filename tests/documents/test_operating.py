@@ -16,8 +16,9 @@ from tests.support.databases import PATH, Place, mariadb, only, postgresql, post
 from tests.support.fresh import run
 from tests.support.log import LINE
 from tests.support.readme import recipe
-from tests.support.serving import ROOT
-from tests.support.sites import ROSE_PLANT
+from tests.support.serving import ROOT, Connection, Gunicorn, free_port, post
+from tests.support.sites import ROSE_PLANT, TOKEN, new_rose
+from tests.support.waiting import program
 
 # A plant with a character outside of the Basic Multilingual Plane, as a test of the programs.
 PLANTS = [Plant(-1, "🌵\n\\'\t"), Plant(2, "Lily", "white")]
@@ -43,6 +44,15 @@ def test_commands_that_replace_a_token(tmp_path: Path) -> None:
     other, reader = read_tokens((tmp_path / "tokens.txt").read_text())
     assert (other.client, other.operations) == ("kiosk-2", None)
     assert (reader.client, reader.operations) == ("reader", ("read",))
+
+
+@pytest.mark.server
+def test_log_of_new_plants(url: str) -> None:
+    """With the line of docs/tokens.md, the log has the id and the client of each new plant."""
+    (options,) = shlex.split(recipe("names").partition("=")[2])
+    with Gunicorn(*options.split(), PLANTSTORE_TOKENS=TOKEN, PLANTSTORE_STORE=url) as server:
+        assert server.request(post(new_rose())).status == 200
+        server.wait_for(r"Plant \d+ was added \(client: 'token-1', address: '127.0.0.1', ")
 
 
 def test_examples_of_files() -> None:
@@ -117,6 +127,19 @@ def test_back_up_and_restore_a_server(place: Place, tmp_path: Path) -> None:
         change(store)
     if kind == "mariadb":
         assert "-- Dump completed" in (tmp_path / "plants.sql").read_text().splitlines()[-1]
+
+
+@only(postgresql)
+def test_command_of_a_platform(place: Place, tmp_path: Path) -> None:
+    """The command serves plants of DATABASE_URL, also of postgres://, at PORT of all interfaces."""
+    url, port = make_url(place.url).set(drivername="postgres"), free_port()
+    own = {"DATABASE_URL": f"{url}", "PORT": f"{port}", "PLANTSTORE_TOKENS": TOKEN}
+    command = recipe("platform").replace(" plantstore", f" exec {sys.executable} -m plantstore")
+    service = program(port, ["sh", "-c", command], cwd=ROOT, env=os.environ | own)
+    with service, Connection(port) as client:
+        assert client.request(post(new_rose())).status == 200
+    with open_store(place.url) as store:
+        assert len(store) == 1
 
 
 @pytest.mark.database

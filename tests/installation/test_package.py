@@ -49,7 +49,7 @@ def test_package_without_extras(tmp_path: Path) -> None:
     said = run(f"env/bin/python -c '{code}' 2>&1 || true", tmp_path)
     assert said.endswith("SQLStore needs SQLAlchemy: pip install 'plantstore[sqlite]'\n")
     checked = run("PLANTSTORE_TOKENS=s3cret env/bin/plantstore check", tmp_path)
-    assert checked.endswith("\nok     Store: memory:// can be used\n")
+    assert "\nok     Store: memory:// can be used (" in checked
     assert run("env/bin/python -m plantstore token", tmp_path).startswith("sha256:")
     assert run("env/bin/plantstore openapi", tmp_path).startswith('{\n  "openapi": "3.1.0",\n')
     assert run("env/bin/python pages.py", tmp_path).split() == ["200"] + ["404"] * 3

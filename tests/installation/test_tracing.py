@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.databases import Place, only, postgresql, sqlite
 from tests.support.fresh import run
 from tests.support.readme import recipe
 from tests.support.serving import ROOT, Server, post
@@ -58,7 +59,10 @@ def agents(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with the agents."""
     folder = tmp_path_factory.mktemp("agents")
     install = [sys.executable, "-m", "pip", "install", "-q", "--target", str(folder)]
-    subprocess.run([*install, "-r", ROOT / "tests/installation/tracing.txt"], check=True)
+    file = ROOT / "tests/installation/tracing.txt"
+    pinned = [line.partition("==")[0] for line in file.read_text().splitlines()]
+    assert {*re.findall(r"opentelemetry\S+", recipe("otel"))} <= {*pinned}
+    subprocess.run([*install, "-r", file], check=True)
     return folder
 
 
@@ -67,10 +71,9 @@ def service(folder: Path, path: list[Path], *command: str, **environment: Any) -
     return Server(
         *command,
         PYTHONPATH=os.pathsep.join(map(str, path)),
-        PLANTSTORE_STORE=f"sqlite:///{folder}/plants.db",
         PLANTSTORE_TOKENS="s3cret",
         PLANTSTORE_OPERATIONS="create,read",
-        **environment,
+        **{"PLANTSTORE_STORE": f"sqlite:///{folder}/plants.db", **environment},
     )
 
 
@@ -81,7 +84,8 @@ def reported(log: str) -> Iterator[dict[str, Any]]:
         yield json.JSONDecoder().raw_decode(log, start)[0]
 
 
-def test_opentelemetry_has_a_trace_for_each_request(agents: Path, tmp_path: Path) -> None:
+@only(sqlite, postgresql)
+def test_opentelemetry_traces_each_request(agents: Path, tmp_path: Path, place: Place) -> None:
     """Under opentelemetry-instrument, a request is a trace of its own, and has its statements.
 
     A line of the log about a request has the id of its trace.
@@ -95,6 +99,7 @@ def test_opentelemetry_has_a_trace_for_each_request(agents: Path, tmp_path: Path
         "OTEL_PYTHON_LOG_CORRELATION": "true",
         "OTEL_SERVICE_NAME": "plantstore",
         "PLANTSTORE_LOG": "json",
+        "PLANTSTORE_STORE": place.url,
     }
     serve = "plantstore", "serve", "--bind", "127.0.0.1:0"
     assert " plantstore serve" in recipe("otel-unit").replace("/opt/plantstore/bin/", "")

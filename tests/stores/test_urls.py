@@ -189,7 +189,7 @@ def test_own_schemes_cannot_be_replaced(other: Install) -> None:
         ("postgres://me:hunter2/?#@[::1]:5432/db", "postgres://me@[::1]:5432/db"),
         ("postgresql+psycopg://me@host/db", "postgresql+psycopg://me@host/db"),
         ("postgresql:///db?host=/run&password=hunter2", "postgresql:///db?host=/run"),
-        ("postgresql://me:hunter2@/db?host=a:1&host=b", "postgresql://me@/db?host=a:1&host=b"),
+        ("postgresql://me:hunter2@/db?host=a,b&port=1,2", "postgresql://me@/db?host=a,b&port=1,2"),
         ("mysql://me:hunter2@host/db?charset=utf8mb4", "mysql://me@host/db"),
         ("mariadb+pymysql://:hunter2@host/db", "mariadb+pymysql://@host/db"),
     ],

@@ -9,13 +9,15 @@ from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from itertools import count, pairwise
 from threading import Event
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import orjson
 
 from plantstore import Plant
-from tests.support.serving import LIMIT, Server, tls_context
+from tests.support.databases import Place
+from tests.support.serving import LIMIT, Gunicorn, Server, tls_context, together
 from tests.support.sites import BEARER
+from tests.support.sql import environment
 from tests.support.waiting import wait_for_more
 
 HEADERS = BEARER | {"Content-Type": "application/json"}
@@ -29,6 +31,7 @@ class Clients:
     :param pause: the seconds between two requests: without it, they would use the processor.
     :param path: of the plants.
     :param tls: whether the port has TLS.
+    :param ids: of the plants, if other clients send them, too. A plant is sent until it exists.
     """
 
     port: int
@@ -39,6 +42,7 @@ class Clients:
     pause: float = 0.03
     path: str = "/plants"
     tls: bool = False
+    ids: Iterator[int] | None = None
 
     def __post_init__(self) -> None:
         self.sent, self.acknowledged = set[Plant](), set[Plant]()
@@ -47,7 +51,7 @@ class Clients:
         self.refused = self.unanswered = self.unconnected = 0
         # When each response began and ended, and its status.
         self.responses: list[tuple[float, float, int]] = []
-        self._ids, self._ended = count(self.first), Event()
+        self._ids, self._ended = self.ids or count(self.first), Event()
 
     def __enter__(self) -> "Clients":
         self._threads = ThreadPoolExecutor(self.number)
@@ -76,6 +80,7 @@ class Clients:
     def _run(self) -> None:
         kind = partial(HTTPSConnection, context=tls_context()) if self.tls else HTTPConnection
         connection = kind("127.0.0.1", self.port, timeout=LIMIT)
+        again: int | None = None
         while not self._ended.is_set():
             try:
                 if connection.sock is None:
@@ -84,21 +89,23 @@ class Clients:
                 self.unconnected += 1
                 time.sleep(0.01)
                 continue
-            id = next(self._ids)
+            id = next(self._ids) if again is None else again
+            again = id if self.ids else None
             plant = Plant(id, f"plant {id}", f"tag {id}")
             self.sent.add(plant)
             start = time.monotonic()
             try:
                 connection.request("POST", self.path, orjson.dumps(plant.members()), HEADERS)
                 response = connection.getresponse()
-                response.read()
+                exists = b":40004," in response.read()
             except (OSError, HTTPException):
                 # The worker was killed: the plant may be stored or not.
                 self.unanswered += 1
                 connection.close()
             else:
                 self.responses.append((start, time.monotonic(), response.status))
-                assert response.status in {200, 503}
+                assert (exists and self.ids) or response.status in {200, 503}
+                again = again if response.status == 503 else None
                 if response.status == 200:
                     self.acknowledged.add(plant)
                 self.refused += response.status == 503
@@ -109,13 +116,31 @@ class Clients:
 
 
 @contextmanager
-def clients_of(servers: list[Server]) -> Iterator[list[Clients]]:
-    """Let clients create plants with several services, each with ids of its own."""
+def clients_of(servers: list[Server], **options: Any) -> Iterator[list[Clients]]:
+    """Let clients create plants with several services, each with ids of its own or shared ones."""
     with ExitStack() as running:
         yield [
-            running.enter_context(Clients(server.port, first=number * 10**6))
+            running.enter_context(Clients(server.port, first=number * 10**6, **options))
             for number, server in enumerate(servers)
         ]
+
+
+@contextmanager
+def loaded(urls: list[str], **options: Any) -> Iterator[list[Clients]]:
+    """Run a service for each URL of a store, under load; each gets a response to every request."""
+    services = (Gunicorn("-w", "1", **environment(Place(url))) for url in urls)
+    with together(services) as servers, clients_of(servers, **options) as groups:
+        wait_for_creations(groups)
+        yield groups
+        wait_for_creations(groups)
+        assert not any("50001" in server.log for server in servers)
+        assert [clients.unanswered for clients in groups] == [0] * len(groups)
+
+
+def wait_for_creations(groups: list[Clients]) -> None:
+    """Return when each service has acknowledged fifty more plants."""
+    for clients in groups:
+        clients.wait_for_creations()
 
 
 def acknowledged(groups: Sequence[Clients]) -> set[Plant]:

@@ -78,6 +78,7 @@ def haproxy(first: int, second: int) -> Iterator[Front]:
         folder = Path(name)
         with_certificate(folder)
         changes["/etc/haproxy/plantstore.pem"] = f"{folder}/both.pem"
+        changes["/run/haproxy/"] = f"{folder}/"
         (folder / "haproxy.cfg").write_text(deployed("haproxy.cfg", changes))
         parts = [(folder / file).read_bytes() for file in ("cert.pem", "key.pem")]
         (folder / "both.pem").write_bytes(b"".join(parts))

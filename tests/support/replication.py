@@ -43,9 +43,13 @@ class Node(PostgreSQL):
     def kill(self) -> None:
         """Kill all processes of the server at once, whether it is frozen or not."""
         super().kill()
-        # A killed server leaves its segment of shared memory, which no temporary folder contains.
-        segment = (self.data / "postmaster.pid").read_text().splitlines()[6].split()[1]
-        subprocess.run(["ipcrm", "-m", segment], check=True)
+        remove_segment(self.data)
+
+
+def remove_segment(data: Path) -> None:
+    """Remove the shared memory of a killed server, which no temporary folder contains."""
+    segment = (data / "postmaster.pid").read_text().splitlines()[6].split()[1]
+    subprocess.run(["ipcrm", "-m", segment], check=True)
 
 
 @dataclass

@@ -236,7 +236,7 @@ def _options(url: URL) -> dict[str, Any]:
         arguments = dict(url.get_dialect()().create_connect_args(url)[1])
     except (exc.ArgumentError, ValueError):
         raise ValueError(
-            "the URL has invalid options host and port: use host=a,b&port=1,2 or host=a:1&host=b:2"
+            "the URL has invalid options host and port: use host=a,b&port=1,2"
         ) from None
     converters = {**dict.fromkeys(defaults, str), **_CONVERTERS}
     arguments |= convert({name: arguments[name] for name in url.query}, converters)

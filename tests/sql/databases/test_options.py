@@ -185,7 +185,6 @@ ACCEPTED = {
         "{url}?target_session_attrs=read-write&hostaddr=127.0.0.1",
         "{url}?client_encoding=utf8&passfile=/missing",
         "postgresql://plants@/postgres?host={folder}&port={port}",
-        "postgresql://plants@/postgres?host={folder}:{port}&host=127.0.0.1:{port}",
         "postgresql://plants@/postgres?host=127.0.0.1,{folder}&port=1,{port}",
         "postgresql://plants@{quoted}:{port}/postgres",  # As with psql.
     ],

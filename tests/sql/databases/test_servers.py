@@ -65,7 +65,7 @@ def test_server_that_is_another_program(place: Place, greeting: bytes) -> None:
 def test_no_server_can_be_reached() -> None:
     """If no server can be reached, the message says what is wrong with each of them."""
     ports = [free_port(), free_port()]
-    url = f"postgresql://plants@/postgres?host=127.0.0.1:{ports[0]}&host=127.0.0.1:{ports[1]}"
+    url = "postgresql://plants@/postgres?host=127.0.0.1,127.0.0.1&port={},{}".format(*ports)
     with open_sql(url) as store, pytest.raises(StoreUnavailable) as caught:
         store.add(ROSE_PLANT)
     assert all(str(port) in str(caught.value) for port in ports)
