@@ -91,6 +91,7 @@ def forgets(environ, start_response):
     return [b"hello"]
 
 def show(environ, start_response):
+    print("a word", file=environ["wsgi.errors"])
     shown = {name: repr(value) for name, value in environ.items()}
     shown["body"] = environ["wsgi.input"].read().decode("latin-1")
     response = json.dumps(shown).encode()
@@ -252,8 +253,12 @@ def receive_one_after_the_other(pair: Pair) -> list[dict[str, str]]:
 
 
 def test_requests_of_one_connection(pair: Pair) -> None:
-    """An application gets each request of a connection as it is, whatever was sent before it."""
+    """An application gets each request of a connection as it is, whatever was sent before it.
+
+    What it writes to ``wsgi.errors`` is in the log.
+    """
     shown = receive_one_after_the_other(pair)
+    assert pair.ours.log.count("a word\n") >= len(shown)
     assert [environ["body"] for environ in shown][:4] == ["hello", "HELLO", "hello, world", ""]
 
 
