@@ -107,19 +107,15 @@ def test_tokens_of_both_settings(tmp_path: Path, tokens: Any) -> None:
     assert [accepts(token, **both) for token in sent] == [token != "other" for token in sent]
 
 
-def test_lines_of_a_tokens_file(tmp_path: Path) -> None:
-    """A tokens file may begin with a byte order mark; only a line feed ends a line."""
-    text = "\ufeffone\n\n# nothing\r\ntwo Flora\r\nlast Fauna\u2028nobody\x0cnobody\r\n"
-    path = write(tmp_path / "tokens", text)
-    verify = Settings({"PLANTSTORE_TOKENS_FILE": path}).verify_token()
-    assert [verify(token) for token in ("one", "two", "nobody")] == ["line-1", "Flora", None]
-    assert verify("last") is not None
-
-
 def test_wrong_tokens_file_is_refused(tmp_path: Path) -> None:
-    """A tokens file that is invalid is refused; the message has neither a token nor its path."""
+    """A tokens file that is invalid, half written or empty is refused, without a token or path."""
     path = tmp_path / "hunter2"
-    for content, fault in ((b"valid\nhunter2=x\n", "line 2 is neither "), (b"\xff", "not UTF-8")):
+    for content, fault in {
+        b"valid\nhunter2=x\n": "line 2 is neither ",
+        b"\xff\n": "not UTF-8",
+        b"valid\nhunter2 expires=9999": "line 2 has no newline",
+        b"": "no token is configured",
+    }.items():
         path.write_bytes(content)
         assert refusal(PLANTSTORE_TOKENS_FILE=path).startswith(f"PLANTSTORE_TOKENS_FILE: {fault}")
 

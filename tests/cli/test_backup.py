@@ -6,13 +6,27 @@ import sqlite3
 import stat
 from contextlib import closing
 from pathlib import Path
+from threading import Event
 
 import pytest
 
-from plantstore import open_store
+from plantstore import Plant, open_store
 from tests.support.commands import Run, invoke
-from tests.support.databases import FILES, UNREACHABLE, Place, only
-from tests.support.sites import ROSE_PLANT
+from tests.support.databases import FILES, MODES, UNREACHABLE, Place, only
+from tests.support.sites import LILY, ROSE_PLANT
+from tests.support.sql import started
+
+# 12 MB.
+PLANTS = [Plant(id, "x" * 300_000) for id in range(40)]
+
+
+def copy(url: str, file: Path) -> list[Plant]:
+    """Back up a database; return the plants of the backup, which must be correct."""
+    assert invoke("backup", str(file), "--store", url).output == ""
+    with closing(sqlite3.connect(file)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    with open_store(f"sqlite:///{file}?mode=rw") as store:
+        return list(store)
 
 
 @only(*FILES)
@@ -24,13 +38,45 @@ def test_backup_is_a_complete_database(place: Place, tmp_path: Path) -> None:
         with closing(sqlite3.connect(place.url[10:].partition("?")[0])) as other:
             other.execute("CREATE TABLE visits AS SELECT 7 AS number")
             other.commit()
-        assert invoke("backup", str(backup), "--store", place.url).output == ""
+        assert copy(place.url, backup) == [ROSE_PLANT]
     assert [*tmp_path.iterdir()] == [backup]
-    with closing(sqlite3.connect(backup)) as copy:
-        assert copy.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-        assert copy.execute("SELECT number FROM visits").fetchall() == [(7,)]
-    with open_store(f"sqlite:///{backup}?mode=rw") as store:
-        assert [*store] == [ROSE_PLANT]
+    with closing(sqlite3.connect(backup)) as connection:
+        assert connection.execute("SELECT number FROM visits").fetchall() == [(7,)]
+
+
+def test_writers_go_on_with_a_write_ahead_log(url: str, tmp_path: Path) -> None:
+    """With a write-ahead log, a backup waits for no writer, and has the plants from its begin."""
+    with open_store(f"{url}?journal_mode=wal") as store:
+        store.add(ROSE_PLANT)
+    with closing(sqlite3.connect(tmp_path / "plants.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        other.execute("INSERT INTO plants (id, name) VALUES (2, 'Lily')")
+        assert copy(url, tmp_path / "1.db") == [ROSE_PLANT]
+        other.execute("COMMIT")
+    assert copy(url, tmp_path / "2.db") == [ROSE_PLANT, LILY]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_adds_during_backups(url: str, mode: str, tmp_path: Path) -> None:
+    """Adds during backups are not refused. Each backup has all plants up to one moment."""
+    is_over, ids = Event(), list[int]()
+    with open_store(f"{url}?journal_mode={mode}") as store:
+        for plant in PLANTS:
+            store.add(plant)
+
+        def add() -> None:
+            while not is_over.is_set():
+                store.add(Plant(100 + len(ids), "new"))
+                ids.append(100 + len(ids))
+
+        with started(add) as (adding,):
+            copies = [copy(url, tmp_path / f"{number}.db") for number in range(5)]
+            is_over.set()
+        adding.result()
+        assert list(store)[40:] == [Plant(id, "new") for id in ids]
+    for plants in copies:
+        assert plants[:40] == PLANTS
+        assert [plant.id for plant in plants[40:]] == ids[: len(plants) - 40]
 
 
 @pytest.fixture

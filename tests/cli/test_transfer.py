@@ -15,7 +15,6 @@ import pytest
 from plantstore import Plant, SQLStore, StoreUnavailable, open_store
 from tests.support.commands import COMMAND, Run, invoke
 from tests.support.databases import Place
-from tests.support.waiting import wait_until
 
 JSONL = b'{"id":-1,"name":"Rose"}\n{"id":2,"name":"Lily","tag":"white"}\n'
 CSV = b"id,name,tag\r\n-1,Rose,\r\n2,Lily,white\r\n"
@@ -205,22 +204,6 @@ def test_plant_that_occurs_twice_in_a_file(run: Run, url: str) -> None:
         added, there = (1, 1) if distance == 0 else (distance, 2)
         assert result.stdout == f"{added} added, {there} already there, 1 different\n"
         assert plants(url) == [rose, *between]
-
-
-def test_import_that_is_killed(run: Run, url: str) -> None:
-    """After a kill in the middle of an import, the same command again adds what is missing."""
-    many = [Plant(id, "x" * 100) for id in range(30_000)]
-    Path("plants").write_bytes(lines_of(many))
-    command = [*COMMAND, "import", "plants", "--store", url]
-    with open_store(url) as store, subprocess.Popen(command) as importing:
-        wait_until(lambda: len(store) > 0)
-        importing.kill()
-        importing.wait()
-        before = len(store)
-        assert list(store) == many[:before]
-    result = run("import", "plants")
-    assert result.output == f"{30_000 - before} added, {before} already there, 0 different\n"
-    assert plants(url) == many
 
 
 @pytest.mark.parametrize(

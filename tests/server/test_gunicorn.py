@@ -1,15 +1,20 @@
-"""The service under gunicorn: lengths, chunks, headers and connections, start and stop."""
+"""The service under gunicorn: lengths, chunks, headers, start and stop; and under granian."""
 
 import re
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tests.support.serving import LIMIT, PATIENCE, ROOT, Gunicorn, chunk, chunked, post
+from plantstore.blueprint import OPERATIONS
+from tests.support.log import LINE
+from tests.support.serving import LIMIT, PATIENCE, ROOT, Granian, Gunicorn, chunk, chunked, post
 from tests.support.sites import TOKEN, new_rose
 from tests.support.waiting import wait_until
 
@@ -24,7 +29,8 @@ def test_keep_alive(server: Gunicorn) -> None:
         (b"GET /plants HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc", 405),
         (b"OPTIONS /plants HTTP/1.1\r\nHost: x\r\n\r\n", 200),
         (b"POST /roses HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc", 404),
-        (chunked(chunk(new_rose()), chunk(b"")), 200),
+        (chunked(chunk(new_rose().ljust(65_536)), chunk(b"")), 200),
+        (chunked(*[chunk(b" ")] * 3000, chunk(new_rose()), chunk(b"")), 200),
         (post(b"{}"), 400),
     ]
     with server.connect() as connection:
@@ -90,16 +96,6 @@ def test_head_and_options_have_no_body(server: Gunicorn) -> None:
         assert connection.closed()
 
 
-def test_expect_100_continue(server: Gunicorn) -> None:
-    """A client that sends Expect: 100-continue gets the status 100 at once, then the response."""
-    body = new_rose()
-    with server.connect() as connection:
-        connection.limit(PATIENCE)
-        connection.send(post(b"", "Expect: 100-continue", length=len(body)))
-        assert connection.receive_head().status == 100
-        assert connection.request(body).status == 200
-
-
 @pytest.mark.server
 def test_sigttin_adds_no_worker_on_memory() -> None:
     """With the memory store, SIGTTIN does not add a worker to a running service."""
@@ -142,3 +138,124 @@ def test_default_configuration(port: str, bind: str) -> None:
     assert (config["threads"], config["graceful_timeout"]) == ("8", "30")
     assert (config["workers"], config["control_socket_disable"]) == ("1", "True")
     assert config["timeout"] == "0"
+
+
+NEW = b'{"id": %d, "name": "Monstera", "tag": "indoor"}'
+REQUESTS = [
+    post(NEW % 1),
+    post(NEW % 1),
+    chunked(chunk((NEW % 3)[:9]), chunk((NEW % 3)[9:]), chunk(b"")),
+    post((NEW % 4).ljust(65_536)),
+    post((NEW % 5).ljust(65_537)),
+    post(b"", length=10**12),
+    chunked(*[chunk(b" " * 4096)] * 17, chunk(b"")),
+    post(b"").replace(b"Content-Length: 0\r\n", b""),
+    post(b"{}"),
+    post(b"["),
+    post(NEW % 6, "Content-Encoding: gzip"),
+    post(NEW % 6).replace(b"s3cret", b"wrong"),
+    post(NEW % 6).replace(b"Bearer s3cret", b""),
+    b"DELETE" + post(b"")[4:],
+    b"OPTIONS" + post(b"")[4:],
+    post(NEW % 6).replace(b"/plants", b"/plants/1"),
+]
+
+
+@pytest.mark.server
+def test_granian_responses_equal_gunicorn() -> None:
+    """For every kind of request granian sends the same status, headers and body as gunicorn.
+
+    The lines of the service in the log have the same format.
+    """
+    with (
+        Gunicorn(PLANTSTORE_TOKENS="s3cret") as gunicorn,
+        Granian("--blocking-threads", "8", PLANTSTORE_TOKENS="s3cret") as granian,
+    ):
+        for request in REQUESTS:
+            expected, response = gunicorn.request(request), granian.request(request)
+            assert (response.status, response.body) == (expected.status, expected.body)
+            for name in ("content-type", "content-length", "www-authenticate"):
+                assert response.headers.get(name) == expected.headers.get(name)
+            allowed = [{*it.headers.get("allow", "").split(", ")} for it in (expected, response)]
+            assert allowed[0] == allowed[1]
+        assert LINE.match(granian.wait_for(".*40002: .*")[0])
+        assert "Traceback" not in granian.log
+
+
+# The headers that a response depends on, or that a library could parse, with a right value.
+DATE = b"Mon, 01 Jan 2024 00:00:00 GMT"
+RIGHT = {
+    b"Accept": b"text/html;q=0.9, */*",
+    b"Accept-Encoding": b"gzip;q=0.5, identity",
+    b"Access-Control-Request-Headers": b"authorization, content-type",
+    b"Access-Control-Request-Method": b"POST",
+    b"Authorization": b"Bearer s3cret",
+    b"Connection": b"keep-alive, close",
+    b"Content-Encoding": b"gzip",
+    b"Content-Length": b"2",
+    b"Content-Type": b"application/json; charset=utf-8",
+    b"Cookie": b'session=a.b.c; x="\\012"',
+    b"Expect": b"100-continue",
+    b"Host": b"x:80",
+    b"If-Match": b'W/"x", *',
+    b"If-Modified-Since": DATE,
+    b"If-None-Match": b'W/"x", "y"',
+    b"If-Range": DATE,
+    b"If-Unmodified-Since": DATE,
+    b"Origin": b"https://x:80",
+    b"Range": b"bytes=0-1,-5",
+    b"Transfer-Encoding": b"gzip, chunked",
+    b"Upgrade": b"websocket",
+    b"X-Forwarded-For": b"::1, 192.0.2.1:80",
+    b"X-Forwarded-Host": b"x",
+    b"X-Forwarded-Proto": b"https",
+    b"X-Request-ID": b"a-1",
+}
+PATHS = b"plants plants/1 openapi.json docs docs/index.css healthz metrics".split()
+# What is inserted: what means something in a header, numbers and dates out of range, and any bytes.
+PIECES = b', ; = : " \\ / * % - + ( [ @ # \t \0 \x80 \xff \r\n \r\n\r\n +9999999999999'.split(b" ")
+PIECES += [b"", b"9" * 30, b"-1", b"1_0", b"0x5", b"\xb2", b"xn--", b"..", b"a" * 300, DATE]
+Change = tuple[int, int, bytes]
+NAME = st.sampled_from([*RIGHT])
+CHANGE = st.tuples(
+    st.integers(0, 40), st.integers(0, 4), st.sampled_from(PIECES) | st.binary(max_size=4)
+)
+
+
+@pytest.fixture(scope="module")
+def whole() -> Iterator[Gunicorn]:
+    """Run the service with all operations and pages."""
+    settings = {"PLANTSTORE_OPERATIONS": ",".join(OPERATIONS), "PLANTSTORE_METRICS": "1"}
+    with Gunicorn(PLANTSTORE_TOKENS=TOKEN, **settings) as server:
+        yield server
+        assert "Traceback" not in server.log
+        assert TOKEN not in server.log
+
+
+def changed(value: bytes, changes: list[Change]) -> bytes:
+    """Return a value in which parts are replaced."""
+    for place, size, piece in changes:
+        start = place % (len(value) + 1)
+        value = value[:start] + piece + value[start + size :]
+    return value
+
+
+METHODS = st.sampled_from([b"GET", b"POST", b"PUT", b"OPTIONS", b"HEAD"])
+STARTS = st.tuples(METHODS, st.sampled_from(PATHS), st.sampled_from([b"0", b"1"]))
+WRONG = st.dictionaries(NAME, st.lists(CHANGE, min_size=1, max_size=2), min_size=1, max_size=2)
+
+
+@pytest.mark.server
+@given(STARTS.map(b"%b /%b HTTP/1.%b\r\n".__mod__), st.lists(NAME, max_size=3), WRONG)
+def test_mutated_headers(
+    whole: Gunicorn, start: bytes, right: list[bytes], wrong: dict[bytes, list[Change]]
+) -> None:
+    """No value of a header makes the service fail, or writes a traceback or a token to its log."""
+    fields = [(name, RIGHT[name]) for name in (b"Host", b"Authorization", *right)]
+    fields += [(name, changed(RIGHT[name], changes)) for name, changes in wrong.items()]
+    lines = [b"%b: %b\r\n" % field for field in dict(fields).items()]
+    with whole.connect() as connection:
+        connection.send_what_is_read(b"".join([start, *lines, b"\r\n"]) + b"{}")
+        connection.finish()
+        received = connection.receive_all()
+    assert not re.search(rb"HTTP/1\.[01] 5", received), received

@@ -11,14 +11,7 @@ from plantstore.sql._limits import Limits
 from tests.support.databases import Place
 from tests.support.proxy import Proxy, proxy
 from tests.support.serving import LIMIT
-from tests.support.sql import (
-    Limit,
-    Listen,
-    create_table,
-    execute,
-    listening,
-    open_sql,
-)
+from tests.support.sql import Limit, Listen, create_table, execute, listening, open_sql
 
 
 @pytest.fixture

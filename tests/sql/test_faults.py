@@ -22,7 +22,6 @@ from tests.support.serving import LIMIT
 from tests.support.sites import LILY, ROSE_PLANT
 from tests.support.sql import (
     Listen,
-    add_in_one_group,
     call_all,
     create_table,
     end_sessions,
@@ -194,15 +193,6 @@ def test_connection_that_is_not_complete(place: Place, monkeypatch: pytest.Monke
         for plant in (ROSE_PLANT, LILY):
             store.add(plant)
         assert list(store) == [ROSE_PLANT, LILY]
-
-
-@only(*SERVERS)
-def test_refused_plant_in_a_group(store: SQLStore, engine: Engine) -> None:
-    """If the server refuses one plant of a group, the others are added."""
-    execute(engine, "ALTER TABLE plants ADD CONSTRAINT no_weeds CHECK (name <> 'Weed')")
-    errors = add_in_one_group(store, [LILY, Plant(5, "Weed"), Plant(6, "Fern")])
-    assert [type(error) for error in errors] == [type(None), StoreMisconfigured, type(None)]
-    assert [plant.name for plant in store] == ["Lily", "Fern"]
 
 
 def test_no_thread(url: str, listen: Listen, monkeypatch: pytest.MonkeyPatch) -> None:

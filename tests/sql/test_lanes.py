@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from plantstore import Plant, SQLStore, StoreMisconfigured, StoreUnavailable
+from plantstore import Plant, SQLStore, StoreUnavailable
 from plantstore.stores.deadline import deadline
 from tests.support.databases import MODES
 from tests.support.serving import LIMIT, ROOT
@@ -42,13 +42,6 @@ def store(request: pytest.FixtureRequest, url: str) -> Iterator[SQLStore]:
     with open_sql(f"{url}?journal_mode={request.param}&timeout={LIMIT}") as store:
         create_table(store)
         yield store
-
-
-@pytest.fixture
-def other(store: SQLStore, tmp_path: Path) -> Iterator[sqlite3.Connection]:
-    """Return another connection to the file, which does not wait for a lock."""
-    with closing(sqlite3.connect(tmp_path / "plants.db", timeout=0, isolation_level=None)) as other:
-        yield other
 
 
 @pytest.fixture
@@ -147,28 +140,6 @@ def test_duplicate_in_a_group_refuses_only_itself(store: SQLStore) -> None:
     assert list(store) == [Plant(0, "first"), *GROUP]
 
 
-REFUSALS = [
-    "CREATE UNIQUE INDEX names ON plants (name)",
-    *(
-        "CREATE TRIGGER refuse BEFORE INSERT ON plants WHEN NEW.id = 3"
-        f" BEGIN SELECT RAISE({action}, 'no'); END"
-        for action in ("ROLLBACK", "ABORT", "FAIL")
-    ),
-]
-
-
-@pytest.mark.parametrize("refusal", REFUSALS)
-def test_refused_plant_in_a_group_refuses_only_itself(
-    store: SQLStore, other: sqlite3.Connection, refusal: str
-) -> None:
-    """Of adds that are committed together, only the plant that a site refuses is refused."""
-    other.execute(refusal)
-    outcomes = add_in_one_group(store, [*GROUP[:2], GROUP[1]._replace(id=3), *GROUP[3:]])
-    refused = [type(None)] * 2 + [StoreMisconfigured] + [type(None)] * 2
-    assert [type(outcome) for outcome in outcomes] == refused
-    assert list(store) == [*GROUP[:2], *GROUP[3:]]
-
-
 class FailingCommit(sqlite3.Connection):
     """A connection whose commits succeed, and then fail."""
 
@@ -180,9 +151,7 @@ class FailingCommit(sqlite3.Connection):
         return cursor
 
 
-def test_unknown_outcome_of_a_commit(
-    store: SQLStore, other: sqlite3.Connection, listen: Listen
-) -> None:
+def test_unknown_outcome_of_a_commit(store: SQLStore, tmp_path: Path, listen: Listen) -> None:
     """If a commit may have stored a group or not, no add of it succeeds, and none is repeated."""
     kinds = iter([FailingCommit])
 
@@ -193,7 +162,9 @@ def test_unknown_outcome_of_a_commit(
     outcomes = add_in_one_group(store, GROUP)
     assert {type(outcome) for outcome in outcomes} == {StoreUnavailable}
     assert all("not known whether the commit has failed" in str(outcome) for outcome in outcomes)
-    other.execute("DELETE FROM plants")  # No connection locks the file.
+    # No connection locks the file.
+    with closing(sqlite3.connect(tmp_path / "plants.db", timeout=0, isolation_level=None)) as other:
+        other.execute("DELETE FROM plants")
     assert add_in_one_group(store, GROUP) == [None] * 5
 
 

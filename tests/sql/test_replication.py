@@ -67,15 +67,10 @@ class Administrator:
         self.execute(f"SELECT pg_cancel_backend(pid) {WAITING}")
 
 
-@pytest.fixture
-def admin(engine: Engine) -> Administrator:
-    """Return an administrator of the server."""
-    return Administrator(engine)
-
-
 @pytest.mark.parametrize("opened_by", ["url", "engine of a site"])
-def test_cancelled_wait_for_the_standby(place: Place, admin: Administrator, opened_by: str) -> None:
+def test_cancelled_wait_for_the_standby(place: Place, engine: Engine, opened_by: str) -> None:
     """A change that the server has not replicated, as it should, is not acknowledged."""
+    admin = Administrator(engine)
     with make_store(place.url, opened_by) as store:
         store.add_some([LILY, FERN])
         changes = [
@@ -95,21 +90,21 @@ def test_cancelled_wait_for_the_standby(place: Place, admin: Administrator, open
         store.add(FERN)
 
 
-def test_hidden_warnings(engine: Engine, admin: Administrator) -> None:
+def test_hidden_warnings(engine: Engine) -> None:
     """If commits wait for a standby, a session that hides a cancelled wait is refused."""
     quiet = create_engine(engine.url, connect_args={"options": "-c client_min_messages=error"})
     SQLStore(quiet).add(ROSE_PLANT)
-    with admin.missing_standby():
+    with Administrator(engine).missing_standby():
         check_refused(SQLStore(quiet), StoreMisconfigured, "client_min_messages must not be error")
     quiet.dispose()
 
 
-def test_adds_that_wait_for_the_standby(store: SQLStore, admin: Administrator) -> None:
+def test_adds_that_wait_for_the_standby(store: SQLStore, engine: Engine) -> None:
     """While no standby responds, at most twelve adds wait for it, and reads go on.
 
     Most of the other adds are refused at once: that clients can connect is no response.
     """
-    ids, reasons = count(100), Counter[str]()
+    admin, ids, reasons = Administrator(engine), count(100), Counter[str]()
 
     def add() -> None:
         with deadline(0.3):

@@ -16,7 +16,7 @@ from sqlalchemy.pool import NullPool, SingletonThreadPool, StaticPool
 
 from plantstore import Plant, PlantExists, SQLStore, StoreMisconfigured, StoreUnavailable
 from plantstore.stores.deadline import deadline
-from tests.support.databases import MODES, SERVERS, Place, only
+from tests.support.databases import MODES, SERVERS, Place, mariadb, only
 from tests.support.serving import LIMIT
 from tests.support.sites import BEARER, LILY, ROSE_PLANT, make_site
 from tests.support.sql import call_all, create_table, listening, open_sql, started
@@ -88,10 +88,7 @@ def test_busy_connections_are_store_unavailable(file_engine: Engine) -> None:
         held.wait(LIMIT)
         release.wait(LIMIT)
 
-    with (
-        listening("before_cursor_execute", hold),
-        started(*[lambda: store.get(1)] * 5) as holding,
-    ):
+    with listening("before_cursor_execute", hold), started(*[lambda: store.get(1)] * 5) as holding:
         held.wait(LIMIT)
         with deadline(1), pytest.raises(StoreUnavailable, match="all 5 connections"):
             store.add(LILY)
@@ -290,3 +287,16 @@ def test_first_use_of_a_site_engine(engine: Engine) -> None:
         release.set()
     assert not first.exception()
     store.ping()
+
+
+@only(mariadb)
+def test_update_if_the_driver_of_a_site_counts_only_changes(place: Place) -> None:
+    """An equal plant replaces a plant also if the site's driver counts only rows that change."""
+    engine = create_engine(place.site_url, connect_args={"client_flag": 0})
+    store = SQLStore(engine)
+    with pytest.raises(KeyError):
+        store.replace(LILY)
+    store.add(LILY)
+    store.replace(LILY)
+    assert list(store) == [LILY]
+    engine.dispose()

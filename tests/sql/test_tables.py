@@ -1,17 +1,22 @@
-"""The table of a SQL store: its name, and the refusal of a table that cannot store every plant."""
+"""The table of a SQL store: its name, and tables and rows that are not those of plants."""
 
+import json
 import re
 from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from sqlite3 import connect
 from typing import Any
 
 import pytest
 from sqlalchemy import Column, Engine, MetaData, Table, create_engine, event, inspect, text
 
 from plantstore import Plant, SQLStore, StoreMisconfigured, StoreUnavailable
-from tests.support.databases import DATABASES, FILES, Place, mariadb, only, postgresql, sqlite
-from tests.support.responses import check_error, create
-from tests.support.sites import LILY, ROSE_PLANT, make_site
+from tests.support.databases import DATABASES, FILES, Place, mariadb, on, only, postgresql, sqlite
+from tests.support.responses import ALL, check_error, create, get
+from tests.support.sites import BEARER, LILY, ROSE_PLANT, make_site
 from tests.support.sql import (
+    COLUMNS,
     FURTHER_COLUMNS,
     Limit,
     add_in_one_group,
@@ -66,11 +71,7 @@ def create_plants(engine: Engine, definition: str) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("place", "definition", "problem"),
-    [(place, *wrong) for places, *wrong in WRONG for place in places],
-    indirect=["place"],
-)
+@on("definition problem", WRONG)
 def test_wrong_table_is_refused(
     engine: Engine, definition: str, problem: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -131,29 +132,33 @@ def test_table_without_durability(place: Place, engine: Engine) -> None:
         check_refused(store, StoreMisconfigured, "nor temporary: a crash would")
 
 
-# Triggers that drop roses.
-DROPPING: list[tuple[Any, str]] = [
-    (postgresql, "IF NEW.name = 'Rose' THEN RETURN NULL; END IF"),
-    (sqlite, "SELECT RAISE(IGNORE) WHERE NEW.name = 'Rose'"),
+# Triggers that drop or refuse roses, and the messages about them.
+ROSES: list[tuple[Any, str, str]] = [
+    (postgresql, "IF NEW.name = 'Rose' THEN RETURN NULL; END IF", "drops plants"),
+    (postgresql, "IF NEW.name = 'Rose' THEN RAISE 'no'; END IF", "refuses an operation"),
+    (mariadb, "IF NEW.name = 'Rose' THEN SIGNAL SQLSTATE '45000'; END IF", "refuses an operation"),
+    (sqlite, "SELECT RAISE(IGNORE) WHERE NEW.name = 'Rose'", "drops plants"),
+    *(
+        (FILES, f"SELECT RAISE({action}, 'no') WHERE NEW.name = 'Rose'", "refuses an operation")
+        for action in ("ROLLBACK", "ABORT", "FAIL")
+    ),
 ]
 
 
-@pytest.mark.parametrize(("place", "action"), DROPPING, indirect=["place"])
-def test_plants_that_are_dropped(store: SQLStore, engine: Engine, action: str) -> None:
-    """A plant that a trigger drops is neither acknowledged nor a duplicate."""
+@on("action message", ROSES)
+def test_plants_that_are_dropped(
+    store: SQLStore, engine: Engine, action: str, message: str
+) -> None:
+    """A plant that a trigger drops or refuses is no duplicate, and only it is not added."""
     create_trigger(engine, action)
-    check_refused(store, StoreMisconfigured, "drops plants", ROSE_PLANT)
+    check_refused(store, StoreMisconfigured, message, ROSE_PLANT)
     assert list(store) == []
     outcomes = add_in_one_group(store, [Plant(id, ["Lily", "Rose"][id % 2]) for id in range(6)])
     assert [type(outcome) for outcome in outcomes] == [type(None), StoreMisconfigured] * 3
     assert [plant.id for plant in store] == [0, 2, 4]
 
 
-@pytest.mark.parametrize(
-    ("place", "id"),
-    [*((place, "BIGINT") for place in DATABASES), *((place, "INTEGER") for place in FILES)],
-    indirect=["place"],
-)
+@on("id", [(DATABASES, "BIGINT"), (FILES, "INTEGER")])
 def test_table_of_the_site(engine: Engine, id: str) -> None:
     """A table may have other columns that the database fills, and in SQLite, an INTEGER as id."""
     columns = (
@@ -176,11 +181,7 @@ CONSTRAINTS: list[tuple[Any, str, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("place", "columns", "statement", "problem"),
-    [(place, *constraint) for places, *constraint in CONSTRAINTS for place in places],
-    indirect=["place"],
-)
+@on("columns statement problem", CONSTRAINTS)
 def test_constraint_of_the_site(
     place: Place,
     engine: Engine,
@@ -351,3 +352,72 @@ def test_primary_key_that_is_removed(place: Place, engine: Engine, limit: Limit)
         execute(engine, "DROP TABLE plants")
         store.add(LILY)
         assert list(store) == [LILY]
+
+
+# Rows of SQLite that another program has written: the name and the tag, and what is wrong with it.
+NAMES = {
+    "name not UTF-8": ("CAST(x'ff' AS TEXT), NULL", "a text is not UTF-8"),
+    "two BLOBs": ("x'00', x'61'", "name: Must be a string, not bytes. tag: Must be a string"),
+}
+IDS = {
+    "NULL": "plants: a row is not a plant: id: Must be an integer, not NoneType.",
+    "'seven'": "the row with the id 'seven' is not a plant",
+    "CAST(x'ff' AS TEXT)": "plants: a row is not a plant: a text is not UTF-8",
+}
+
+
+def insert(file: Path, *rows: str) -> None:
+    """Add rows to an SQLite file as another program does."""
+    with closing(connect(file)) as other:
+        other.execute(f"CREATE TABLE IF NOT EXISTS plants ({COLUMNS})")
+        for row in rows:
+            other.execute(f"INSERT INTO plants (id, name, tag) VALUES ({row})")
+        other.commit()
+
+
+@pytest.mark.parametrize(("row", "fault"), NAMES.values(), ids=NAMES)
+def test_row_with_a_wrong_text(
+    tmp_path: Path, file_engine: Engine, caplog: pytest.LogCaptureFixture, row: str, fault: str
+) -> None:
+    """To read a row that is not a plant is 50303, and the log names its id. It can be replaced."""
+    insert(tmp_path / "plants.db", "3, 'Lily', NULL", f"7, {row}", "8, 'Tulip', NULL")
+    client = make_site(store=SQLStore(file_engine), operations=ALL).test_client()
+    for path in ("/plants/7", "/plants", "/plants?after=3", "/plants?limit=2"):
+        caplog.clear()
+        check_error(get(client, path), 50303)
+        (line,) = caplog.messages
+        assert f": table plants: the row with the id 7 is not a plant: {fault}" in line
+    assert get(client, "/plants/3").json == {"name": "Lily"}
+    assert get(client, "/plants?after=7").json == [{"id": 8, "name": "Tulip"}]
+    replaced = client.put("/plants/7", json={"name": "Rose"}, headers=BEARER)
+    assert replaced.status_code == 200
+    assert [plant["id"] for plant in json.loads(get(client, "/plants").data)] == [3, 7, 8]
+
+
+@pytest.mark.parametrize(("id", "problem"), IDS.items(), ids=IDS)
+def test_row_with_a_wrong_id(url: str, tmp_path: Path, id: str, problem: str) -> None:
+    """A row whose id is not an integer is not a plant either."""
+    insert(tmp_path / "plants.db", "3, 'Lily', NULL", f"{id}, 'Rose', NULL")
+    with open_sql(url) as store, pytest.raises(StoreMisconfigured, match=problem):
+        list(store)
+    with open_sql(url) as store:
+        store.add(Plant(4, "Tulip"))
+        assert store.get(3) == Plant(3, "Lily")
+
+
+@only(postgresql)
+def test_text_of_postgresql_that_is_not_utf_8(place: Place, engine: Engine) -> None:
+    """In a database of PostgreSQL with any bytes, a text that is not UTF-8 is not a plant."""
+    with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+        connection.exec_driver_sql(
+            "CREATE DATABASE bytes ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0"
+        )
+    url = changed(place.url, database="bytes")
+    with open_sql(url) as store:
+        store.add_some([Plant(3, "Lily"), Plant(7, "Rose")])
+        other = create_engine(url, connect_args={"client_encoding": "utf8"})
+        execute(other, r"UPDATE plants SET name = E'\xff' WHERE id = 7")
+        other.dispose()
+        for read in (lambda: store.get(7), lambda: store.get_some([3, 7]), lambda: list(store)):
+            with pytest.raises(StoreMisconfigured, match="the id 7 is not a plant: a text is not"):
+                read()

@@ -1,6 +1,5 @@
 """The contract test suite, and a comparison with a dict, for every store."""
 
-from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 
 import hypothesis.strategies as st
@@ -16,23 +15,11 @@ from hypothesis.stateful import (
 
 from plantstore import Plant, PlantExists, Store, open_store
 from plantstore.testing import SharedStoreContract, StoreContract
-from tests.support.databases import STORES, OpenPlace, Place
+from tests.support.databases import STORES, Place, only
 from tests.support.stores import IDS, PLANTS
 
 # How many calls are compared; 3,000 with --hypothesis-profile=deep.
 STEPS = settings().max_examples * 3
-
-
-@pytest.fixture(params=STORES, ids=lambda place: place.__name__)
-def store(
-    request: pytest.FixtureRequest, open_once: Callable[[OpenPlace], Place]
-) -> Iterator[Store]:
-    """Return an empty store of each kind."""
-    place = open_once(request.param)
-    place.clear()
-    store = open_store(place.url)
-    yield store
-    store.close()
 
 
 class TestMemoryStore(StoreContract):
@@ -118,12 +105,13 @@ class StoreAndDict(RuleBasedStateMachine):
         assert len(self.store) == len(self.plants)
 
 
-def test_store_behaves_like_a_dict(store: Store) -> None:
+@only(*STORES)
+def test_store_behaves_like_a_dict(place: Place) -> None:
     """Any sequence of operations has the same results on a store as on a dict."""
 
     class Machine(StoreAndDict):
         pass
 
-    Machine.store = store
-    while Machine.steps < STEPS:
-        run_state_machine_as_test(Machine, settings=settings(max_examples=3, derandomize=False))
+    with open_store(place.url) as Machine.store:
+        while Machine.steps < STEPS:
+            run_state_machine_as_test(Machine, settings=settings(max_examples=3, derandomize=False))

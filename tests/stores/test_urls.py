@@ -1,4 +1,4 @@
-"""open_store: missing and broken drivers, and stores of other packages."""
+"""open_store: a missing SQLAlchemy, missing and broken drivers, and stores of other packages."""
 
 import os
 import sys
@@ -7,11 +7,12 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
+import sqlalchemy
 
+import plantstore
 from plantstore import Plant, open_store
 from plantstore.stores.urls import public_url
-from tests.support.commands import Run
-from tests.support.databases import DATABASES, Place, only
+from tests.support.databases import Place
 from tests.support.installing import install
 from tests.support.stores import refusal
 
@@ -27,7 +28,7 @@ def other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 
 def forget(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
     """Let Python import these modules, and SQLStore, again."""
-    for module in (*modules, "plantstore.sql", "plantstore.sql._store", "plantstore.sql.databases"):
+    for module in [*modules, *(name for name in sys.modules if name.startswith("plantstore.sql"))]:
         monkeypatch.delitem(sys.modules, module, raising=False)
 
 
@@ -40,7 +41,6 @@ SCHEMES = {
 ALL = [*chain(*SCHEMES.values())]
 
 
-@only(*DATABASES)
 def test_every_scheme_opens_a_usable_store(place: Place) -> None:
     """Each scheme of a database opens a store of this database."""
     own, _, address = place.url.partition("://")
@@ -66,6 +66,33 @@ def test_unknown_url_is_refused(url: str) -> None:
     """An unknown URL is refused, and the message lists all schemes."""
     listed = refusal(url).partition("one of: ")[2].split(", ")
     assert listed == ["memory://", *[f"{scheme}://" for scheme in ALL]]
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        ("sqlalchemy", r"pip install 'plantstore\[sqlite\]'"),
+        ("sqlalchemy.dialects.mysql", "^(?!.*pip install).*sqlalchemy.dialects"),
+    ],
+)
+def test_no_sqlalchemy(monkeypatch: pytest.MonkeyPatch, module: str, message: str) -> None:
+    """If SQLAlchemy or a part of it is missing, SQLStore is an ImportError that says so."""
+    forget(monkeypatch)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ImportError, match=message) as caught:
+        plantstore.SQLStore  # noqa: B018
+    assert isinstance(caught.value.__cause__ or caught.value, ModuleNotFoundError)
+
+
+def test_sqlalchemy_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With SQLAlchemy 1.4, a message says which version is needed, and which one the site has."""
+    forget(monkeypatch)
+    monkeypatch.setattr(sqlalchemy, "__version__", "1.4.54")
+    message = "SQLStore needs SQLAlchemy 2.0.23 or later. This site has SQLAlchemy 1.4.54."
+    with pytest.raises(ImportError, match=message):
+        plantstore.SQLStore  # noqa: B018
+    with pytest.raises(ValueError, match=f"is installed, but .* cannot be imported: {message}"):
+        plantstore.open_store("sqlite:///plants.db")
 
 
 DRIVERS = [
@@ -149,24 +176,6 @@ def test_own_schemes_cannot_be_replaced(other: Install) -> None:
         open_store("memory://" if scheme == "memory" else "sqlite:///plants.db").close()
         assert module not in sys.modules
     assert refusal("foo://").count("memory://") == 1
-
-
-DOWN = "import plantstore\ndef open(url): raise plantstore.StoreUnavailable('down')"
-
-
-@pytest.mark.parametrize(
-    ("source", "code", "message"),
-    [(DOWN, 1, "the store cannot be used: down"), (OTHER, 2, "only the service has these plants")],
-)
-def test_command_with_a_store_of_another_package(
-    other: Install, run: Run, source: str, code: int, message: str
-) -> None:
-    """If a command cannot use the store of another package, one line says why."""
-    other("plantstore-shelf", "shelf", source)
-    result = run("export", "--store", "shelf://me:hunter2@host")
-    assert (result.exit_code, result.stdout) == (code, "")
-    assert result.stderr.splitlines()[-1].startswith(f"Error: {message}")
-    assert "hunter2" not in result.stderr
 
 
 @pytest.mark.parametrize(

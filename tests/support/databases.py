@@ -6,7 +6,7 @@ import signal
 import sqlite3
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -246,6 +246,19 @@ STORES = [memory, *DATABASES]
 def only(*places: Any) -> pytest.MarkDecorator:
     """Run a test only on these databases."""
     return pytest.mark.parametrize("place", places, indirect=True)
+
+
+def on(names: str, rows: Iterable[tuple[Any, ...]]) -> pytest.MarkDecorator:
+    """Run a test with the values of each row, on the database, or the databases, of its first one.
+
+    :param names: those of the other values, separated by white space.
+    """
+    each = [
+        (place, *values)
+        for places, *values in rows
+        for place in (places if isinstance(places, list) else [places])
+    ]
+    return pytest.mark.parametrize(("place", *names.split()), each, indirect=["place"])
 
 
 @contextmanager

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from inspect import signature
+from socketserver import StreamRequestHandler, ThreadingTCPServer
 from threading import Event, Thread
 
 from pymysql import connections  # type: ignore[import-untyped]
@@ -113,17 +114,12 @@ def silent_host() -> Iterator[int]:
 @contextmanager
 def other_program(greeting: bytes) -> Iterator[int]:
     """Provide a port on which another program greets its clients."""
-
-    def greet() -> None:
-        with suppress(OSError):  # The listener is closed at the end.
-            while True:
-                client, _ = listener.accept()
-                with client:
-                    client.sendall(greeting)
-
-    with socket.create_server(("127.0.0.1", 0), backlog=100) as listener:
-        thread = Thread(target=greet, daemon=True)
-        thread.start()
-        yield listener.getsockname()[1]
-        listener.shutdown(socket.SHUT_RDWR)
-        thread.join(LIMIT)
+    handler = type(
+        "Greeter", (StreamRequestHandler,), {"handle": lambda it: it.wfile.write(greeting)}
+    )
+    with ThreadingTCPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, args=[0.01], daemon=True).start()
+        try:
+            yield server.server_address[1]
+        finally:
+            server.shutdown()

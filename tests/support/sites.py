@@ -19,8 +19,6 @@ BEARER = {"Authorization": f"Bearer {TOKEN}"}
 ROSE_PLANT = Plant(1, "Rose", "früh")
 ROSE = ROSE_PLANT.members()
 ROSE_JSON = orjson.dumps(ROSE)
-# The response to the creation of ROSE.
-ROSE_RESPONSE = {"name": ROSE_PLANT.name, "tag": ROSE_PLANT.tag}
 
 # Ids for tests that share a server; each id is used only once.
 unused_ids = count(1000)

@@ -4,7 +4,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from threading import Barrier, Event, get_ident
 from typing import Any, get_type_hints
@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, exc, make_url, 
 
 from plantstore import Plant, SQLStore, open_store
 from tests.support.databases import Place
-from tests.support.serving import LIMIT, Gunicorn, post
+from tests.support.serving import LIMIT
 from tests.support.sites import LILY
 from tests.support.waiting import wait_until
 
@@ -169,19 +169,6 @@ def end_sessions(connection: Connection) -> int:
 def environment(place: Place) -> dict[str, str]:
     """Return the settings of a service that stores its plants in this place."""
     return {"PLANTSTORE_TOKENS": "s3cret", "PLANTSTORE_STORE": place.url}
-
-
-def check_outage(place: Place, outage: AbstractContextManager[object]) -> None:
-    """Check the responses of a service before, during and after an outage of its database."""
-    with Gunicorn("-w", "1", **environment(place)) as server:
-        assert server.request(post(b'{"id":1,"name":"Rose"}')).status == 200
-        with outage:
-            # The first request uses an open connection to the database, the second a new one.
-            for _ in range(2):
-                response = server.request(post(b'{"id":2,"name":"Lily"}'))
-                assert (response.error, response.headers["retry-after"]) == (50301, "5")
-        assert server.request(post(b'{"id":3,"name":"Tulip"}')).status == 200
-        assert "50001" not in server.log
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from plantstore.tokens.lines import read_tokens
         ("t", "line-1", None, None),
         ("t kiosk  of\tFlora # comment", "kiosk of Flora", None, None),
         ("t kiosk#1", "kiosk#1", None, None),
+        ("\n# nothing\r\nt last Fauna\u2028x\x0cx\r", "last Fauna x x", None, None),
         ("t expires=2027-01-31", "line-1", "2027-01-31T00:00", None),
         ("t kiosk expires=2027-01-31T12:30Z #", "kiosk", "2027-01-31T12:30", None),
         ("t kiosk expires=20270131T123000+0200", "kiosk", "2027-01-31T10:30", None),
@@ -27,7 +28,7 @@ from plantstore.tokens.lines import read_tokens
 def test_line_of_a_token(
     line: str, client: str, expires: str | None, operations: tuple[str, ...] | None
 ) -> None:
-    """A line has a token, then optionally a name, and then, in any order, its options."""
+    """A line has a token, optionally a name, and in any order options; a line feed ends it."""
     (token,) = read_tokens(f"{line}\n")
     assert (token.digest, token.client) == (sha256(b"t").digest(), client)
     assert token.expires == (datetime.fromisoformat(f"{expires}+00:00") if expires else None)

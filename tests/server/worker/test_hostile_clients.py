@@ -56,9 +56,8 @@ def server(
 def fill(connection: Connection) -> None:
     """Send requests, without reading a response, until the connection accepts no more."""
     connection.limit(2)
-    with suppress(TimeoutError, ConnectionError):
-        while True:
-            connection.send(b"GET /plants HTTP/1.1\r\nHost: x\r\n\r\n" * 100)
+    with suppress(TimeoutError):
+        connection.send_what_is_read(b"GET /plants HTTP/1.1\r\nHost: x\r\n\r\n" * 10**6)
 
 
 @pytest.mark.parametrize("seconds", [10, 0.5])
@@ -74,15 +73,6 @@ def test_clients_that_read_no_response(tmp_path: Path, seconds: float) -> None:
         assert promptly(server, post(new_rose())).status == 200
         server.process.terminate()
         wait_until(lambda: server.process.poll() is not None, 20)
-
-
-@pytest.mark.parametrize("sent", [chunked(b"5\r\nabc"), GET * 200])
-def test_connections_that_use_up_the_limit(tmp_path: Path, sent: bytes) -> None:
-    """Connections with half a request, or with many, do not keep others out: some are closed."""
-    limits = ("worker_connections = 30", constants(_READ_TIMEOUT=1))
-    with configured(tmp_path, *limits) as server, server.clients(60, sent):
-        for _ in range(5):
-            assert promptly(server, post(new_rose())).status == 200
 
 
 def test_request_that_arrives_without_end(tmp_path: Path) -> None:
@@ -118,36 +108,21 @@ PARTS = [
     *(post(b"", length=500), post(b"", length=1_000_000), chunked(b"5\r\nabc")),
     b"POST /plants HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 8000,
     post(new_rose()) + post(b"", length=500)[:60],
+    post(b"", length=70_000).replace(b"s3cret", b"wrong"),
     GET.replace(b"Host", b"Connection: close\r\nHost"),
 ]
 
 
 @pytest.mark.parametrize("part", PARTS)
 def test_clients_that_send_a_part_of_a_request(server: Gunicorn, part: bytes) -> None:
-    """Clients that stop in the middle of a request, do not close, or reset, do not block others."""
+    """Clients that stop in a request, do not close, go on sending, or reset do not block others."""
     with server.clients(CLIENTS, part) as clients:
         for request in (post(new_rose()), chunked(chunk(new_rose()), chunk(b""))):
             assert promptly(server, request).status == 200
+            for client in clients:
+                client.send_what_is_read(b"x")
         for client in clients:
             client.reset()
-
-
-def test_refused_clients_that_go_on_sending(tmp_path: Path) -> None:
-    """Clients without a token whose bodies arrive without end hold no thread, also a single one."""
-    wrong = post(b"", length=70_000).replace(b"s3cret", b"wrong")
-    starts = [wrong, chunked(chunk(b" ")).replace(b"s3cret", b"wrong")]
-    settings = {"PLANTSTORE_TOKENS": TOKEN, "PLANTSTORE_STORE": f"sqlite:///{tmp_path}/plants.db"}
-    with Gunicorn("--threads=1", **settings) as server, server.clients(CLIENTS) as clients:
-        for number, connection in enumerate(clients):
-            connection.send(starts[number % 2])
-        for _ in range(5):
-            for number, connection in enumerate(clients):
-                connection.send_what_is_read((b"x", chunk(b" "))[number % 2])
-            for request in (post(new_rose()), chunked(chunk(new_rose()), chunk(b""))):
-                assert promptly(server, request).status == 200
-        for connection in clients[::2]:
-            response = connection.receive()
-            assert (response.error, response.headers["connection"]) == (40102, "close")
 
 
 TOO_LARGE = post(b"", length=65_537)
@@ -158,7 +133,7 @@ NOT_READ = [
     (TOO_LARGE.replace(b"/plants", b"/roses"), 40401),
     (TOO_LARGE.replace(b"POST", b"GET"), 40501),
     (post(b" " * 8_000_000), 41301),
-    (chunked(*[chunk(b" " * 4096)] * 17, chunk(b"")), 41301),
+    (chunked(b"f0000\r\n" + b" " * 65_537), 41301),  # It is refused before its end.
     (post(b"", "Expect: 100-continue", length=70_000), 41301),
     *((chunked(*[chunk(b" ")] * number), 40002) for number in (4000, 1_000_000)),
     (chunked(*[b"1;" + b"x" * 1000 + b"\r\n \r\n"] * 1000), 40002),
@@ -170,6 +145,7 @@ NOT_READ = [
 def test_body_that_is_not_read(server: Gunicorn, request_: bytes, error: int) -> None:
     """A client whose unreasonable body is refused early gets the Error, and is disconnected."""
     with server.connect() as connection:
+        connection.limit(PATIENCE)
         connection.send_what_is_read(request_)
         response = connection.receive()
         assert (response.error, response.headers["connection"]) == (error, "close")
@@ -356,21 +332,33 @@ def test_later_head_that_is_malformed(server: Gunicorn, change: tuple[bytes, byt
         assert connection.request(LATER.replace(*change)).error == 40000
 
 
-def test_refusal_that_fails(tmp_path: Path) -> None:
-    """If an Error cannot be sent, its connection is closed, and no thread ends."""
-    config = tmp_path / "gunicorn.py"
-    config.write_text(
-        "from plantstore.server.config import *\n"
-        "from plantstore.server.worker import Worker as worker_class\n"
-        "worker_class.refuse = None\n"
-    )
-    with Gunicorn("-c", str(config), "--threads=2", PLANTSTORE_TOKENS=TOKEN) as server:
+# Faults of the service itself: lines of a configuration, and what the log has.
+REFUSE = """
+from plantstore.server.worker import Worker as worker_class
+worker_class.refuse = None
+"""
+LOGGER = """
+from plantstore.server._logger import Logger
+
+class logger_class(Logger):
+    def info(self, message, *arguments, **options):
+        super().info(message if "TLS" not in message else {}[0], *arguments)
+"""
+FAULTS = [(REFUSE, "TypeError: 'NoneType' object is not call"), (LOGGER, "A connection has failed")]
+
+
+@pytest.mark.parametrize(("lines", "fault"), FAULTS, ids=["refusal", "log"])
+def test_fault_of_the_server_itself(tmp_path: Path, lines: str, fault: str) -> None:
+    """An exception that nothing expects, also while an Error is made, ends no thread."""
+    (tmp_path / "own.py").write_text(f"from plantstore.server.config import *\n{lines}")
+    options = ("-c", f"{tmp_path}/own.py", *with_certificate(tmp_path))
+    with Gunicorn(*options, PLANTSTORE_TOKENS=TOKEN) as server:
         for _ in range(5):
-            with server.connect() as connection:
-                connection.send(b"\n")
+            with server.connect(tls=lines == REFUSE) as connection, suppress(ConnectionError):
+                connection.send(b"\n" * 9)  # It is neither TLS nor HTTP.
                 assert connection.closed()
-        assert promptly(server, post(new_rose())).status == 200
-        assert "TypeError: 'NoneType' object is not callable" in server.log
+        assert promptly(server, post(new_rose()), tls=True).status == 200
+        assert fault in server.log
 
 
 def test_malformed_http_with_the_parser_in_python(tmp_path: Path) -> None:
@@ -410,29 +398,6 @@ def test_malformed_chunk_ends_the_connection(server: Gunicorn, tail: bytes) -> N
     assert promptly(server, post(body)).status == 200
 
 
-LOGGER = """
-from plantstore.server._logger import Logger
-
-class logger_class(Logger):
-    def info(self, message, *arguments, **options):
-        super().info(message if "TLS" not in message else {}[0], *arguments)
-"""
-
-
-def test_fault_of_the_server_itself(tmp_path: Path) -> None:
-    """An exception that nothing expects ends a connection, but no thread."""
-    files = " ".join(with_certificate(tmp_path))
-    config = tmp_path / "gunicorn.py"
-    config.write_text(f"from plantstore.server.config import *\n{LOGGER}")
-    with Gunicorn("-c", str(config), *files.split(), PLANTSTORE_TOKENS=TOKEN) as server:
-        for _ in range(5):
-            with server.connect() as connection, suppress(ConnectionError):
-                connection.send(GET)
-                assert connection.closed()
-        assert promptly(server, post(new_rose()), tls=True).status == 200
-        assert "A connection has failed" in server.log
-
-
 def test_port_with_tls(tmp_path: Path) -> None:
     """A port with TLS disconnects who sends none, and chooses HTTP/1.1."""
     context = tls_context()
@@ -455,14 +420,3 @@ def test_port_with_tls(tmp_path: Path) -> None:
         ):
             verifying.wrap_socket(client, server_hostname="localhost")
         server.wait_for("Not valid TLS, .* unknown ca")
-
-
-def test_worker_of_another_application(tmp_path: Path) -> None:
-    """By itself, the worker refuses what is not valid HTTP with plain text, and does not log it."""
-    worker = "worker_class = 'plantstore.server.worker.Worker'"
-    with configured(tmp_path, worker) as server:
-        assert server.request(post(new_rose())).status == 200
-        response = server.request(b"hunter2\r\n\r\n")
-        assert "hunter2" not in server.log
-    assert (response.status, response.headers["content-type"]) == (400, "text/plain")
-    assert response.body == b"The request line is invalid."

@@ -91,6 +91,7 @@ def forgets(environ, start_response):
     return [b"hello"]
 
 def show(environ, start_response):
+    print("a word", file=environ["wsgi.errors"])
     shown = {name: repr(value) for name, value in environ.items()}
     shown["body"] = environ["wsgi.input"].read().decode("latin-1")
     response = json.dumps(shown).encode()
@@ -176,7 +177,7 @@ def test_response(pair: Pair, name: str, line: bytes) -> None:
 
 FIELDS = b"Cookie: a=1\r\ncookie: b=2\r\nX-A:\r\nX-A: \xe9\r\nUser_Agent: x\r\nScript-Name: /x\r\n"
 ENVIRONS = [
-    (b"GET /show HTTP/1.1\r\nHost: x\r\n\r\n", False),
+    (b"GET /show HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: 192.0.2.1\r\n\r\n", False),
     (b"GET /show/%C3%A9%2F%zz//x;y?q=%20#f HTTP/1.1\r\nHost: x:80\r\n" + FIELDS + b"\r\n", False),
     (b"GET http://y:1/show?q HTTP/1.1\r\nHost: x\r\n\r\n", False),
     (b"POST /show HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Type: a\r\n\r\nhello", False),
@@ -187,8 +188,7 @@ ENVIRONS = [
     (b"PROXY TCP4 192.0.2.1 192.0.2.2 3 4\r\nGET /show HTTP/1.0\r\n\r\n", True),
 ]
 # Objects, what differs from connection to connection, and what only gunicorn has.
-OWN = {"wsgi.input", "wsgi.errors", "gunicorn.socket", "wsgi.early_hints"}
-OWN.add("REMOTE_PORT")
+OWN = {"wsgi.input", "wsgi.errors", "gunicorn.socket", "wsgi.early_hints", "REMOTE_PORT"}
 
 
 def environ(response: bytes) -> dict[str, str]:
@@ -253,8 +253,12 @@ def receive_one_after_the_other(pair: Pair) -> list[dict[str, str]]:
 
 
 def test_requests_of_one_connection(pair: Pair) -> None:
-    """An application gets each request of a connection as it is, whatever was sent before it."""
+    """An application gets each request of a connection as it is, whatever was sent before it.
+
+    What it writes to ``wsgi.errors`` is in the log.
+    """
     shown = receive_one_after_the_other(pair)
+    assert pair.ours.log.count("a word\n") >= len(shown)
     assert [environ["body"] for environ in shown][:4] == ["hello", "HELLO", "hello, world", ""]
 
 
@@ -296,6 +300,15 @@ def test_application_that_is_at_fault(pair: Pair, request_: bytes) -> None:
     """A failure before the response, or a status or header that cannot be sent, is a 500."""
     for received in pair.receive(request_):
         assert received.startswith(b"HTTP/1.1 500 ")
+
+
+def test_refusal_of_the_worker_itself(pair: Pair) -> None:
+    """By itself, the worker refuses what is not valid HTTP with plain text, and does not log it."""
+    ours, _ = pair.receive(b"hunter2 /show HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert ours.startswith(b"HTTP/1.1 400 ")
+    assert b"\r\nContent-Type: text/plain\r\n" in ours
+    assert ours.endswith(b"\r\n\r\nThe method is invalid.")
+    assert "hunter2" not in pair.ours.log
 
 
 def test_response_that_is_replaced(pair: Pair) -> None:

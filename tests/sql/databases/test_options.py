@@ -12,10 +12,9 @@ from hypothesis import given
 from pymysql import connections  # type: ignore[import-untyped]
 from sqlalchemy import create_engine, make_url
 
-from plantstore import Plant, SettingsError, StoreUnavailable
-from plantstore.settings import Settings
+from plantstore import Plant, StoreUnavailable
 from tests.support.commands import invoke
-from tests.support.databases import SERVERS, OpenPlace, Place, mariadb, only, postgresql
+from tests.support.databases import SERVERS, OpenPlace, Place, mariadb, on, only, postgresql
 from tests.support.serving import LIMIT
 from tests.support.sql import ask, changed, execute, listening, open_sql
 from tests.support.stores import refusal
@@ -51,12 +50,6 @@ def test_invalid_option_is_refused_by_name(url: str, name: str) -> None:
     message = refusal(url)
     assert name in message
     assert "127.0.0.1" not in message
-    with pytest.raises(SettingsError, match="^PLANTSTORE_STORE: ") as caught:
-        Settings({"PLANTSTORE_STORE": url}).open_store()
-    assert str(caught.value).endswith(message)
-    result = invoke("export", "--store", url)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert "hunter2" not in result.stderr
 
 
 # Wrong values that only the driver finds, by what the message has.
@@ -204,11 +197,7 @@ ACCEPTED = {
 }
 
 
-@pytest.mark.parametrize(
-    ("place", "url"),
-    [(place, url) for place, urls in ACCEPTED.items() for url in urls],
-    indirect=["place"],
-)
+@on("url", [(place, url) for place, urls in ACCEPTED.items() for url in urls])
 def test_options_and_addresses_of_a_server(place: Place, tmp_path: Path, url: str) -> None:
     """A store with any of these URLs works, also when the driver prepares its statements."""
     folder, file = place.server.options["cwd"], tmp_path / "my.cnf"

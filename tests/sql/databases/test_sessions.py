@@ -147,21 +147,18 @@ def test_settings_of_postgresql(place: Place, engine: Engine, setting: str) -> N
 
 
 @only(postgresql)
-def test_options_of_the_session_are_fixed(place: Place) -> None:
-    """The options of the URL cannot change what the store needs of a session."""
-    url = f"{place.url}?options=-c quote_all_identifiers=on -c client_min_messages=error"
-    with open_sql(url) as store:
-        assert ask("SHOW quote_all_identifiers", store.ping) == "off"
-        assert ask("SHOW client_min_messages", store.ping) == "warning"
-
-
-@only(postgresql)
 @pytest.mark.parametrize("source", ["PGOPTIONS", "PGSERVICE", "URL"])
 def test_options_of_the_session(
     place: Place, engine: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, source: str
 ) -> None:
-    """The table is where psql would create it, with options of the URL or of libpq."""
-    options = "-c search_path=garden,public"
+    """The table is where psql would create it, with options of the URL or of libpq.
+
+    They cannot change what the store needs of a session.
+    """
+    options = "-c search_path=garden,public -c quote_all_identifiers=on"
+    options += " -c client_min_messages=error"
+    needed = {"quote_all_identifiers": "off", "client_min_messages": "warning"}
+    needed |= {"statement_timeout": "3500ms", "lock_timeout": "500ms"}
     (tmp_path / "services").write_text(f"[plants]\noptions={options}\n")
     monkeypatch.setenv("PGSERVICEFILE", str(tmp_path / "services"))
     if source != "URL":
@@ -170,8 +167,7 @@ def test_options_of_the_session(
     query = f"?application_name=the shed&options={options}" if source == "URL" else ""
     with open_sql(place.url + query) as store:
         store.add(LILY)
-        assert ask("SHOW statement_timeout", store.ping) == "3500ms"
-        assert ask("SHOW lock_timeout", store.ping) == "500ms"
+        assert {name: ask(f"SHOW {name}", store.ping) for name in needed} == needed
         assert (ask("SHOW application_name", store.ping) == "the shed") == (source == "URL")
     with engine.connect() as connection:
         assert connection.scalar(text("SELECT name FROM garden.plants")) == LILY.name

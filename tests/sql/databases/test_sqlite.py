@@ -14,15 +14,7 @@ from sqlalchemy import Engine
 from plantstore import Plant, PlantExists, SQLStore, StoreUnavailable
 from tests.support.databases import MODES
 from tests.support.sites import LILY, ROSE_PLANT
-from tests.support.sql import (
-    COLUMNS,
-    Listen,
-    ask,
-    call_all,
-    check_refused,
-    create_table,
-    open_sql,
-)
+from tests.support.sql import COLUMNS, Listen, ask, call_all, check_refused, create_table, open_sql
 from tests.support.users import ordinary_user
 
 # Versions of SQLite: those that are safe with a write-ahead log, and others.
