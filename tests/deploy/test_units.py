@@ -174,10 +174,12 @@ def permitted() -> set[str]:
     return allowed
 
 
-def calls_of(group: str) -> set[str]:
-    """Return the names of the system calls of a group of systemd."""
-    names = re.findall(r"^ +(@?[\w-]+)$", analyze(f"syscall-filter {group}"), re.MULTILINE)
-    return set(names).union(*[calls_of(name) for name in names if name.startswith("@")])
+def calls_of(name: str) -> set[str]:
+    """Return the system calls for which a name in a filter of systemd stands."""
+    if not name.startswith("@"):
+        return {name}
+    names = re.findall(r"^ +(@?[\w-]+)$", analyze(f"syscall-filter {name}"), re.MULTILINE)
+    return set[str]().union(*map(calls_of, names))
 
 
 @pytest.fixture
