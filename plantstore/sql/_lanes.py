@@ -81,8 +81,8 @@ class Lanes:
         self._lanes: list[Lane] = []
         #: When a lane has had a response last.
         self.last_response = 0.0
-        # When the last probe was let through.
-        self._last_probe = -math.inf
+        # When the last probe was let through, and when a job that came has looked at the lanes.
+        self._last_probe = self._last_look = -math.inf
         # When a lane may be started after another one could not connect, or shut down in silence.
         self._next_start = self._next_shutdown = 0.0
 
@@ -118,7 +118,12 @@ class Lanes:
 
     def _enter(self, job: Job) -> None:
         with self._lock:
-            self._admit(job, time.monotonic(), _NO_RESPONSE, arriving=1)
+            now = time.monotonic()
+            # With all lanes and a new response, there is no silence, and nothing to start.
+            is_known = now < min(self.last_response, self._last_look) + Limits.look
+            if not is_known or len(self._lanes) < self._normal_size:
+                self._last_look = now
+                self._admit(job, now, _NO_RESPONSE, arriving=1)
             if not self._lanes:
                 raise StoreUnavailable("cannot start a thread: the system has no resources for it")
             self._queue.put(job)
