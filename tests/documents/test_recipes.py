@@ -109,6 +109,7 @@ def check(site: Flask, requests: str) -> None:
         assert (line, data["error"] if data else response.status_code) == (line, int(expected))
 
 
+@pytest.mark.filterwarnings("ignore:datetime.datetime.utcnow:DeprecationWarning")  # SeaSurf.
 @pytest.mark.parametrize(
     ("code", "replaced", "requests"),
     [
