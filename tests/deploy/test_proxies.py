@@ -92,10 +92,11 @@ def test_service_through_the_proxy(proxy: Front) -> None:
 
 
 def test_address_and_id_in_each_log(service: Gunicorn, proxy: Front) -> None:
-    """Each log has the address and one id of a request. A client can choose neither."""
+    """Each log has the address and one id of each request. A client can choose neither."""
     request = garden(post(b"{}", "X-Forwarded-For: 192.0.2.1", "X-Request-ID: forged"))
     with proxy.connect(source="127.0.0.2") as client:
         response = client.request(request)
+        client.request(b"GET /garden/healthz?query HTTP/1.1\r\nHost: x\r\n\r\n")
     assert response.status == 400
     id = response.headers[ID]
     assert re.fullmatch("[0-9a-f-]{32,36}", id)
@@ -103,6 +104,7 @@ def test_address_and_id_in_each_log(service: Gunicorn, proxy: Front) -> None:
     service.wait_for(rf'(?m)\] 127\.0\.0\.2 "POST /plants HTTP/1\.\d" 400 .* {id}$')
     line = f'127.0.0.2 "POST /garden/plants" 400 .* {id}'
     wait_until(lambda: re.search(line, proxy.log.read_text()) is not None)
+    wait_until(lambda: '127.0.0.2 "GET /garden/healthz" 404 ' in proxy.log.read_text())
     assert TOKEN not in service.log + proxy.log.read_text()
 
 
