@@ -39,7 +39,7 @@ def make_document(served: Collection[str] = ("create",)) -> dict[str, Any]:
     if ERRORS_PAGE:
         document["externalDocs"] = {"description": "Errors and retries", "url": ERRORS_PAGE}
     found: dict[str, Any] = json.loads(json.dumps(document), object_hook=_without_empty)
-    return found
+    return found | {"paths": found.get("paths", {})}
 
 
 def _remove_unused(components: dict[str, Any], document: dict[str, Any]) -> None:

@@ -97,6 +97,11 @@ def test_document_describes_the_enabled_operations(count: int) -> None:
         assert "{}" not in text
 
 
+def test_document_without_operations() -> None:
+    """A document of no operations is complete, too: it has paths, of which there are none."""
+    assert make_document(()) | {"paths": {}} == make_document(())
+
+
 def test_document_of_the_interface(app: Flask) -> None:
     """With create alone, the document is that of interface 1.0.0, byte for byte."""
     document = app.test_client().get("/openapi.json").json

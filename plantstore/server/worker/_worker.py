@@ -62,11 +62,16 @@ class _Queue:
         # A thread that has released its permit looks again for what waits.
         while not self._waiting.empty() and self._permits.acquire(blocking=False):
             try:
-                self._execute(self._waiting.get_nowait())
-            except Empty:  # pragma: no cover  # Another thread has taken it.
-                pass
+                self._execute_next()
             finally:
                 self._permits.release()
+
+    def _execute_next(self) -> None:
+        try:
+            client = self._waiting.get_nowait()
+        except Empty:  # pragma: no cover  # Another thread has taken it.
+            return
+        self._execute(client)
 
 
 class Worker(BaseWorker):
@@ -145,6 +150,7 @@ class Worker(BaseWorker):
         self._queue = _Queue(most, self._execute)
         self._urgent = {path: _Queue(1, self._execute) for path in urgent}
         self._batch = 1 if self.needs_threads else 64
+        self._names = {sock: sock.getsockname() for sock in self.sockets}
         self._max_kept = max_kept(self.cfg)
         self._max_memory, self._uncounted = max(_MAX_MEMORY, 8 * self.max_body), 0
         for _ in range(most + len(urgent)):
@@ -212,7 +218,7 @@ class Worker(BaseWorker):
         with suppress(OSError):  # The client may have given it up.
             if self._tls is not None:
                 sock = self._tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
-            client = Client(sock, _plain_address(address), listener.getsockname())
+            client = Client(sock, _plain_address(address), self._names[listener])
             client.deadline = self._after(_READ_TIMEOUT)
             self._clients[client.fd] = client
             self._poller.register(client.fd, EPOLLIN | EPOLLONESHOT)
@@ -340,11 +346,7 @@ class Worker(BaseWorker):
             self._count_request()
             is_full = len(self._clients) >= self._most_clients
             is_last = client.is_last or is_full or not self.alive or not self.cfg.keepalive
-            stays_open = respond(self, client, is_last=is_last)
-            if not (stays_open or client.is_last or self._tls):
-                # A client that sends the option close sends nothing more (RFC 9112 section 9.6).
-                client.has_ended = client.has_ended or client.request.should_close()
-            client.is_last = not stays_open
+            client.is_last = not respond(self, client, is_last=is_last)
             self._limit_memory(sum(map(len, client.output)))
             client.forget_request()
             self._clients.move_to_end(client.fd)
@@ -374,8 +376,6 @@ class Worker(BaseWorker):
             return
         if not is_sent:
             self._wait(client, EPOLLOUT, SEND_TIMEOUT)
-        elif client.is_last and client.has_ended and not client.data:
-            self._close(client)
         elif client.is_last:  # Closing it now could destroy the response.
             client.to_discard = _LINGER_SIZE
             self._wait(client, EPOLLIN, _LINGER_TIMEOUT)
