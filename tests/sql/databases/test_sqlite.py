@@ -98,6 +98,16 @@ def test_concurrent_first_use_with_a_write_ahead_log(tmp_path: Path) -> None:
         assert call_all(*[partial(use, url, id) for id in range(8)]) == [None] * 8
 
 
+def test_first_use_of_a_locked_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that opens a new file while another program has locked it waits, and can use it."""
+    other = sqlite3.connect(tmp_path / "plants.db", isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    monkeypatch.setattr(time, "sleep", lambda _: other.close())  # It ends while the store waits.
+    with open_sql(f"sqlite:///{tmp_path}/plants.db?journal_mode=wal") as store:
+        store.add(ROSE_PLANT)
+        assert list(store) == [ROSE_PLANT]
+
+
 @pytest.mark.parametrize("mode", [*MODES, "engine of a site"])
 def test_full_disk_is_store_unavailable(
     url: str, file_engine: Engine, listen: Listen, mode: str
