@@ -3,8 +3,7 @@
 **Who executes what.** A *caller*, the thread of a request, puts a job into the queue, and waits for
 its result until its deadline. Each *lane* is a thread with a connection. It takes jobs only while
 the connection is open: so no job waits for a lane that connects, as long as another one is free.
-There are no other threads and no timers. What a caller finds when it enters, and again four times a
-second while it waits, decides.
+There are no other threads and no timers: the callers look at the lanes, four times a second.
 
 A lane is busy while it connects, and while it executes jobs::
 

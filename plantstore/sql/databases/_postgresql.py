@@ -69,9 +69,7 @@ _OTHER_SESSION = {"26000", "42P05"}
 # The function of the server that finds that a prepared statement has another result than before.
 _CHECK_OF_RESULTS = "RevalidateCachedQuery"
 _NEW_ONLY = " ON CONFLICT (id) DO NOTHING"
-# Several plants are one parameter, in JSON: so one statement has any number of them, and the driver
-# has a quarter of the work. They are inserted in the order of the array. For a single plant, JSON
-# would take 145 instead of 101 µs.
+# Several plants are one parameter, in JSON: a quarter of the driver's work. For one, it is slower.
 _ROWS = ", ".join(f"{column.name} {column.type}" for column in make_columns())
 _OF_JSON = f"SELECT {COLUMNS} FROM json_to_recordset(%s::json) AS new ({_ROWS})"  # noqa: S608
 _encode = JSONEncoder(ensure_ascii=False).encode
@@ -182,7 +180,11 @@ class PostgreSQL(Database):
             is_new = connection.exec_driver_sql(statement, tuple(plants[0])).rowcount
             return {plants[0].id} if is_new else set()
         statement = self._insertion_of_json(connection)
-        return {*connection.exec_driver_sql(statement, (_as_json(plants),)).scalars()}
+        result = connection.exec_driver_sql(statement, (_as_json(plants),))
+        if result.rowcount < len(plants):
+            return {*result.scalars()}
+        result.close()  # All are new. To read their ids would take longer.
+        return {plant.id for plant in plants}
 
     def _insert_or_find(self, connection: Connection, plants: Sequence[Plant]) -> Sequence[Any]:
         """Insert new plants; return each id that is new or exists, and whether it is new."""

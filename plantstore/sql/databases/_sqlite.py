@@ -4,7 +4,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
@@ -57,11 +57,10 @@ def is_in_memory(url: URL) -> bool:
 
 
 def _identity(file: str) -> tuple[int, int] | None:
-    try:
+    with suppress(OSError):
         status = os.stat(file)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
+        return status.st_dev, status.st_ino
+    return None
 
 
 def _folder_is_writable(file: str) -> bool:
