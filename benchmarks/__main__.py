@@ -82,6 +82,7 @@ KINDS = (
     Kind("create", "create_with_id", CREATE.name),
     Kind("create through nginx, the same head", "create", through_nginx=True),
     Kind("create through nginx", "create_with_id", "create through nginx, the same head", True),
+    Kind("creates and reads through nginx", "create_and_read", through_nginx=True),
     Kind("create, a connection each", "create_and_close"),
     Kind("401", "refused_401"),
     Kind("400", "refused_400"),

@@ -3,6 +3,8 @@
 -- The ids of creates begin at FIRST_ID + 2: wrk asks once for a request that it does not send. The
 -- plants that are read are the next 1,000.
 
+-- The first plants of a server have the ids above a multiple of this.
+local SERVER = 1e10
 local number, first = 0, 0
 local prefix = ""
 
@@ -23,6 +25,11 @@ local kinds = {
     create_with_id = function()
         wrk.headers["X-Request-ID"] = string.format("%032d", number)
         return post(first + number)
+    end,
+    create_and_read = function()
+        wrk.headers["X-Request-ID"] = string.format("%032d", number)
+        if math.random(2) == 1 then return post(first + number) end
+        return get("/plants/%d", first - first % SERVER + 10 + number % 900)
     end,
     create_and_close = function()
         wrk.headers["Connection"] = "close"

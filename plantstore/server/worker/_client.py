@@ -27,6 +27,15 @@ class CannotRespond(OSError):
     """A response cannot be completed: the client does not read it, or the application failed."""
 
 
+class Head:
+    """A head: gunicorn's request object, the environ after its first use, its lines, its size."""
+
+    def __init__(self, request: Any, lines: list[bytes], size: int) -> None:
+        self.request, self.environ = request, dict[str, Any]()
+        #: The last lines for which it was used, and the size in bytes that they cannot exceed.
+        self.lines, self.size = lines, size
+
+
 class Client:
     """A client: its socket, its address, and the address at which the service listens."""
 
@@ -45,21 +54,18 @@ class Client:
         #: The number of requests so far, and the client's address from the PROXY protocol.
         self.requests = 0
         self.proxied: dict[str, Any] | None = None
-        #: What is kept of the last head: its lines, gunicorn's request object, and its environ.
-        self.kept_lines: list[bytes] = []
-        self.kept_request: Any = None
-        self.kept_environ: dict[str, Any] = {}
+        #: The heads that are kept, by their numbers of lines.
+        self.heads: dict[int, Head] = {}
         #: Whether the connection ends after the response, and how many bytes are discarded then.
         self.is_last, self.to_discard = False, 0
         self.forget_request()
 
     def forget_request(self) -> None:
         """Forget the request that was executed, so that the next one can arrive."""
-        if not self.kept_lines:  # The last head is not kept.
-            self.kept_request, self.kept_environ = None, {}
         #: The number of bytes of the head that have been looked at.
         self.seen = 0
-        #: The request that gunicorn has parsed from the head, and the size of the head in bytes.
+        #: The head, the request that gunicorn has parsed from it, and its size in bytes.
+        self.head: Any = None
         self.request: Any = None
         self.head_size = 0
         #: Its header fields by their names in upper case, and its body for the application.

@@ -1,8 +1,9 @@
 """The head of a request. gunicorn parses it, and makes the environ (PEP 3333) from it.
 
 The heads of a connection mostly differ in a few lines: an id, the client of a proxy, the length of
-the body. The worker keeps the request object and the environ of the last head, and takes only the
-lines that differ. Without this, a create through a proxy would take 40 % longer.
+the body. The worker keeps the last head with each number of lines: behind a proxy, creates and
+reads may alternate. It keeps the request object and the environ, and takes only the lines of the
+next head that differ. Without this, a create through a proxy would take 40 % longer.
 """
 
 import re
@@ -14,10 +15,11 @@ from gunicorn.http.unreader import IterUnreader
 from gunicorn.http.wsgi import WSGIErrorsWrapper, create
 from gunicorn.util import unquote_to_wsgi_str
 
-from ._client import Client
+from ._client import Client, Head
 from ._refusals import RefusedRequest
 
-# The maximum size of a head that is kept, in bytes. What is kept takes ten times as much memory.
+# The maximum size of all heads of a connection that are kept, in bytes. They take ten times as much
+# memory.
 _MAX_KEPT = 2048
 # The fields that are used for more than their own variables in the environ. If one of them differs,
 # the whole head is parsed.
@@ -35,7 +37,7 @@ class _Errors:
 
 
 def max_kept(cfg: Any) -> int:
-    """Return the size up to which heads are kept, in bytes."""
+    """Return the size in bytes up to which the heads of a connection are kept."""
     hooks = [cfg.settings[name] for name in ("pre_request", "post_request")]
     if any(hook.get() is not hook.default for hook in hooks):
         return 0  # Hooks of the operator may change the request object.
@@ -47,35 +49,44 @@ def parse(cfg: Any, client: Client, size: int, most: int) -> None:
     """Parse the head that has arrived, and keep gunicorn's request object in the client.
 
     :param size: the size of the head in bytes.
-    :param most: the size up to which it is kept for the next request.
+    :param most: the size up to which the heads of a connection are kept, all together.
     :raises Exception: if it is refused, by gunicorn or by this module.
     """
     client.requests, client.head_size = client.requests + 1, size
-    head = bytes(client.data[:size])
-    lines = head[:-4].split(b"\r\n")
-    is_small = size <= most
-    if not (is_small and client.kept_environ and _is_parsed(cfg, client, lines)):
-        client.kept_request, client.kept_environ = _parse(cfg, client, head), {}
-        client.kept_lines = lines if is_small and _is_plain(client.kept_request, lines) else []
-    client.request, client.fields = client.kept_request, dict(client.kept_request.headers)
+    data = bytes(client.data[:size])
+    lines = data[:-4].split(b"\r\n")
+    head = client.heads.get(len(lines))
+    if head is None or size > head.size or not _is_parsed(cfg, head, lines):
+        head = Head(_parse(cfg, client, data), lines, size)
+        _keep(client.heads, head, most)
+    client.head, client.request = head, head.request
+    client.fields = dict(head.request.headers)
 
 
-def _is_parsed(cfg: Any, client: Client, lines: list[bytes]) -> bool:
-    """Take the lines that differ from those of the last head, if this is enough."""
-    last = client.kept_lines
-    if len(lines) != len(last):
+def _keep(heads: dict[int, Head], head: Head, most: int) -> None:
+    """Keep a head instead of the one with as many lines, and of all others if they are large."""
+    heads.pop(len(head.lines), None)
+    if head.size <= most and _is_plain(head):
+        if sum(kept.size for kept in heads.values()) + head.size > most:
+            heads.clear()
+        heads[len(head.lines)] = head
+
+
+def _is_parsed(cfg: Any, head: Head, lines: list[bytes]) -> bool:
+    """Take the lines that differ from those of a head, if this is enough."""
+    if not head.environ:
         return False
     for place, line in enumerate(lines):
-        if line != last[place] and not _take(cfg, client, place, line, last[place]):
+        if line != head.lines[place] and not _take(cfg, head, place, line):
             return False
-    client.kept_lines = lines
+    head.lines = lines
     return True
 
 
-def _take_first(client: Client, line: bytes, last: bytes) -> bool:
+def _take_first(head: Head, line: bytes) -> bool:
     """Take the request line if it has the same version of HTTP, and is valid."""
-    request, environ = client.kept_request, client.kept_environ
-    if line[-9:] != last[-9:] or environ["SCRIPT_NAME"]:
+    request, environ = head.request, head.environ
+    if line[-9:] != head.lines[0][-9:] or environ["SCRIPT_NAME"]:
         return False
     try:
         request.parse_request_line(line)
@@ -87,29 +98,29 @@ def _take_first(client: Client, line: bytes, last: bytes) -> bool:
     return True
 
 
-def _take(cfg: Any, client: Client, place: int, line: bytes, last: bytes) -> bool:
-    """Take a line if gunicorn would take the value as it is, and for the variable of its field."""
+def _take(cfg: Any, head: Head, place: int, line: bytes) -> bool:
+    """Take a line if gunicorn would not change its value, and would use it for one variable."""
     if not place:
-        return _take_first(client, line, last)
-    name, _ = client.kept_request.headers[place - 1]
-    start = last[: last.index(b":") + 1]
+        return _take_first(head, line)
+    name, _ = head.request.headers[place - 1]
+    start = head.lines[place].partition(b":")[0] + b":"
     value = str(line[len(start) :], "latin-1").strip(" ")
     is_used = name in _USED or name in cfg.secure_scheme_headers
     if is_used or not (line.startswith(start) and value.isascii() and value.isprintable()):
         return False
     if name == "CONTENT-LENGTH" and not (value.isdecimal() and len(value) < 19):
         return False
-    client.kept_request.headers[place - 1] = name, value
+    head.request.headers[place - 1] = name, value
     prefix = "" if name in {"CONTENT-LENGTH", "CONTENT-TYPE"} else "HTTP_"
-    client.kept_environ[prefix + name.replace("-", "_")] = value
+    head.environ[prefix + name.replace("-", "_")] = value
     return True
 
 
-def _is_plain(request: Any, lines: list[bytes]) -> bool:
+def _is_plain(head: Head) -> bool:
     """Return whether each line after the first one is a field with a variable of its own."""
-    names = {name for name, _ in request.headers if "_" not in name}
-    # To read a chunked body changes the request object.
-    return len(names) == len(lines) - 1 and "TRANSFER-ENCODING" not in names
+    names = {name for name, _ in head.request.headers if "_" not in name}
+    # When a chunked body is read, the request object changes.
+    return len(names) == len(head.lines) - 1 and "TRANSFER-ENCODING" not in names
 
 
 def environ_of(worker: Any, client: Client) -> dict[str, Any]:
@@ -117,7 +128,8 @@ def environ_of(worker: Any, client: Client) -> dict[str, Any]:
 
     :raises RefusedRequest: if its path does not begin with the variable ``SCRIPT_NAME``.
     """
-    if not client.kept_environ:
+    head = client.head
+    if not head.environ:
         try:
             _, environ = create(client.request, client, client.address, client.server, worker.cfg)
         except ConfigurationProblem:
@@ -125,8 +137,8 @@ def environ_of(worker: Any, client: Client) -> dict[str, Any]:
         for name in ("gunicorn.socket", "wsgi.early_hints"):  # No application may use the socket.
             environ.pop(name, None)
         own = {"wsgi.errors": _Errors(worker.cfg), "wsgi.multithread": worker.needs_threads}
-        client.kept_environ = environ | own
-    return client.kept_environ | {"wsgi.input": client.body}
+        head.environ = environ | own
+    return head.environ | {"wsgi.input": client.body}
 
 
 def _parse(cfg: Any, client: Client, head: bytes) -> Any:

@@ -62,16 +62,11 @@ class _Queue:
         # A thread that has released its permit looks again for what waits.
         while not self._waiting.empty() and self._permits.acquire(blocking=False):
             try:
-                self._execute_next()
+                self._execute(self._waiting.get_nowait())
+            except Empty:  # pragma: no cover  # Another thread has taken it.
+                pass
             finally:
                 self._permits.release()
-
-    def _execute_next(self) -> None:
-        try:
-            client = self._waiting.get_nowait()
-        except Empty:  # pragma: no cover  # Another thread has taken it.
-            return
-        self._execute(client)
 
 
 class Worker(BaseWorker):

@@ -3,7 +3,7 @@
 import os
 import signal
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
@@ -52,19 +52,30 @@ def test_pipelined_request_in_pieces(server: Gunicorn, build: Callable[[bytes], 
             assert connection.closed()
 
 
-LARGE_HEAD = post(new_rose(), *(f"X-{number}: {'x' * 8000}" for number in range(7)))
-LARGE_BODY = post(b'{"id":"%b"}' % (b"x" * 60_000))
+def heads(fields: Iterable[int], size: int) -> list[bytes]:
+    """Return a request for each number of header fields, which have this size together."""
+    names = [[f"X-{field}" for field in range(number)] for number in fields]
+    return [post(b"{}", *(f"{name}: {'x' * (size // len(it))}" for name in it)) for it in names]
 
 
-@pytest.mark.parametrize("request_", [LARGE_HEAD, LARGE_BODY], ids=["head", "body"])
-def test_memory_of_idle_connections(tmp_path: Path, request_: bytes) -> None:
-    """A client that waits after large requests needs little memory."""
+LARGE_BODY = [post(b'{"id":"%b"}' % (b"x" * 60_000))] * 3
+MANY = [(range(9, 40), 1500), (range(1, 9), 50), (range(1, 9), 1500)]
+LARGE = {
+    "head": heads([7, 7, 7], 56_000),
+    "heads": [request for it in MANY for request in heads(*it)],
+    "body": LARGE_BODY,
+}
+
+
+@pytest.mark.parametrize("requests", LARGE.values(), ids=LARGE)
+def test_memory_of_idle_connections(tmp_path: Path, requests: list[bytes]) -> None:
+    """A client that waits after large requests, or many different ones, needs little memory."""
     with configured(tmp_path, "keepalive = 1000") as server, ExitStack() as clients:
-        server.request(request_)
+        server.request(requests[0])
         before = memory(server)
         for _ in range(300):
             client = clients.enter_context(server.connect())
-            assert {client.request(request_).error for _ in range(3)} <= {40003, 40004}
+            assert {client.request(request).error for request in requests} <= {40003, 40004}
         assert memory(server) - before < 10e6
 
 

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -226,6 +226,8 @@ HEADS = [
     *((b"GET", target, 1, b"x", b"X-A: 1") for target in (b"/1?a", b"/%C3%A92?", b"//#b", b"/3")),
     *((b"PUT", b"/3", 1, b"x", b"X-A: 1"), (b"PUT", b"/3", 1, b"y:9", b"X-A: 1")),
     *((b"PUT", b"/4", minor, b"y:9", b"X-A: 5") for minor in (0, 1)),
+    *((b"GET", b"/%b" % line, 1, b"x", line) for line in (b"X_B:1", b"X-B:1", b"X_B:1")),
+    (b"GET", b"/X-B:1", 1, b"x", b"X-B:1"),
 ]
 ONE_AFTER_THE_OTHER = [
     *(SIZED % (len(body), b"1", body) for body in (b"hello", b"HELLO", b"hello, world", b"")),
@@ -246,7 +248,9 @@ def receive_one_after_the_other(pair: Pair) -> list[dict[str, str]]:
     shown = []
     for server in pair[:2]:
         with server.connect() as connection:
-            received = [connection.request(request) for request in ONE_AFTER_THE_OTHER * 2]
+            alternating = chain(*zip(ONE_AFTER_THE_OTHER, ONE_AFTER_THE_OTHER[::-1], strict=True))
+            requests = [*ONE_AFTER_THE_OTHER * 2, *alternating]
+            received = [connection.request(request) for request in requests]
         shown.append([environ(response.body) | {"SERVER_PORT": ""} for response in received])
     assert shown[0] == shown[1]
     return shown[0]
