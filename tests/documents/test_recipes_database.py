@@ -195,7 +195,8 @@ def test_sqlite3_recipe(tmp_path: Path) -> None:
 
 def run_tests(tests: Path, folder: Path) -> str:
     """Run the tests of a site, with warnings as errors, and without plug-ins; return the output."""
-    command = f"'{sys.executable}' -m pytest -q -W error -o addopts= -p no:cacheprovider {tests}"
+    options = "-q -W error -o addopts= -p no:cacheprovider --basetemp=temporary"
+    command = f"'{sys.executable}' -m pytest {options} {tests} 2>&1"
     environment = {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     return run(f"{command} || true", folder, **environment)
 
