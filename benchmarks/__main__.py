@@ -111,6 +111,7 @@ COMPARISONS: dict[str, tuple[Sequence[Server], Sequence[Kind]]] = {
             Server("APIFlask", SAME_GUNICORN + "apiflask:app", "apiflask"),
             Server("Flask and marshmallow", SAME_GUNICORN + "plain_flask:app", "plain_flask"),
             Server("Falcon, granian", GRANIAN + "benchmarks.peers.falcon:app", "falcon_granian"),
+            Server("Litestar, uvicorn", UVICORN + "litestar:app", "litestar"),
             Server("Django Ninja", SAME_GUNICORN + "ninja:app", "ninja"),
             Server("constant bytes, Flask", SAME_GUNICORN + "bare_flask:app", "plain_flask"),
             Server("constant bytes, WSGI", SAME_GUNICORN + "bare:app", "plain_flask"),

@@ -7,9 +7,10 @@ cost.txt is for RECORDED. With it, the exit status is 1 if a total has changed b
 up or down; --write then writes the new counts. It needs Python 3.12.
 
 The requests are executed in this process, as a WSGI server calls an application, and the threads
-of a store are counted, too. "same head", "X-Request-ID", "nginx" and "path" are what the worker
-does for the head of a request before that: the head is the same as the last one on its connection,
-or differs in this field, in the fields of deploy/nginx.conf, in its path.
+of a store are counted, too. "same head", "X-Request-ID", "nginx", "path" and "in turns" are what
+the worker does for the head of a request before that: the head is the same as the last one on its
+connection, or differs in this field, in the fields of deploy/nginx.conf, in its path, or is the
+same as the one before the last one, which had other fields.
 """
 
 import argparse
@@ -22,7 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from io import BytesIO
-from itertools import count, pairwise
+from itertools import count, cycle, pairwise
 from pathlib import Path
 from types import CodeType, SimpleNamespace
 from typing import Any
@@ -52,10 +53,11 @@ _CREATE += b"Content-Length: 44\r\n"
 _ID = b"X-Request-ID: %032x\r\n"
 #: The heads of the requests of a connection; each %x or %d is another number in each request.
 HEADS = {
-    "same head": _CREATE,
-    "X-Request-ID": _CREATE + _ID,
-    "nginx": _CREATE + _ID + b"X-Forwarded-For: 192.0.2.%d\r\nX-Forwarded-Proto: https\r\n",
-    "path": b"GET /plants/%d HTTP/1.1\r\n" + _FIELDS,
+    "same head": [_CREATE],
+    "X-Request-ID": [_CREATE + _ID],
+    "nginx": [_CREATE + _ID + b"X-Forwarded-For: 192.0.2.%d\r\nX-Forwarded-Proto: https\r\n"],
+    "path": [b"GET /plants/%d HTTP/1.1\r\n" + _FIELDS],
+    "in turns": [_CREATE, b"GET /plants/1 HTTP/1.1\r\n" + _FIELDS],
 }
 
 Call = Callable[[], object]
@@ -165,16 +167,17 @@ def page_of_site(*, embeds: bool) -> Call:
     return request(site, "/rose")
 
 
-def head(text: bytes) -> Call:
-    """Return a function that lets the worker parse the next head of a connection."""
+def head(texts: list[bytes]) -> Call:
+    """Return a function that lets the worker parse the next head of a connection, in turns."""
     cfg = Config()
     for name in vars(config).keys() & cfg.settings.keys():
         cfg.set(name, getattr(config, name))
     worker = SimpleNamespace(cfg=cfg, needs_threads=True)
     client = Client(socket.socket(), ("192.0.2.1", 40000), ("192.0.2.2", 8000))
-    numbers, most = count(100), max_kept(cfg)
+    numbers, most, turns = count(100), max_kept(cfg), cycle(texts)
 
     def parse_next() -> None:
+        text = next(turns)
         client.data[:] = text % ((next(numbers),) * text.count(b"%")) + b"\r\n"
         parse(cfg, client, len(client.data), most)
         environ_of(worker, client)
@@ -233,7 +236,7 @@ def main() -> None:
     if monitoring is None:
         print("The cost of a request: Python 3.12 is needed to count instructions.")
         return
-    tables = requests(), {name: fewest(head(text)) for name, text in HEADS.items()}
+    tables = requests(), {name: fewest(head(texts)) for name, texts in HEADS.items()}
     is_compared = sys.version_info[:2] == RECORDED and not writes
     before = recorded() if is_compared else {}
     changes = {
