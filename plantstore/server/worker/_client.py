@@ -28,9 +28,10 @@ class CannotRespond(OSError):
 
 
 class Head:
-    """A head: gunicorn's request object, the environ after its first use, its lines, its size."""
+    """A head: gunicorn's request object, the environ that the application gets, and its lines."""
 
     def __init__(self, request: Any, lines: list[bytes], size: int) -> None:
+        #: The environ is empty until the request is executed. No other head comes before that.
         self.request, self.environ = request, dict[str, Any]()
         #: The last lines for which it was used, and the size in bytes that they cannot exceed.
         self.lines, self.size = lines, size

@@ -74,8 +74,6 @@ def _keep(heads: dict[int, Head], head: Head, most: int) -> None:
 
 def _is_parsed(cfg: Any, head: Head, lines: list[bytes]) -> bool:
     """Take the lines that differ from those of a head, if this is enough."""
-    if not head.environ:
-        return False
     for place, line in enumerate(lines):
         if line != head.lines[place] and not _take(cfg, head, place, line):
             return False
