@@ -58,8 +58,7 @@ def parse(cfg: Any, client: Client, size: int, most: int) -> None:
     if head is None or size > head.size or not _is_parsed(cfg, head, lines):
         head = Head(_parse(cfg, client, data), lines, size)
         _keep(client.heads, head, most)
-    client.head, client.request = head, head.request
-    client.fields = dict(head.request.headers)
+    client.head, client.request, client.fields = head, head.request, dict(head.request.headers)
 
 
 def _keep(heads: dict[int, Head], head: Head, most: int) -> None:
@@ -97,10 +96,10 @@ def _take_first(head: Head, line: bytes) -> bool:
 
 
 def _take(cfg: Any, head: Head, place: int, line: bytes) -> bool:
-    """Take a line if gunicorn would not change its value, and would use it for one variable."""
+    """Take a line if gunicorn would use its value as it is, and only for one variable."""
     if not place:
         return _take_first(head, line)
-    name, _ = head.request.headers[place - 1]
+    name, last = head.request.headers[place - 1]
     start = head.lines[place].partition(b":")[0] + b":"
     value = str(line[len(start) :], "latin-1").strip(" ")
     is_used = name in _USED or name in cfg.secure_scheme_headers
@@ -110,15 +109,19 @@ def _take(cfg: Any, head: Head, place: int, line: bytes) -> bool:
         return False
     head.request.headers[place - 1] = name, value
     prefix = "" if name in {"CONTENT-LENGTH", "CONTENT-TYPE"} else "HTTP_"
-    head.environ[prefix + name.replace("-", "_")] = value
+    variable = prefix + name.replace("-", "_")
+    if head.environ[variable] != last:  # It has the values of several lines.
+        value = ",".join(value for other, value in head.request.headers if other == name)
+    head.environ[variable] = value
     return True
 
 
 def _is_plain(head: Head) -> bool:
-    """Return whether each line after the first one is a field with a variable of its own."""
-    names = {name for name, _ in head.request.headers if "_" not in name}
-    # When a chunked body is read, the request object changes.
-    return len(names) == len(head.lines) - 1 and "TRANSFER-ENCODING" not in names
+    """Return whether each line after the first one is a field that :func:`_take` may take."""
+    names = [name for name, _ in head.request.headers if "_" not in name]
+    # To read a chunked body changes the request. Of several content types, the last one is used.
+    is_plain = "TRANSFER-ENCODING" not in names and names.count("CONTENT-TYPE") < 2
+    return is_plain and len(names) == len(head.lines) - 1
 
 
 def environ_of(worker: Any, client: Client) -> dict[str, Any]:

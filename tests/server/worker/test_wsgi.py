@@ -215,6 +215,14 @@ GET = b"GET /show HTTP/1.1\r\nHost: x\r\n"
 SIZED = b"POST /show HTTP/1.1\r\nHost: x\r\ncontent-length:\t%d\r\nX-A: %b\r\n\r\n%b"
 IN_CHUNKS = b"POST /show HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 IN_CHUNKS += b"3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n"
+# Lines of which several may be for one field.
+PAIRS = (
+    b"x-b: 1\r\nX-A: 1",
+    b"x-b: 2\r\nX-A: 1",
+    b"x-b:\r\nX-B: 3",
+    b"x-b:2,\r\nX-B:",
+    b"X-B:1\r\nX_B:1",
+)
 # Parts of heads that differ: the method, the target, the version, the Host, and another line.
 HEADS = [
     *(
@@ -226,8 +234,8 @@ HEADS = [
     *((b"GET", target, 1, b"x", b"X-A: 1") for target in (b"/1?a", b"/%C3%A92?", b"//#b", b"/3")),
     *((b"PUT", b"/3", 1, b"x", b"X-A: 1"), (b"PUT", b"/3", 1, b"y:9", b"X-A: 1")),
     *((b"PUT", b"/4", minor, b"y:9", b"X-A: 5") for minor in (0, 1)),
-    *((b"GET", b"/%b" % line, 1, b"x", line) for line in (b"X_B:1", b"X-B:1", b"X_B:1")),
-    (b"GET", b"/X-B:1", 1, b"x", b"X-B:1"),
+    *((b"GET", b"/%b" % line, 1, b"x", line) for line in (b"X_B:1", b"X-B:1") * 2),
+    *((b"GET", b"/X-B:1", 1, b"x", b"X-B:%d\r\n%b" % it) for it in product((1, 2), PAIRS)),
 ]
 ONE_AFTER_THE_OTHER = [
     *(SIZED % (len(body), b"1", body) for body in (b"hello", b"HELLO", b"hello, world", b"")),
