@@ -19,7 +19,7 @@ from ._client import Client, Head
 from ._refusals import RefusedRequest
 
 # The maximum size of a head that is kept, and the memory of those of a connection, in bytes.
-_MAX_KEPT, _MAX_MEMORY = 2048, 32_000
+_MAX_KEPT, _MAX_MEMORY = 2048, 24_000
 # The fields that are used for more than their own variables in the environ. If one of them differs,
 # the whole head is parsed.
 _USED = {"CONNECTION", "EXPECT", "HOST", "TRANSFER-ENCODING"}
@@ -41,7 +41,7 @@ def max_kept(cfg: Any) -> int:
     if any(hook.get() is not hook.default for hook in hooks):
         return 0  # Hooks of the operator may change the request object.
     limits = cfg.limit_request_line, cfg.limit_request_field_size
-    return min(_MAX_KEPT, *filter(None, limits))
+    return min([_MAX_KEPT, *filter(None, limits)])
 
 
 def parse(cfg: Any, client: Client, size: int, most: int) -> None:
@@ -67,7 +67,7 @@ def _keep(heads: dict[int, Head], head: Head, most: int) -> None:
     if head.size <= most and _is_plain(head):
         heads[len(head.lines)] = head
         # As measured. Many short lines take more than a long one.
-        if sum(3500 + 200 * lines + 4 * it.size for lines, it in heads.items()) > _MAX_MEMORY:
+        if sum(3000 + 330 * lines + 4 * it.size for lines, it in heads.items()) > _MAX_MEMORY:
             heads.clear()
 
 

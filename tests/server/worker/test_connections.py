@@ -61,7 +61,6 @@ def heads(fields: Iterable[int], size: int) -> list[bytes]:
 LARGE = {
     "head": heads([7, 7, 7], 56_000),
     "heads": heads(range(1, 40), 1500),
-    "growing heads": heads(range(1, 7), 0) + heads(range(1, 7), 1900),
     "lines": heads(range(1, 25), 0),
     "body": [post(b'{"id":"%b"}' % (b"x" * 60_000))] * 3,
 }
@@ -77,6 +76,19 @@ def test_memory_of_idle_connections(tmp_path: Path, requests: list[bytes]) -> No
             client = clients.enter_context(server.connect())
             assert {client.request(request).error for request in requests} <= {40003, 40401}
         assert memory(server) - before < 8e6
+
+
+def test_large_field_after_a_small_one(server: Gunicorn) -> None:
+    """A field that is too large is refused, whatever was sent before it."""
+    with server.connect() as connection:
+        requests = [post(new_rose(), f"X: {'x' * size}") for size in (1, 9000)]
+        assert [connection.request(request).status for request in requests] == [200, 431]
+
+
+def test_lines_without_a_limit(tmp_path: Path) -> None:
+    """An operator can switch off gunicorn's limits of the lines of a head."""
+    with configured(tmp_path, "limit_request_line = limit_request_field_size = 0") as server:
+        assert server.request(post(new_rose())).status == 200
 
 
 def test_limit_of_connections(tmp_path: Path) -> None:
