@@ -45,7 +45,7 @@ _LINGER_SIZE = 16 << 20
 # The bytes of requests and responses that may wait in memory, or eight bodies, if this is more.
 _MAX_MEMORY = 48 << 20
 # What waits is counted once a second, and when so many more bytes wait for their clients.
-_UNCOUNTED = 16 << 20
+_UNCOUNTED = 8 << 20
 
 
 class _Queue:
