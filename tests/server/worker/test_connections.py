@@ -118,9 +118,10 @@ def test_limit_of_connections(tmp_path: Path) -> None:
 def test_new_connection_at_the_limit(tmp_path: Path) -> None:
     """At the limit of connections, clients that hold requests do not let new ones be closed."""
     limits = ("worker_connections = 10", constants(_READ_TIMEOUT=LIMIT))
-    with configured(tmp_path, *limits) as server, server.clients(10, post(b"", length=5)):
-        wait_until(lambda: server.request(CLOSE).status == 404)
-        with server.connect() as new, server.clients(3):
+    head = post(b"", "Expect: 100-continue", length=5)
+    with configured(tmp_path, *limits) as server, server.clients(10, head) as holders:
+        assert {holder.receive_head().status for holder in holders} == {100}
+        with server.connect() as new, server.clients(2):
             assert promptly(server, CLOSE).status == 404
             assert new.request(post(new_rose())).status == 200
 
@@ -237,6 +238,7 @@ def test_stop_with_a_request_that_does_not_arrive(tmp_path: Path) -> None:
         configured(tmp_path, constants(_READ_TIMEOUT=3)) as server,
         server.clients(2) as (head, body),
     ):
+        server.wait_for("The store can be used.")  # gunicorn may lose an earlier signal.
         head.send(b"P")
         body.send(post(b"", length=9))
         server.process.terminate()
