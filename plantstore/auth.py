@@ -75,11 +75,12 @@ class StaticTokens:
     def __init__(self, tokens: Iterable[str] | Mapping[str, str | Client]) -> None:
         if isinstance(tokens, str | bytes):
             raise TypeError("tokens must be a list of tokens, or a mapping of tokens to clients")
-        named = tokens if isinstance(tokens, Mapping) else _numbered(tokens)
-        if not named:
+        if not isinstance(tokens, Mapping):
+            tokens = {token: f"token-{number}" for number, token in enumerate(tokens, 1)}
+        if not tokens:
             raise ValueError("tokens must contain at least one token")
         try:
-            self._clients = {token_digest(token): client for token, client in named.items()}
+            self._clients = {token_digest(token): client for token, client in tokens.items()}
         except ValueError as error:
             keys = "the keys of a mapping are the tokens, its values the names of the clients"
             raise ValueError(f"a token is {error}; {keys}") from None
@@ -136,7 +137,3 @@ def authenticate(authorization: str | None, verify_token: VerifyToken) -> str | 
             f"verify_token must return a name, a Client or None, not {type(client).__name__}"
         )
     return client
-
-
-def _numbered(tokens: Iterable[str]) -> dict[str, str]:
-    return {token: f"token-{number}" for number, token in enumerate(tokens, 1)}

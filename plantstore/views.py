@@ -94,8 +94,7 @@ def _load(schema: PlantSchema, body: bytes) -> dict[str, Any]:
     except ValidationError as error:
         raise Refused(40003, describe_faults(error)) from None
     except JSONDecodeError as error:
-        message = describe_json_error(error)
-        raise Refused(40002, message, reason="The body is not JSON.") from None
+        raise Refused(40002, describe_json_error(error), reason="The body is not JSON.") from None
     return members
 
 

@@ -108,8 +108,7 @@ class Metrics(Collector):
     """
 
     def __init__(self, version: str, store: str) -> None:
-        is_shared = METRICS_FOLDER in os.environ
-        self._durations = _shared_durations() if is_shared else Durations()
+        self._durations = _shared_durations() if METRICS_FOLDER in os.environ else Durations()
         self._about = {"version": version, "store": store}
 
     def observe(self, app: Flask) -> None:

@@ -3,7 +3,6 @@
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import suppress
 from contextvars import copy_context
 from queue import Empty, SimpleQueue
 from threading import Lock
@@ -58,24 +57,27 @@ class Add(Job):
         self.plant = plant
 
 
-class WaitingJobs(SimpleQueue[Job | None]):
+class WaitingJobs:
     """The jobs that wait for a lane, in the order of their arrival. ``None`` only wakes a lane.
 
-    It is no Condition: the garbage collector may close a store while a thread is in these methods.
+    It has no Condition: the garbage collector may close a store while a thread is in these methods.
     """
 
     def __init__(self) -> None:
-        super().__init__()
-        # Only one lane takes jobs at a time.
-        self._turn = Lock()
-        # Jobs that were taken, and not executed. They come first.
-        self._front: deque[Job | None] = deque()
+        self._jobs: deque[Job | None] = deque()
+        # Only one lane takes jobs at a time. It waits until there are as many as it needs.
+        self._turn, self._needed, self._wake = Lock(), 1, SimpleQueue[None]()
         # The number of adds that the next group probably has.
         self._expected = 1
 
     def __len__(self) -> int:
-        """Return the approximate number of jobs that wait."""
-        return self.qsize() + len(self._front)
+        return len(self._jobs)
+
+    def put(self, job: Job | None) -> None:
+        """Append a job. It wakes a lane if enough jobs wait: to wake it for each would be slow."""
+        self._jobs.append(job)
+        if len(self._jobs) >= self._needed and self._wake.empty():
+            self._wake.put(None)
 
     def take(self, taken: list[Job]) -> None:
         """Wait for the next job, and append it to a list, or a group of adds, or nothing.
@@ -86,46 +88,53 @@ class WaitingJobs(SimpleQueue[Job | None]):
         :param taken: the jobs that the caller must finish, also after an exception.
         """
         with self._turn:
+            self._wait(1)
             first = self._next()
             if first is not None:
                 taken.append(first)
-            if isinstance(first, Add) and not first.is_alone and (self or self._expected > 1):
+            if isinstance(first, Add) and not first.is_alone and (self._jobs or self._expected > 1):
                 self._take_others(first, taken)
 
     def put_back(self, jobs: list[Job]) -> None:
         """Let another lane take jobs, before those that came later."""
-        self._front.extendleft(reversed(jobs))
+        self._jobs.extendleft(reversed(jobs))
         self.put(None)  # A lane may be waiting for the next job.
 
     def drain(self) -> Iterator[Job]:
         """Yield the jobs that wait and whose callers do, without waiting for others."""
-        with suppress(Empty):
-            while True:
-                job = self._next(0)
-                if job is not None and job.expires > time.monotonic():
-                    yield job
+        while (job := self._next()) or self._jobs:
+            if job and job.expires > time.monotonic():
+                yield job
 
-    def _next(self, timeout: float | None = None) -> Job | None:
-        if self._front:
-            with suppress(IndexError):  # Another thread may have taken the last one.
-                return self._front.popleft()
-        return self.get(timeout=timeout)
+    def _next(self) -> Job | None:
+        try:
+            return self._jobs.popleft()
+        except IndexError:  # Another thread may have taken the last one.
+            return None
+
+    def _wait(self, number: int, seconds: float | None = None) -> None:
+        """Wait until so many jobs wait, or until none has come for some seconds."""
+        size, self._needed = len(self._jobs), number
+        try:
+            while len(self._jobs) < number:
+                self._wake.get(timeout=seconds)
+        except Empty:
+            if len(self._jobs) > size:
+                self._wait(number, seconds)
 
     def _take_others(self, first: Add, taken: list[Job]) -> None:
         """Append the adds that can be executed with the first one."""
+        self._wait(self._expected - 1, Limits.next_add)
         ids, room = {first.plant.id}, Sizes.characters - first.plant.characters
-        while len(ids) < Sizes.group:
-            try:
-                other = self._next(Limits.next_add if len(ids) < self._expected else 0)
-            except Empty:
-                break
+        while self._jobs and len(ids) < Sizes.group:
+            other = self._next()
             if not isinstance(other, Add):
-                self._front.appendleft(other)
+                self._jobs.appendleft(other)
                 break
             taken.append(other)
             room -= other.plant.characters
             if other.is_alone or other.plant.id in ids or room < 0:
-                self._front.appendleft(taken.pop())
+                self._jobs.appendleft(taken.pop())
                 break
             ids.add(other.plant.id)
         self._expected = max(len(ids), self._expected - 1)

@@ -113,7 +113,7 @@ class Lanes:
             lanes, self._lanes = self._lanes, []
             queue, self._queue = self._queue, WaitingJobs()
             self._end_queue(queue)
-        _wait_for(lane for lane in lanes if lane.is_free)
+        _wait_for(lane for lane in lanes if lane.busy_since == math.inf)
 
     def _enter(self, job: Job) -> None:
         with self._lock:
@@ -273,8 +273,7 @@ class Lane(Thread):
         )
         self.lanes, self._database = lanes, lanes.database
         self._connection: Connection | None = None
-        #: Another descriptor of the connection's socket, which stays open when the driver closes
-        #: its own. So another thread can use it.
+        #: A copy of the connection's socket, for other threads: the driver may close its own.
         self.socket: socket.socket | None = None
         self.pid = os.getpid()
         #: The jobs that it has taken, and must finish or put back.
@@ -283,11 +282,6 @@ class Lane(Thread):
         self.busy_since = time.monotonic()
         #: When its connection was opened, or has had a response last.
         self.last_response = 0.0
-
-    @property
-    def is_free(self) -> bool:
-        """Whether it waits for jobs, or is about to do so."""
-        return self.busy_since == math.inf
 
     @property
     def is_closed(self) -> bool:
@@ -448,7 +442,7 @@ def _close_files() -> None:
     for lanes in {lane.lanes for lane in mine}:
         lanes.close()
     # Some may connect, or be about to end, although no call is running.
-    _wait_for(lane for lane in mine if lane.is_free or not lane.jobs)
+    _wait_for(lane for lane in mine if lane.busy_since == math.inf or not lane.jobs)
 
 
 if hasattr(os, "register_at_fork"):  # pragma: no branch  # Windows has no fork.

@@ -38,8 +38,7 @@ class Limits:
     # Retries.
     #: The pause after attempt number N after a conflict is random, and at most N times this.
     pause: float = 0.02
-    #: How long an attempt may take, if the server waits for a lock. None begins when its caller
-    #: gives up earlier than that.
+    #: How long an attempt may wait for a lock. None begins if its caller gives up before that time.
     attempt: float = 1.1
 
     # The drivers.

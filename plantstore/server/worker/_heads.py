@@ -62,11 +62,11 @@ def parse(cfg: Any, client: Client, size: int, most: int) -> None:
 
 
 def _keep(heads: dict[int, Head], head: Head, most: int) -> None:
-    """Keep a head instead of the one with as many lines, or none if all take too much memory."""
+    """Keep a head instead of the one with as many lines. If all take too much memory, keep none."""
     heads.pop(len(head.lines), None)
     if head.size <= most and _is_plain(head):
         heads[len(head.lines)] = head
-        # As measured. Many short lines take more than a long one.
+        # As measured, in bytes: for each head, for each of its lines, and for each of its bytes.
         if sum(3000 + 330 * lines + 4 * it.size for lines, it in heads.items()) > _MAX_MEMORY:
             heads.clear()
 
@@ -117,7 +117,7 @@ def _take(cfg: Any, head: Head, place: int, line: bytes) -> bool:
 
 
 def _is_plain(head: Head) -> bool:
-    """Return whether each line after the first one is a field that :func:`_take` may take."""
+    """Return whether each line after the first one is one field, which can be replaced alone."""
     names = [name for name, _ in head.request.headers if "_" not in name]
     # To read a chunked body changes the request. Of several content types, the last one is used.
     is_plain = "TRANSFER-ENCODING" not in names and names.count("CONTENT-TYPE") < 2

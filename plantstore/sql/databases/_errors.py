@@ -39,8 +39,7 @@ class BaseDatabase(ABC):
         self.table: Table = table
         # SQLAlchemy does not wrap errors of the driver that occur outside of a statement. No driver
         # wraps the error that a certificate file is missing.
-        driver_error: type[Exception] = engine.dialect.loaded_dbapi.Error
-        self._database_errors = (exc.DBAPIError, driver_error)
+        self._database_errors = (exc.DBAPIError, engine.dialect.loaded_dbapi.Error)
         # No connection of a site's pool is free, or one was lost in a transaction.
         lost = (exc.TimeoutError, exc.PendingRollbackError)
         self._errors = (*self._database_errors, *lost, OSError, StoreUnavailable)

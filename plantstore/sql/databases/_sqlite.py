@@ -56,10 +56,9 @@ def is_in_memory(url: URL) -> bool:
     return file_of(url) in {"", ":memory:"} or url.query.get("mode") == "memory"
 
 
-def _identity(file: str) -> tuple[int, int] | None:
+def _identity(file: str) -> tuple[int, ...] | None:
     with suppress(OSError):
-        status = os.stat(file)
-        return status.st_dev, status.st_ino
+        return os.stat(file)[1:3]  # The numbers of the file and of its device.
     return None
 
 
@@ -85,7 +84,7 @@ class SQLite(Database):
     # Every integer has up to 64 bits. Some sites have INTEGER here for BIGINT.
     types = {**Database.types, BigInteger: (Integer,)}
     # The file that each engine has opened. After the report that it was lost, it is forgotten.
-    _files: ClassVar[WeakKeyDictionary[Dialect, tuple[int, int] | None]] = WeakKeyDictionary()
+    _files: ClassVar[WeakKeyDictionary[Dialect, tuple[int, ...] | None]] = WeakKeyDictionary()
 
     @staticmethod
     def make_engine(url: URL) -> Engine:
