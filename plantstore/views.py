@@ -43,8 +43,7 @@ class Views:
 
     def create(self, **_: Any) -> Response:
         """Create a new plant in the store."""
-        new_plant = _load(new_plant_schema, read_body(self._max_body))
-        plant = Plant(**new_plant)
+        plant = Plant(**_load(new_plant_schema, read_body(self._max_body)))
         self._store.add(plant)
         announce_added(plant)
         return json_response(plant_schema.dump(plant))

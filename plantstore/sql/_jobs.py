@@ -60,12 +60,12 @@ class Add(Job):
 class WaitingJobs:
     """The jobs that wait for a lane, in the order of their arrival. ``None`` only wakes a lane.
 
-    It has no Condition: the garbage collector may close a store while a thread is in these methods.
+    Only take() has a lock: the garbage collector may close a store while a thread is in a method.
     """
 
     def __init__(self) -> None:
         self._jobs: deque[Job | None] = deque()
-        # Only one lane takes jobs at a time. It waits until there are as many as it needs.
+        # The lane that takes jobs has the turn. When it needs a number of jobs, put() wakes it.
         self._turn, self._needed, self._wake = Lock(), 1, SimpleQueue[None]()
         # The number of adds that the next group probably has.
         self._expected = 1
@@ -74,16 +74,16 @@ class WaitingJobs:
         return len(self._jobs)
 
     def put(self, job: Job | None) -> None:
-        """Append a job. It wakes a lane if enough jobs wait: to wake it for each would be slow."""
+        """Append a job, and wake a lane if as many wait as it needs. For each, it would be slow."""
         self._jobs.append(job)
-        if len(self._jobs) >= self._needed and self._wake.empty():
+        if self._wake.empty() and (len(self._jobs) >= self._needed or not isinstance(job, Add)):
             self._wake.put(None)
 
     def take(self, taken: list[Job]) -> None:
         """Wait for the next job, and append it to a list, or a group of adds, or nothing.
 
         If the last group was large, a lane waits until this one is as large, while more adds
-        arrive: large groups need less processor time. Meanwhile, no other lane takes an add.
+        arrive: large groups need less processor time. Meanwhile, no other lane takes a job.
 
         :param taken: the jobs that the caller must finish, also after an exception.
         """
@@ -112,21 +112,25 @@ class WaitingJobs:
         except IndexError:  # Another thread may have taken the last one.
             return None
 
-    def _wait(self, number: int, seconds: float | None = None) -> None:
-        """Wait until so many jobs wait, or until none has come for some seconds."""
-        size, self._needed = len(self._jobs), number
+    def _wait(self, number: int, seconds: float | None = None) -> bool:
+        """Wait for a number of jobs, or for some seconds. Return whether at least one waits."""
+        self._needed = number
         try:
-            while len(self._jobs) < number:
+            while not self._jobs:
                 self._wake.get(timeout=seconds)
         except Empty:
-            if len(self._jobs) > size:
-                self._wait(number, seconds)
+            pass
+        return bool(self._jobs)
 
     def _take_others(self, first: Add, taken: list[Job]) -> None:
         """Append the adds that can be executed with the first one."""
-        self._wait(self._expected - 1, Limits.next_add)
-        ids, room = {first.plant.id}, Sizes.characters - first.plant.characters
-        while self._jobs and len(ids) < Sizes.group:
+        ids, needed = {first.plant.id}, self._expected
+        room = Sizes.characters - first.plant.characters
+        while len(ids) < Sizes.group:
+            if not self._jobs:
+                if len(ids) >= self._expected or not self._wait(needed - len(ids), Limits.next_add):
+                    break
+                needed = 0  # If not all have come by now, each one wakes it.
             other = self._next()
             if not isinstance(other, Add):
                 self._jobs.appendleft(other)

@@ -33,12 +33,12 @@ class Limits:
     lost: float = 30.0
     close: float = OPERATION  # close() waits so long until the idle connections are closed.
     look: float = 0.25  # How often a caller that waits looks whether it may go on.
-    next_add: float = 0.001  # A lane waits so long for another add, if its last group was large.
+    next_add: float = 0.001  # A lane waits so long for other adds, if its last group was larger.
 
     # Retries.
     #: The pause after attempt number N after a conflict is random, and at most N times this.
     pause: float = 0.02
-    #: How long an attempt may wait for a lock. None begins if its caller gives up before that time.
+    #: An attempt may wait so long for a lock. It does not begin if its caller gives up before that.
     attempt: float = 1.1
 
     # The drivers.

@@ -31,7 +31,7 @@ class SQLStore(Store):
     :param engine: the engine of the database. It may be the engine of a site; then its timeouts
         apply, and the store uses up to five connections of its own.
     :param metadata: the metadata of a site. The table is added to it, and the migrations of the
-        site create the table. By default, the first plant creates it: until then, there are none.
+        site create the table. By default, the first plant creates it; the store is empty before.
     :param table: the name of the table.
     :raises TypeError: if ``engine`` is not an engine.
     :raises ValueError: if ``metadata`` has another table with this name, if the name is empty

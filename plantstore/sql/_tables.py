@@ -83,8 +83,7 @@ def check_table(connection: Connection, table: Table, types: Types, faults: dict
     if faults:  # By one statement, because each takes a round trip.
         queries = ", ".join(f"EXISTS ({query})" for query in faults.values())
         values = {"schema": connection.schema_for_object(table), "table": table.name}
-        found = connection.execute(text(f"SELECT {queries}"), values).one()
-        problems += compress(faults, found)
+        problems += compress(faults, connection.execute(text(f"SELECT {queries}"), values).one())
     try:
         problems += _faults(connection, table, types)
     except exc.NoSuchTableError:

@@ -222,8 +222,7 @@ class Database(BaseDatabase):
         locked = select(self.table.c.id).where(self._has_id).with_for_update(read=True)
         existing, refusal = set[int](), cast(exc.IntegrityError | None, None)
         while True:
-            ids = [plant.id for plant in plants]
-            found = {*connection.execute(locked, {"ids": ids}).scalars()}
+            found = {*connection.scalars(locked, {"ids": [plant.id for plant in plants]})}
             if refusal is not None and not found:
                 raise refusal  # It has another reason than an id.
             existing |= found

@@ -52,7 +52,7 @@ _DEFAULTS = {
 _OF_SEVERAL = {"connect_timeout": Limits.connect_of_several, "target_session_attrs": "read-write"}
 # A message of libpq about an option. The value may be a part of a password.
 _WRONG_VALUE = re.compile(r'(connection is bad: (?!connection)(invalid "\w+")?[^"]*)".*"')
-# libpq checks these only when it connects. The check of the table finds a wrong client_encoding.
+# Numbers that libpq checks only when it connects. The check of the table finds a wrong encoding.
 _INTEGERS = ("connect_timeout", "prepare_threshold", "tcp_user_timeout", "keepalives")
 _CONVERTERS: dict[str, Converter] = {
     "connections": between(2, 1000),
